@@ -31,7 +31,6 @@
 #![forbid(unsafe_code)]
 
 mod caught;
-mod dice;
 mod error;
 mod work;
 
@@ -58,8 +57,8 @@ mod scores;
 
 pub use batch::{Batch, Targets, epoch, poisson};
 pub use clinic::Clinic;
-pub use dice::Dice;
 pub use error::{DataError, Result};
+pub use fedra_seed::Generator as Dice;
 pub use formats::{
     AnswerTemplates, ChoiceTemplates, ColumnSurvey, Columns, Encoding, Field, Format, FoundFormat,
     Limits, Mimic, Missing, Prompt, PromptTemplate, Reader, Record, Survey, TextColumns, TextFile,

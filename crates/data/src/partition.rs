@@ -29,9 +29,9 @@
 
 use std::collections::BTreeMap;
 
+use fedra_seed::index_at;
 use serde::{Deserialize, Serialize};
 
-use crate::dice::index_at;
 use crate::document::{Document, documents, rows_of, theme};
 use crate::row_lots::RowLots;
 use crate::{DataError, Dice, Example, Result, Split, Table};

@@ -2,6 +2,7 @@
 //!
 //! Every release is announced to it before it happens; a round that would pass the budget does not begin.
 
+use std::fmt::Display;
 use std::fs::File;
 use std::io::{BufReader, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -55,13 +56,11 @@ impl Account {
         let mut account = Self::new(promise)?;
         if file.exists() && end_of(&file)?.is_none() {
             let end = file.with_extension(END);
-            return Err(failure(
-                &file,
-                &format!(
-                    "found no {} beside it, expected both: nobody can say whether entries were removed",
-                    end.display()
-                ),
-            ));
+            let reason = format!(
+                "found no {} beside it, expected both: nobody can say whether entries were removed",
+                end.display()
+            );
+            return Err(failure(&file, reason));
         }
         account.write_to(file);
         account.resume_unfinished()?;
@@ -102,8 +101,7 @@ impl Account {
         let heads: Vec<Head> = end_of(file)?.into_iter().chain([head]).collect();
         let promise = *self.ledger.promise();
         let read = Ledger::replay_file(open(file)?, promise, &heads);
-        let Replayed { ledger, is_torn } =
-            read.map_err(|error| failure(file, &error.to_string()))?;
+        let Replayed { ledger, is_torn } = read.map_err(|error| failure(file, error))?;
         // A torn last line is written over.
         (self.ledger, self.written) = (ledger, !is_torn);
         Ok(())
@@ -117,7 +115,7 @@ impl Account {
             None => Sections::ledger_head(&file.with_file_name(""))?,
             end => end,
         };
-        Ledger::read(open(file)?, end).map_err(|error| failure(file, &error.to_string()))
+        Ledger::read(open(file)?, end).map_err(|error| failure(file, error))
     }
 
     /// Announces releases; refuses them where the promise would be broken.
@@ -141,7 +139,7 @@ impl Account {
         let Some(file) = &self.file else { return Ok(()) };
         let end = file.with_extension(END);
         let text = serde_json::to_vec(&self.head());
-        let text = text.map_err(|error| failure(&end, &error.to_string()))?;
+        let text = text.map_err(|error| failure(&end, error))?;
         durable::write(&end, &text).map_err(|error| EngineError::disk(WRITING, &end, error))
     }
 
@@ -164,10 +162,10 @@ fn end_of(ledger: &Path) -> Result<Option<Head>, EngineError> {
     match std::fs::read(&end) {
         Ok(bytes) => {
             let read = serde_json::from_slice::<Head>(&bytes);
-            read.map(Some).map_err(|error| failure(&end, &error.to_string()))
+            read.map(Some).map_err(|error| failure(&end, error))
         }
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(failure(&end, &error.to_string())),
+        Err(error) => Err(failure(&end, error)),
     }
 }
 
@@ -183,12 +181,12 @@ fn open(file: &Path) -> Result<BufReader<File>, EngineError> {
                           released is not known without it";
             return failure(file, reason);
         }
-        failure(file, &error.to_string())
+        failure(file, error)
     });
     opened.map(BufReader::new)
 }
 
-fn failure(file: &Path, reason: &str) -> EngineError {
+fn failure(file: &Path, reason: impl Display) -> EngineError {
     EngineError::Privacy { reason: format!("{}: {reason}", file.display()) }
 }
 

@@ -76,7 +76,7 @@ pub(crate) fn save(state: &State, fleet: &dyn Fleet, directory: &Path) -> Result
         clients: kept.iter().map(StateHandle::client).collect(),
     };
     let notes =
-        serde_json::to_vec(&notes).map_err(|error| unusable(directory, error.to_string()))?;
+        serde_json::to_vec(&notes).map_err(|error| EngineError::checkpoint(directory, error))?;
     let header = Header::download(Kind::Values, Encoding::F32, state.round);
     let pack = |tensors: &ParamValues| encode(&state.layout, &header, tensors, None);
 
@@ -165,13 +165,13 @@ impl Loaded {
         let header = Header::download(Kind::Values, Encoding::F32, self.state.round);
         let expected = Expectation::of(&self.state.layout, &header);
         let (_, tensors) = decode(&self.sections.read(section)?, &expected)
-            .map_err(|error| self.sections.refuse(error.to_string()))?;
+            .map_err(|error| self.sections.refuse(error))?;
         Ok(tensors)
     }
 }
 
 fn recipe_text(state: &State, path: &Path) -> Result<String, EngineError> {
-    serde_json::to_string(&state.recipe).map_err(|error| unusable(path, error.to_string()))
+    serde_json::to_string(&state.recipe).map_err(|error| EngineError::checkpoint(path, error))
 }
 
 /// Which setting differs between the recipe of a checkpoint and that of the experiment.
@@ -242,8 +242,4 @@ impl Drop for Unfinished {
 pub(crate) fn discard_unfinished(directory: &Path) {
     // What cannot be removed is written over.
     let _absent = fs::remove_file(directory.join(UNFINISHED));
-}
-
-fn unusable(path: &Path, reason: impl Into<String>) -> EngineError {
-    EngineError::Checkpoint { path: path.display().to_string(), reason: reason.into() }
 }

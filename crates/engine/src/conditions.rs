@@ -16,6 +16,7 @@ use fedra_wire::ClientId;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{EngineError, refuse};
+use crate::settings::settings;
 
 /// What goes wrong, and how long a round waits.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -44,19 +45,14 @@ pub struct Away {
     pub to: Option<u32>,
 }
 
-/// Slowness, drawn anew in each round.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Slow {
-    /// The probability that a client is slow in a round.
-    pub share: f64,
-    /// How many times longer a slow client takes.
-    pub factor: f64,
-}
-
-impl Default for Slow {
-    fn default() -> Self {
-        Self { share: 0.0, factor: 4.0 }
+settings! {
+    /// Slowness, drawn anew in each round.
+    #[derive(Copy)]
+    pub struct Slow {
+        /// The probability that a client is slow in a round.
+        pub share: f64 = 0.0,
+        /// How many times longer a slow client takes.
+        pub factor: f64 = 4.0,
     }
 }
 

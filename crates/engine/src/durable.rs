@@ -35,12 +35,9 @@ pub fn sync_folder(folder: &Path) -> io::Result<()> {
 
 /// The same of the folder that a file is in.
 pub fn sync_folder_of(path: &Path) -> io::Result<()> {
-    match path.parent() {
-        // A name alone is in the folder at work.
-        Some(folder) if folder.as_os_str().is_empty() => sync_folder(Path::new(".")),
-        Some(folder) => sync_folder(folder),
-        None => sync_folder(Path::new(".")),
-    }
+    // A name alone is in the folder at work.
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    sync_folder(folder.unwrap_or(Path::new(".")))
 }
 
 /// Removes a file; what is not there need not be removed.

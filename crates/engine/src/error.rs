@@ -207,6 +207,11 @@ impl EngineError {
         Self::Setting { key, found: found.to_string(), expected }
     }
 
+    /// A checkpoint that cannot be used.
+    pub(crate) fn checkpoint(path: &Path, reason: impl Display) -> Self {
+        Self::Checkpoint { path: path.display().to_string(), reason: reason.to_string() }
+    }
+
     /// What the system said when this was done to a file.
     pub(crate) fn disk(doing: impl Into<String>, path: &Path, source: std::io::Error) -> Self {
         Self::Disk { doing: doing.into(), path: path.display().to_string(), source }

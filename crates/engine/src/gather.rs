@@ -5,7 +5,6 @@
 //! in the same pass that checks it; until then it is checked, and its bytes wait ([`Waiting`]).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 
 use fedra_plan::{ByteCount, Layout, Round, Scope};
 use fedra_wire::{
@@ -17,13 +16,14 @@ use crate::adapter_mean::{AdapterMean, AdapterReport, Products};
 use crate::bytes::CrossingBytes;
 use crate::drift::{Drift, DriftReport};
 use crate::error::EngineError;
-use crate::fleet::{Absence, Arrival, Failure, Outcome, Reply, TrainRequest, Verdict};
+use crate::fleet::{Absence, Arrival, ClientInfo, Failure, Outcome, Reply, TrainRequest, Verdict};
 use crate::fold::{Contribution, Denominator, Fold};
 use crate::max_norm::{Above, FAR, FarUpdate, MaxNorm, NormLimit, NormReport, median};
 use crate::middle::MiddleUpdate;
 use crate::noise_mean::NoiseMean;
 use crate::private_steps::StepNoise;
 use crate::recipe::{Pace, Recipe};
+use crate::state::State;
 use crate::waiting::{Answer, Early, Waiting};
 use crate::work::{LocalRule, OptimiserConfig, Work};
 
@@ -103,14 +103,16 @@ pub(crate) struct Gathered {
 }
 
 impl<'round> Gather<'round> {
-    /// Waits for the answers to these requests; `examples` says how many each client has.
+    /// Waits for the answers of this cohort to these requests.
     pub(crate) fn new(
-        layout: &'round Layout,
-        recipe: &'round Recipe,
+        state: &'round State,
         requests: &[TrainRequest],
-        examples: &BTreeMap<ClientId, u64>,
-        spill: Option<&Path>,
+        cohort: &[ClientInfo],
     ) -> Self {
+        let State { recipe, layout, model, .. } = state;
+        let examples: BTreeMap<ClientId, u64> =
+            cohort.iter().map(|client| (client.id, client.examples)).collect();
+        let exact = recipe.adapters == AdapterMean::Exact;
         let due = |request: &TrainRequest| {
             let examples = examples.get(&request.client).copied().unwrap_or(0);
             let work = &request.work;
@@ -128,9 +130,9 @@ impl<'round> Gather<'round> {
         Self {
             layout,
             recipe,
-            round: requests.first().map_or(Round(0), |request| request.round),
+            round: state.round,
             due: requests.iter().map(due).collect(),
-            waiting: Waiting::new(spill),
+            waiting: Waiting::new(state.spill.as_deref()),
             unsettled: requests.iter().map(|request| request.client).collect(),
             // A private sum is divided by a public number, and until then by everybody's weight.
             changes: Fold::new(match recipe.client_privacy() {
@@ -140,7 +142,7 @@ impl<'round> Gather<'round> {
             // Who did not train a parameter has not changed its correction.
             corrections: Fold::new(Denominator::Everyone),
             drift: recipe.evaluation.drift.then(|| Drift::new(recipe.denominator)),
-            products: None,
+            products: exact.then(|| (Products::default(), model)),
             loss: (0.0, 0.0),
             counted: BTreeMap::new(),
             noise: NoiseMean::default(),
@@ -149,13 +151,6 @@ impl<'round> Gather<'round> {
             is_closing: false,
             result: Gathered::default(),
         }
-    }
-
-    /// The same, which averages adapters of this model as the recipe says.
-    pub(crate) fn over(mut self, model: &'round ParamValues) -> Self {
-        let exact = self.recipe.adapters == AdapterMean::Exact;
-        self.products = exact.then(|| (Products::default(), model));
-        self
     }
 
     /// Takes one arrival, or refuses it.
@@ -537,13 +532,7 @@ enum Refusal {
 
 impl From<Refusal> for Failure {
     fn from(refusal: Refusal) -> Self {
-        let diverged = match &refusal {
-            Refusal::Payload(error) => error.is_divergence(),
-            Refusal::Unasked
-            | Refusal::Claim { .. }
-            | Refusal::Extra { .. }
-            | Refusal::Norm { .. } => false,
-        };
+        let diverged = matches!(&refusal, Refusal::Payload(error) if error.is_divergence());
         Self { reason: refusal.to_string(), diverged }
     }
 }

@@ -65,6 +65,7 @@ mod report;
 mod rows_at_cut;
 mod scratch;
 mod sections;
+mod settings;
 mod versions;
 
 pub mod methods;

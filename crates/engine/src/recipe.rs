@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use fedra_plan::{Cut, Layout, Plan, PlanError, Round, Rule, Scope, Site};
+use fedra_plan::{Cut, Layout, Plan, PlanError, Round, Rule, Scope};
 use fedra_privacy::Unit;
 use serde::{Deserialize, Serialize};
 
@@ -20,6 +20,7 @@ use crate::private_steps::PrivateSteps;
 use crate::sampler::Sampler;
 use crate::selection::{Masks, Selection};
 use crate::server::ServerRule;
+use crate::settings::settings;
 use crate::split::Split;
 use crate::stage::{Stage, StageState, Treatment};
 use crate::work::{LocalRule, Work};
@@ -171,10 +172,7 @@ impl Recipe {
     /// The part of the model that the named client has: blocks past its depth are absent.
     fn reach(&self, name: &str, layout: &Layout) -> Scope {
         let depth = self.depths.get(name).copied().unwrap_or(u16::MAX);
-        Scope::everything(layout).filter(|id| match id.site {
-            Site::Block(block) => block < depth,
-            Site::Embedding | Site::Head => true,
-        })
+        Scope::everything(layout).filter(|id| id.site.block().is_none_or(|block| block < depth))
     }
 }
 
@@ -276,23 +274,18 @@ pub struct Adapt {
     pub epochs: u32,
 }
 
-/// When the model is scored, and on what.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Evaluation {
-    /// After every so many rounds, and after the last.
-    pub every: u32,
-    /// The sets of examples.
-    pub on: Vec<EvaluationSet>,
-    /// Whether to measure how far the clients of a round go apart: a pass over every update.
-    pub drift: bool,
-    /// Whether to follow the attention of the model on the clients' examples; see
-    /// [`AttentionDrift`](crate::AttentionDrift).
-    pub attention: bool,
-}
-
-impl Default for Evaluation {
-    fn default() -> Self {
-        Self { every: 1, on: vec![EvaluationSet::CentralTest], drift: false, attention: false }
+settings! {
+    /// When the model is scored, and on what.
+    #[derive(Eq)]
+    pub struct Evaluation {
+        /// After every so many rounds, and after the last.
+        pub every: u32 = 1,
+        /// The sets of examples.
+        pub on: Vec<EvaluationSet> = vec![EvaluationSet::CentralTest],
+        /// Whether to measure how far the clients of a round go apart: a pass over every update.
+        pub drift: bool = false,
+        /// Whether to follow the attention of the model on the clients' examples; see
+        /// [`AttentionDrift`](crate::AttentionDrift).
+        pub attention: bool = false,
     }
 }

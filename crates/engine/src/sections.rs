@@ -3,6 +3,7 @@
 //! The file may be larger than memory, so it is read twice: once from end to end for its checksum,
 //! then section by section. Lengths are held against the file's own before memory is taken for them.
 
+use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -68,7 +69,7 @@ impl Sections {
 
     /// The notes of the checkpoint.
     pub(crate) fn notes<N: DeserializeOwned>(&self) -> Result<N, EngineError> {
-        serde_json::from_slice(&self.read(0)?).map_err(|error| self.refuse(error.to_string()))
+        serde_json::from_slice(&self.read(0)?).map_err(|error| self.refuse(error))
     }
 
     /// Where the ledger ended when the checkpoint in a directory was written; `None` when there is no checkpoint,
@@ -97,8 +98,8 @@ impl Sections {
     }
 
     /// That the file cannot be used, and why.
-    pub(crate) fn refuse(&self, reason: impl Into<String>) -> EngineError {
-        EngineError::Checkpoint { path: self.path.display().to_string(), reason: reason.into() }
+    pub(crate) fn refuse(&self, reason: impl Display) -> EngineError {
+        EngineError::checkpoint(&self.path, reason)
     }
 
     fn checksum_matches(&self, end: u64) -> io::Result<bool> {

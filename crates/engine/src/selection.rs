@@ -1,6 +1,6 @@
 //! How the blocks that learn in a round are chosen.
 //!
-//! The [`Rule`] of a recipe says what becomes of the chosen blocks; this says which are chosen. Every selector is the same three steps, so that a control differs from
+//! The [`Rule`](fedra_plan::Rule) of a recipe says what becomes of the chosen blocks; this says which are chosen. Every selector is the same three steps, so that a control differs from
 //! the real thing in one word:
 //!
 //! ```text

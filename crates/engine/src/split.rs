@@ -11,6 +11,7 @@ use fedra_wire::RowEncoding;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{EngineError, refuse};
+use crate::work::positive;
 
 /// How a model is cut.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -258,12 +259,6 @@ impl Split {
             }
         }
         let Some(noise) = self.noise else { return Ok(()) };
-        let positive = |key, value: f64| {
-            if value.is_finite() && value > 0.0 {
-                return Ok(());
-            }
-            refuse(key, value, "finite and above 0")
-        };
         if let Some(norm) = noise.gradient_norm {
             positive("split.noise.gradient_norm", norm)?;
         }

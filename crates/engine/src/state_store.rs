@@ -200,7 +200,7 @@ impl StateHandle {
     fn has_parameters(&self) -> bool {
         match &self.place {
             Place::Held(state) => !state.personal.is_empty(),
-            Place::Filed(filed) => !filed.contents.personal.is_empty(),
+            Place::Filed(filed) => !filed.tensors[0].is_empty(),
         }
     }
 
@@ -212,49 +212,39 @@ impl StateHandle {
                 ids.iter().any(|ids| !(ids & part).is_empty())
             }
             Place::Filed(filed) => {
-                let Contents { personal: _, correction, residual, attention: _ } = &filed.contents;
+                let [_personal, correction, residual] = &filed.tensors;
                 correction.iter().chain(residual).any(|(id, _)| part.contains(*id))
             }
         }
     }
 }
 
-/// A state in a scratch file.
+/// A state in a scratch file: numbers there, and what they belong to here.
 #[derive(Debug)]
 struct Filed {
     record: Record,
-    contents: Contents,
-}
-
-/// What the numbers of a state are, in the order in which they lie.
-#[derive(Debug)]
-struct Contents {
-    personal: Vec<(ParamId, usize)>,
-    correction: Vec<(ParamId, usize)>,
-    residual: Vec<(ParamId, usize)>,
-    /// Numbers in the first and in the last pattern.
-    attention: [usize; 2],
+    /// The parameters of personal, correction and residual, and how many numbers each has.
+    tensors: [Vec<(ParamId, usize)>; 3],
+    /// How many numbers each pattern of attention has.
+    patterns: [usize; 2],
 }
 
 impl Filed {
     fn write(scratch: &Arc<Scratch>, state: &ClientState) -> Result<Self, EngineError> {
         let ClientState { client: _, personal, correction, residual, attention } = state;
-        let list = |tensors: &ParamValues| tensors.iter().map(|(id, n)| (id, n.len())).collect();
-        let contents = Contents {
-            personal: list(personal),
-            correction: list(correction),
-            residual: list(residual),
-            attention: [attention.first.len(), attention.last.len()],
+        let tensors = [personal, correction, residual];
+        let patterns = [&*attention.first, &*attention.last];
+        let numbers = || {
+            let values = tensors.into_iter().flat_map(ParamValues::iter);
+            values.map(|(_, numbers)| numbers).chain(patterns)
         };
-        let tensors = [personal, correction, residual].into_iter().flat_map(ParamValues::iter);
-        let numbers = tensors.map(|(_, numbers)| numbers);
-        let numbers = numbers.chain([&*attention.first, &*attention.last]);
-        let record = Record::write(scratch, numbers).map_err(|error| {
-            let bytes = ByteCount(contents.bytes());
+        let record = Record::write(scratch, numbers()).map_err(|error| {
+            let bytes = ByteCount(4 * numbers().map(<[f32]>::len).sum::<usize>() as u64);
             let doing = format!("writing what a client keeps ({bytes}) to");
             EngineError::disk(doing, scratch.path(), error)
         })?;
-        Ok(Self { record, contents })
+        let list = |tensors: &ParamValues| tensors.iter().map(|(id, n)| (id, n.len())).collect();
+        Ok(Self { record, tensors: tensors.map(list), patterns: patterns.map(<[f32]>::len) })
     }
 
     fn read(&self, client: ClientId) -> Result<ClientState, EngineError> {
@@ -269,23 +259,16 @@ impl Filed {
         let mut tensors = |list: &[(ParamId, usize)]| -> io::Result<ParamValues> {
             list.iter().map(|(id, count)| Ok((*id, numbers.take(*count)?))).collect()
         };
-        let Contents { personal, correction, residual, attention: [first, last] } = &self.contents;
+        let [personal, correction, residual] = &self.tensors;
         let (personal, correction, residual) =
             (tensors(personal)?, tensors(correction)?, tensors(residual)?);
+        let [first, last] = self.patterns;
         let attention = AttentionMemory {
-            first: numbers.take(*first)?.into(),
-            last: numbers.take(*last)?.into(),
+            first: numbers.take(first)?.into(),
+            last: numbers.take(last)?.into(),
         };
         numbers.finish()?;
         Ok(ClientState { client, personal, correction, residual, attention })
-    }
-}
-
-impl Contents {
-    fn bytes(&self) -> u64 {
-        let Self { personal, correction, residual, attention } = self;
-        let tensors = personal.iter().chain(correction).chain(residual);
-        4 * tensors.map(|(_, numbers)| numbers).chain(attention).sum::<usize>() as u64
     }
 }
 

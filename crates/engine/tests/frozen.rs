@@ -491,9 +491,9 @@ fn what_makes_no_sense_is_refused_by_name() {
     check(r#"{"base":{"name":"fedfrozen"}}"#, "frozen once");
     check(r#"{"base":{"name":"fedporx"}}"#, "fedporx");
     check(r#"{"base":{"name":"fedprox","nu":1}}"#, "nu");
-    check(r#"{"warmup":"soon"}"#, "soon");
-    check(r#"{"warmup":1.5}"#, "1.5");
-    check(r#"{"warmup":-3}"#, "-3");
+    for warmup in [r#""soon""#, "1.5", "-3"] {
+        check(&format!(r#"{{"warmup":{warmup}}}"#), "expected a number of rounds, a share");
+    }
     check(r#"{"stage2":"tight"}"#, "tight");
     check(r#"{"freeze":"head"}"#, "head");
     check(r#"{"qk_rate":0}"#, "`method.qk_rate` is 0");

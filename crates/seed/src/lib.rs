@@ -3,9 +3,11 @@
 //! There is no global generator: every draw comes from a seed derived from the experiment's seed and
 //! the names of whatever the draw is for, so a result does not depend on what was drawn before it.
 
+mod draws;
 mod noise;
 mod secret;
 
+pub use draws::index_at;
 pub use noise::NOISE_GROUP;
 pub use secret::SecretKey;
 

@@ -8,22 +8,15 @@
 //! server  w_t+1 = w_t + sum_k n_k / n (w_k - w_t)
 //! ```
 
-use serde::{Deserialize, Serialize};
-
 use crate::recipe::Recipe;
 use crate::server::ServerRule;
+use crate::settings::settings;
 
-/// The method's settings.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct FedAvg {
-    /// The server's learning rate; 1 is the paper's.
-    pub rate: f32,
-}
-
-impl Default for FedAvg {
-    fn default() -> Self {
-        Self { rate: 1.0 }
+settings! {
+    /// The method's settings.
+    pub struct FedAvg {
+        /// The server's learning rate; 1 is the paper's.
+        pub rate: f32 = 1.0,
     }
 }
 

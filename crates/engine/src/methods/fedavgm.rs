@@ -8,24 +8,17 @@
 //! server  m <- beta m + d,   w <- w + rate m       d: the mean change
 //! ```
 
-use serde::{Deserialize, Serialize};
-
 use crate::recipe::Recipe;
 use crate::server::ServerRule;
+use crate::settings::settings;
 
-/// The method's settings.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct FedAvgM {
-    /// The server's learning rate.
-    pub rate: f32,
-    /// Share of the last change that goes on; 0 is `FedAvg`.
-    pub beta: f32,
-}
-
-impl Default for FedAvgM {
-    fn default() -> Self {
-        Self { rate: 1.0, beta: 0.9 }
+settings! {
+    /// The method's settings.
+    pub struct FedAvgM {
+        /// The server's learning rate.
+        pub rate: f32 = 1.0,
+        /// Share of the last change that goes on; 0 is `FedAvg`.
+        pub beta: f32 = 0.9,
     }
 }
 

@@ -10,23 +10,17 @@
 //! ```
 
 use fedra_plan::{Rule, Site};
-use serde::{Deserialize, Serialize};
 
 use crate::recipe::{Adapt, Recipe};
+use crate::settings::settings;
 
-/// The method's settings.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct FedBabu {
-    /// Epochs of adaptation before a client scores the model; 0 scores it as it is.
-    pub adapt_epochs: u32,
-    /// Whether the adaptation trains the whole model or the head alone.
-    pub adapt_all: bool,
-}
-
-impl Default for FedBabu {
-    fn default() -> Self {
-        Self { adapt_epochs: 1, adapt_all: false }
+settings! {
+    /// The method's settings.
+    pub struct FedBabu {
+        /// Epochs of adaptation before a client scores the model; 0 scores it as it is.
+        pub adapt_epochs: u32 = 1,
+        /// Whether the adaptation trains the whole model or the head alone.
+        pub adapt_all: bool = false,
     }
 }
 

@@ -10,23 +10,16 @@
 //!
 //! Clients count alike, whatever their examples, as in the paper.
 
-use serde::{Deserialize, Serialize};
-
 use crate::recipe::{Recipe, Weighting};
 use crate::server::ServerRule;
+use crate::settings::settings;
 use crate::work::LocalRule;
 
-/// The method's settings.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct FedDyn {
-    /// The weight of the regulariser.
-    pub alpha: f32,
-}
-
-impl Default for FedDyn {
-    fn default() -> Self {
-        Self { alpha: 0.01 }
+settings! {
+    /// The method's settings.
+    pub struct FedDyn {
+        /// The weight of the regulariser.
+        pub alpha: f32 = 0.01,
     }
 }
 

@@ -16,28 +16,21 @@
 //! There is no bias correction, and v starts at tau^2, as in the paper. `FedAdam` with beta1 = 0, beta2 = 1 and
 //! rate = 2 tau is `FedAvg`.
 
-use serde::{Deserialize, Serialize};
-
 use crate::recipe::Recipe;
 use crate::server::{SecondMoment, ServerRule};
+use crate::settings::settings;
 
-/// The settings of `FedAdam`.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct FedAdam {
-    /// The server's learning rate.
-    pub rate: f32,
-    /// Decay of the mean.
-    pub beta1: f32,
-    /// Decay of the second moment.
-    pub beta2: f32,
-    /// How far the rule adapts: smaller adapts more.
-    pub tau: f32,
-}
-
-impl Default for FedAdam {
-    fn default() -> Self {
-        Self { rate: 0.01, beta1: 0.9, beta2: 0.99, tau: 1e-3 }
+settings! {
+    /// The settings of `FedAdam`.
+    pub struct FedAdam {
+        /// The server's learning rate.
+        pub rate: f32 = 0.01,
+        /// Decay of the mean.
+        pub beta1: f32 = 0.9,
+        /// Decay of the second moment.
+        pub beta2: f32 = 0.99,
+        /// How far the rule adapts: smaller adapts more.
+        pub tau: f32 = 1e-3,
     }
 }
 
@@ -49,23 +42,17 @@ impl FedAdam {
     }
 }
 
-/// The settings of `FedYogi`.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct FedYogi {
-    /// The server's learning rate.
-    pub rate: f32,
-    /// Decay of the mean.
-    pub beta1: f32,
-    /// Decay of the second moment.
-    pub beta2: f32,
-    /// How far the rule adapts: smaller adapts more.
-    pub tau: f32,
-}
-
-impl Default for FedYogi {
-    fn default() -> Self {
-        Self { rate: 0.01, beta1: 0.9, beta2: 0.99, tau: 1e-3 }
+settings! {
+    /// The settings of `FedYogi`.
+    pub struct FedYogi {
+        /// The server's learning rate.
+        pub rate: f32 = 0.01,
+        /// Decay of the mean.
+        pub beta1: f32 = 0.9,
+        /// Decay of the second moment.
+        pub beta2: f32 = 0.99,
+        /// How far the rule adapts: smaller adapts more.
+        pub tau: f32 = 1e-3,
     }
 }
 
@@ -77,21 +64,15 @@ impl FedYogi {
     }
 }
 
-/// The settings of `FedAdagrad`.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct FedAdagrad {
-    /// The server's learning rate.
-    pub rate: f32,
-    /// Decay of the mean.
-    pub beta1: f32,
-    /// How far the rule adapts: smaller adapts more.
-    pub tau: f32,
-}
-
-impl Default for FedAdagrad {
-    fn default() -> Self {
-        Self { rate: 0.03, beta1: 0.9, tau: 1e-3 }
+settings! {
+    /// The settings of `FedAdagrad`.
+    pub struct FedAdagrad {
+        /// The server's learning rate.
+        pub rate: f32 = 0.03,
+        /// Decay of the mean.
+        pub beta1: f32 = 0.9,
+        /// How far the rule adapts: smaller adapts more.
+        pub tau: f32 = 1e-3,
     }
 }
 

@@ -8,22 +8,15 @@
 //! server  as FedAvg
 //! ```
 
-use serde::{Deserialize, Serialize};
-
 use crate::recipe::Recipe;
+use crate::settings::settings;
 use crate::work::LocalRule;
 
-/// The method's settings.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct FedProx {
-    /// The pull towards the received model; 0 is `FedAvg`.
-    pub mu: f32,
-}
-
-impl Default for FedProx {
-    fn default() -> Self {
-        Self { mu: 0.01 }
+settings! {
+    /// The method's settings.
+    pub struct FedProx {
+        /// The pull towards the received model; 0 is `FedAvg`.
+        pub mu: f32 = 0.01,
     }
 }
 

@@ -29,69 +29,49 @@ use crate::error::{EngineError, refuse};
 use crate::fold::Denominator;
 use crate::recipe::Recipe;
 use crate::selection::{Masks, Selection};
+use crate::settings::settings;
 use crate::work::HeadProbe;
 
 pub use block_count::BlockCount;
 pub use pruning::Pruning;
 pub use selector::BlockSelector;
 
-/// The method's settings.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Safl {
-    /// How many blocks learn: 2 unless given, and as many as [`BlockSelector::Blocks`] names.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub k: Option<BlockCount>,
-    /// What ranks the blocks.
-    pub selector: BlockSelector,
-    /// Whether all clients train the same blocks or each its own.
-    pub mask: Masks,
-    /// The tokens on which attention has to land; [`RelevantTokens::Cls`] on the key side and
-    /// [`RelevantTokens::All`] on the query side unless given.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub relevant: Option<RelevantTokens>,
-    /// Whose attention counts; the key side unless given, and whoever knows that the model is a
-    /// decoder should give the query side.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub side: Option<AttentionSide>,
-    /// Clients measure in every so many rounds.
-    pub profile_every: u32,
-    /// Clients stop measuring after so many measurements, and the choice stands still.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub settle: Option<u32>,
-    /// Most examples that a client looks at to measure.
-    pub profile_examples: u32,
-    /// By whose weights a block's sum is divided.
-    pub denominator: Denominator,
-    /// Inside blocks, send only the entries that changed most, or only some heads of attention.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub prune: Option<Pruning>,
-    /// How many of the K blocks are drawn by lot.
-    pub explore: u16,
-    /// Whether the embeddings learn too.
-    pub embeddings: Embeddings,
-    /// The method beneath.
-    pub base: Box<Method>,
-}
-
-impl Default for Safl {
-    fn default() -> Self {
-        let Selection { profile_every, profile_examples, explore, .. } = Selection::default();
-        Self {
-            k: None,
-            selector: BlockSelector::Attention,
-            mask: Masks::Consensus,
-            relevant: None,
-            side: None,
-            profile_every,
-            settle: None,
-            profile_examples,
-            denominator: Denominator::Participants,
-            prune: None,
-            explore,
-            embeddings: Embeddings::Frozen,
-            base: Box::default(),
-        }
+settings! {
+    /// The method's settings.
+    pub struct Safl {
+        /// How many blocks learn: 2 unless given, and as many as [`BlockSelector::Blocks`] names.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub k: Option<BlockCount> = None,
+        /// What ranks the blocks.
+        pub selector: BlockSelector = BlockSelector::Attention,
+        /// Whether all clients train the same blocks or each its own.
+        pub mask: Masks = Masks::Consensus,
+        /// The tokens on which attention has to land; [`RelevantTokens::Cls`] on the key side and
+        /// [`RelevantTokens::All`] on the query side unless given.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub relevant: Option<RelevantTokens> = None,
+        /// Whose attention counts; the key side unless given, and whoever knows that the model is a
+        /// decoder should give the query side.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub side: Option<AttentionSide> = None,
+        /// Clients measure in every so many rounds.
+        pub profile_every: u32 = Selection::default().profile_every,
+        /// Clients stop measuring after so many measurements, and the choice stands still.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub settle: Option<u32> = None,
+        /// Most examples that a client looks at to measure.
+        pub profile_examples: u32 = Selection::default().profile_examples,
+        /// By whose weights a block's sum is divided.
+        pub denominator: Denominator = Denominator::Participants,
+        /// Inside blocks, send only the entries that changed most, or only some heads of attention.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub prune: Option<Pruning> = None,
+        /// How many of the K blocks are drawn by lot.
+        pub explore: u16 = Selection::default().explore,
+        /// Whether the embeddings learn too.
+        pub embeddings: Embeddings = Embeddings::Frozen,
+        /// The method beneath.
+        pub base: Box<Method> = Box::default(),
     }
 }
 

@@ -24,25 +24,18 @@
 //!
 //! The variate travels both ways beside the model, so a round moves twice the bytes of `FedAvg`.
 
-use serde::{Deserialize, Serialize};
-
 use crate::recipe::{Recipe, Weighting};
 use crate::server::ServerRule;
+use crate::settings::settings;
 use crate::work::LocalRule;
 
-/// The method's settings.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Scaffold {
-    /// The server's learning rate.
-    pub rate: f32,
-    /// How much a client counts, in the model and in the variate; uniform is the paper's.
-    pub weighting: Weighting,
-}
-
-impl Default for Scaffold {
-    fn default() -> Self {
-        Self { rate: 1.0, weighting: Weighting::Examples }
+settings! {
+    /// The method's settings.
+    pub struct Scaffold {
+        /// The server's learning rate.
+        pub rate: f32 = 1.0,
+        /// How much a client counts, in the model and in the variate; uniform is the paper's.
+        pub weighting: Weighting = Weighting::Examples,
     }
 }
 

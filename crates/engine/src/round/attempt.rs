@@ -293,11 +293,10 @@ impl State {
         let mut corrections = Downloads::new(Kind::Variate, Encoding::F32);
         for (client, fate) in fates {
             let plan = plans.get(&client).expect("everybody in the cohort has a plan");
-            let correction = match work.local {
-                LocalRule::ControlVariate => {
-                    Some(corrections.get(place, &self.server.variate, plan.uploads())?)
-                }
-                LocalRule::Plain | LocalRule::Proximal { .. } | LocalRule::Dynamic { .. } => None,
+            let correction = if work.local == LocalRule::ControlVariate {
+                Some(corrections.get(place, &self.server.variate, plan.uploads())?)
+            } else {
+                None
             };
             length += ByteCount(correction.as_ref().map_or(0, |bytes| bytes.len()) as u64);
             let reason = match fate {
@@ -329,10 +328,7 @@ impl State {
         requests: Vec<TrainRequest>,
         cohort: &[ClientInfo],
     ) -> Result<Gathered, EngineError> {
-        let examples = cohort.iter().map(|client| (client.id, client.examples)).collect();
-        let spill = self.spill.as_deref();
-        let mut gather =
-            Gather::new(&self.layout, &self.recipe, &requests, &examples, spill).over(&self.model);
+        let mut gather = Gather::new(self, &requests, cohort);
         if requests.is_empty() {
             return gather.close();
         }

@@ -23,7 +23,7 @@ const FLAT: f64 = 0.01;
 const AGREEMENT: f64 = 0.5;
 
 /// How the blocks of a round were chosen.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SelectionReport {
     /// The clients' mean score of each block, as last measured; empty if nobody measures.
@@ -109,10 +109,7 @@ impl Observed<'_> {
             never: (0..self.blocks).filter(|block| !memory.ever.contains(block)).collect(),
             clients,
             agreement,
-            scores_up: ByteCount(0),
-            masks_down: ByteCount(0),
-            effort: 0,
-            warnings: Vec::new(),
+            ..SelectionReport::default()
         };
         report.warnings = self.warnings(&report, memory);
         report

@@ -7,44 +7,30 @@ use serde::{Deserialize, Serialize};
 
 use super::order::{Criterion, Look};
 use crate::error::{EngineError, refuse};
+use crate::settings::settings;
 
-/// Where the ranking of blocks comes from, and who takes how many.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Selection {
-    /// How many blocks a client takes, unless it has a number of its own.
-    pub k: u16,
-    /// What clients measure; absent, the server orders blocks by place, by turn or by lot.
-    pub probe: Option<Probe>,
-    /// What comes first.
-    pub criterion: Criterion,
-    /// How many of the blocks that a client takes are drawn by lot.
-    pub explore: u16,
-    /// Clients measure in every so many rounds; in between, the last scores count.
-    pub profile_every: u32,
-    /// Clients stop measuring after so many measurements, and the choice stands still.
-    pub settle: Option<u32>,
-    /// Most examples that a client looks at to measure.
-    pub profile_examples: u32,
-    /// How many blocks these clients take, by name.
-    pub counts: BTreeMap<String, u16>,
-    /// Memory of a client from which the number of blocks is still to be derived.
-    pub budget: Option<ByteCount>,
-}
-
-impl Default for Selection {
-    fn default() -> Self {
-        Self {
-            k: 1,
-            probe: None,
-            criterion: Criterion::default(),
-            explore: 0,
-            profile_every: 1,
-            settle: None,
-            profile_examples: 32,
-            counts: BTreeMap::new(),
-            budget: None,
-        }
+settings! {
+    /// Where the ranking of blocks comes from, and who takes how many.
+    #[derive(Eq)]
+    pub struct Selection {
+        /// How many blocks a client takes, unless it has a number of its own.
+        pub k: u16 = 1,
+        /// What clients measure; absent, the server orders blocks by place, by turn or by lot.
+        pub probe: Option<Probe> = None,
+        /// What comes first.
+        pub criterion: Criterion = Criterion::default(),
+        /// How many of the blocks that a client takes are drawn by lot.
+        pub explore: u16 = 0,
+        /// Clients measure in every so many rounds; in between, the last scores count.
+        pub profile_every: u32 = 1,
+        /// Clients stop measuring after so many measurements, and the choice stands still.
+        pub settle: Option<u32> = None,
+        /// Most examples that a client looks at to measure.
+        pub profile_examples: u32 = 32,
+        /// How many blocks these clients take, by name.
+        pub counts: BTreeMap<String, u16> = BTreeMap::new(),
+        /// Memory of a client from which the number of blocks is still to be derived.
+        pub budget: Option<ByteCount> = None,
     }
 }
 

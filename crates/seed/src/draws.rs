@@ -1,55 +1,21 @@
-//! The draws that data needs, over the generator that the whole house shares.
-//!
-//! Everything random here starts from a `u64` that the caller passes, and the stream is fixed by
-//! [`fedra_seed`] and this file alone, so a seed means the same notes and the same partition on
-//! every machine and under every version of every dependency.
-//!
-//! ```
-//! use fedra_data::Dice;
-//! assert_eq!(Dice::new(7).below(1000), Dice::new(7).below(1000));
-//! ```
+//! Draws that data needs: choices by chance and by weight, and points of a simplex.
 
-use fedra_seed::{Generator, Seed};
+use crate::{Generator, Seed};
 
-/// A generator with the few draws that data needs.
-#[derive(Clone, Debug)]
-pub struct Dice {
-    generator: Generator,
-}
-
-impl Dice {
-    /// A stream for a seed.
+impl Generator {
+    /// The stream of a seed.
     pub fn new(seed: u64) -> Self {
-        Self { generator: Seed(seed).generator() }
+        Seed(seed).generator()
     }
 
-    /// A stream for a seed and a purpose, independent of every other purpose.
+    /// The stream of a seed for a purpose, independent of every other purpose.
     pub fn for_purpose(seed: u64, purpose: &str) -> Self {
-        Self { generator: Seed(seed).of(purpose).generator() }
-    }
-
-    /// The next 64 bits.
-    pub fn bits(&mut self) -> u64 {
-        self.generator.bits()
-    }
-
-    /// Uniform in `0..n`, by multiplying into the high word (bias below n / 2^64).
-    ///
-    /// # Panics
-    /// When `n` is zero.
-    pub fn below(&mut self, n: usize) -> usize {
-        assert!(n > 0, "a draw from nothing");
-        self.generator.below(n)
-    }
-
-    /// Uniform in [0, 1).
-    pub fn unit(&mut self) -> f64 {
-        self.generator.uniform()
+        Seed(seed).of(purpose).generator()
     }
 
     /// True with probability `p`.
     pub fn chance(&mut self, p: f64) -> bool {
-        self.unit() < p
+        self.uniform() < p
     }
 
     /// One item of a slice.
@@ -59,12 +25,7 @@ impl Dice {
 
     /// An index drawn in proportion to non-negative weights.
     pub fn weighted(&mut self, weights: &[f64]) -> usize {
-        index_at(self.unit(), weights)
-    }
-
-    /// Puts items in a random order.
-    pub fn shuffle<T>(&mut self, items: &mut [T]) {
-        self.generator.shuffle(items);
+        index_at(self.uniform(), weights)
     }
 
     /// A point of the simplex from a symmetric Dirichlet(alpha).
@@ -83,18 +44,18 @@ impl Dice {
     /// Gamma(a) = Gamma(a + 1) U^(1/a) below 1.
     fn log_gamma_variate(&mut self, alpha: f64) -> f64 {
         if alpha < 1.0 {
-            let boost = (1.0 - self.unit()).ln() / alpha;
+            let boost = (1.0 - self.uniform()).ln() / alpha;
             return self.log_gamma_variate(alpha + 1.0) + boost;
         }
         let d = alpha - 1.0 / 3.0;
         let c = 1.0 / (9.0 * d).sqrt();
         loop {
-            let x = self.generator.normal();
+            let x = self.normal();
             let v = (1.0 + c * x).powi(3);
             if v <= 0.0 {
                 continue;
             }
-            let u = 1.0 - self.unit();
+            let u = 1.0 - self.uniform();
             if u.ln() < 0.5 * x * x + d - d * v + d * v.ln() {
                 return d.ln() + v.ln();
             }
@@ -103,7 +64,7 @@ impl Dice {
 }
 
 /// The index of the part in which a point of [0, 1) lies, where parts are as wide as their weights say.
-pub(crate) fn index_at(point: f64, weights: &[f64]) -> usize {
+pub fn index_at(point: f64, weights: &[f64]) -> usize {
     let mut left = point * weights.iter().sum::<f64>();
     for (index, weight) in weights.iter().enumerate() {
         left -= weight;
@@ -120,19 +81,19 @@ mod tests {
 
     #[test]
     fn purposes_of_one_seed_give_different_streams() {
-        let first = Dice::for_purpose(3, "order").bits();
-        assert_ne!(first, Dice::for_purpose(3, "split").bits());
-        assert_ne!(first, Dice::for_purpose(4, "order").bits());
-        assert_eq!(first, Dice::for_purpose(3, "order").bits());
+        let first = Generator::for_purpose(3, "order").bits();
+        assert_ne!(first, Generator::for_purpose(3, "split").bits());
+        assert_ne!(first, Generator::for_purpose(4, "order").bits());
+        assert_eq!(first, Generator::for_purpose(3, "order").bits());
     }
 
     #[test]
     fn dirichlet_has_the_right_mean_and_variance() {
         let (alpha, parts, draws) = (0.5, 4, 20_000);
-        let mut dice = Dice::new(1);
+        let mut generator = Generator::new(1);
         let (mut sum, mut squares) = (0.0, 0.0);
         for _ in 0..draws {
-            let first = dice.dirichlet(alpha, parts)[0];
+            let first = generator.dirichlet(alpha, parts)[0];
             sum += first;
             squares += first * first;
         }
@@ -145,7 +106,7 @@ mod tests {
 
     #[test]
     fn a_tiny_alpha_still_sums_to_one() {
-        let shares = Dice::new(5).dirichlet(1e-4, 10);
+        let shares = Generator::new(5).dirichlet(1e-4, 10);
         assert!((shares.iter().sum::<f64>() - 1.0).abs() < 1e-12);
         assert!(shares.iter().all(|share| share.is_finite()));
     }
@@ -153,7 +114,7 @@ mod tests {
     #[test]
     fn shuffling_keeps_every_item() {
         let mut items: Vec<usize> = (0..100).collect();
-        Dice::new(2).shuffle(&mut items);
+        Generator::new(2).shuffle(&mut items);
         assert_ne!(items, (0..100).collect::<Vec<_>>());
         items.sort_unstable();
         assert_eq!(items, (0..100).collect::<Vec<_>>());

@@ -1,0 +1,26 @@
+//! Settings with their usual values.
+
+/// A struct of settings that a file may give in part: each field stands beside its usual value.
+macro_rules! settings {
+    (
+        $(#[$about:meta])*
+        pub struct $name:ident {
+            $($(#[$doc:meta])* pub $field:ident: $kind:ty = $usual:expr,)+
+        }
+    ) => {
+        $(#[$about])*
+        #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+        #[serde(default, deny_unknown_fields)]
+        pub struct $name {
+            $($(#[$doc])* pub $field: $kind,)+
+        }
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self { $($field: $usual,)+ }
+            }
+        }
+    };
+}
+
+pub(crate) use settings;
