@@ -53,7 +53,6 @@ mod bytes;
 mod checkpoint;
 mod difference;
 mod downloads;
-pub mod durable;
 mod log_mark;
 mod noise_mean;
 mod number;
@@ -68,6 +67,9 @@ mod versions;
 pub mod methods;
 
 mod error;
+
+/// Files that are there whole or not at all.
+pub use fedra_files as durable;
 
 pub use adapter_mean::{AdapterMean, AdapterReport};
 pub use attention::{AttentionDrift, SHIFT_BYTES};
