@@ -21,8 +21,8 @@ use fedra_compute::SecretKey;
 use fedra_engine::{EngineError, ParamValues};
 use fedra_flower::{Admission, Apps, Endpoint, NodeKeys, StockClients, Task};
 use fedra_net::{
-    Capacity, Carrier, Demand, Federated, FleetListener, FleetOptions, NetFleet, Routes, Runtime,
-    ServerOptions, ServerSecurity, Start, with_middle,
+    Capacity, Carrier, Demand, Federated, FleetOptions, NetFleet, Routes, Runtime, ServerOptions,
+    ServerSecurity, Start, with_middle,
 };
 use fedra_plan::{ByteCount, Layout, Round};
 
@@ -30,6 +30,7 @@ use crate::console;
 use crate::experiment::Overrides;
 use crate::flower::AtSuperLink;
 use crate::interrupt;
+use crate::join::Said;
 use crate::model_server::{Ends, ModelServer};
 use crate::progress::Voice;
 use crate::run;
@@ -396,20 +397,5 @@ impl Sites {
         if self.voice == Voice::Lively {
             console::say(line);
         }
-    }
-}
-
-/// What is heard of sites.
-struct Said(Voice);
-
-impl FleetListener for Said {
-    fn told(&self, line: &str) {
-        if self.0 == Voice::Lively {
-            console::say(line);
-        }
-    }
-
-    fn stops(&self) -> bool {
-        interrupt::interrupted()
     }
 }
