@@ -19,14 +19,17 @@ use fedra_data::Tokenizer;
 use fedra_engine::{Noise, NoiseDraw, NoiseKind};
 use fedra_model::hf::Config;
 use fedra_model::{Head, Loaded, Model};
-use fedra_net::{DecodeDialer, DecodeListener, Dialer, NetDecodePeer, Runtime, ServerSecurity};
+use fedra_net::{DecodeDialer, Dialer, NetDecodePeer, Runtime, ServerSecurity};
 use fedra_plan::{Cut, Scope, Side};
 use fedra_wire::RowEncoding;
 
-use crate::flags::{Threads, one_of};
+use crate::flags::{Threads, Voice, one_of};
+use crate::console;
+use crate::interrupt;
+use crate::join::Said;
 use crate::model_server::{Ends, identity, load_side};
+
 use crate::tls::Tls;
-use crate::{console, interrupt};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -147,7 +150,7 @@ impl Far {
         let blocks = (usize::from(blocks.start), usize::from(blocks.end));
         let model = (identity(path)?, model.width());
         let dialer = DecodeDialer::new(way, client, model, (blocks, self.encoding));
-        Ok(dialer.with_listener(Arc::new(Said)).open()?)
+        Ok(dialer.with_listener(Arc::new(Said(Voice::Lively))).open()?)
     }
 
     /// What happens to rows before they leave.
@@ -164,17 +167,6 @@ impl Far {
     }
 }
 
-/// What is heard of a lost connection.
-#[derive(Debug)]
-struct Said;
-
-impl DecodeListener for Said {
-    fn told(&self, line: &str) {
-        console::say(line);
-    }
-
-    fn stops(&self) -> bool {
-        interrupt::interrupted()
     }
 }
 

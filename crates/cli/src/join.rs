@@ -16,7 +16,7 @@ use fedra_client::{Agreed, Client, Observer, PrivacyGuard};
 use fedra_compute::{Seed, ThreadPool};
 use fedra_engine::PrivateSelection;
 use fedra_flower::{Endpoint, FlowerError, Membership, NodeKey, StockRun};
-use fedra_net::{CutDialer, Dialer, JoinListener, Left, NetError, Runtime, ServerSecurity, Site};
+use fedra_net::{CutDialer, Dialer, Left, Listener, NetError, Runtime, ServerSecurity, Site};
 use fedra_privacy::Unit;
 
 use crate::console;
@@ -325,10 +325,10 @@ fn file_name(name: &str) -> String {
     name.chars().map(|c| if c.is_alphanumeric() || "-_.".contains(c) { c } else { '_' }).collect()
 }
 
-/// What is heard of the server.
-struct Said(Voice);
+/// What is heard of the other side.
+pub struct Said(pub Voice);
 
-impl JoinListener for Said {
+impl Listener for Said {
     fn told(&self, line: &str) {
         self.0.say(line);
     }

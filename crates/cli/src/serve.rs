@@ -21,8 +21,8 @@ use fedra_compute::SecretKey;
 use fedra_engine::{EngineError, ParamValues};
 use fedra_flower::{Admission, Apps, Endpoint, NodeKeys, StockClients, Task};
 use fedra_net::{
-    Capacity, Carrier, Demand, Federated, FleetListener, FleetOptions, NetFleet, Routes, Runtime,
-    ServerOptions, ServerSecurity, Start, with_middle,
+    Capacity, Carrier, Demand, Federated, FleetOptions, NetFleet, Routes, Runtime, ServerOptions,
+    ServerSecurity, Start, with_middle,
 };
 use fedra_plan::{ByteCount, Layout, Round};
 
@@ -31,6 +31,7 @@ use crate::experiment::Overrides;
 use crate::flags::{Quiet, Voice};
 use crate::flower::AtSuperLink;
 use crate::interrupt;
+use crate::join::Said;
 use crate::model_server::{Ends, ModelServer};
 use crate::run;
 use crate::tensor_names::tensor_names;
@@ -382,18 +383,5 @@ impl Sites {
         let tensors = tensor_names(layout).map_err(|error| Error::Refused(error.to_string()))?;
         let (clients, layout, initial) = (self.stock.clone(), layout.clone(), initial.clone());
         Ok(Some(StockClients { clients, layout, initial, names: tensors }))
-    }
-}
-
-/// What is heard of sites.
-struct Said(Voice);
-
-impl FleetListener for Said {
-    fn told(&self, line: &str) {
-        self.0.say(line);
-    }
-
-    fn stops(&self) -> bool {
-        interrupt::interrupted()
     }
 }

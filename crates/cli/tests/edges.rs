@@ -6,16 +6,17 @@ use std::process::Command;
 
 /// Each crate and the crates of this workspace that it may depend on.
 const EDGES: &[(&str, &[&str])] = &[
+    ("fedra-files", &[]),
     ("fedra-plan", &[]),
     ("fedra-seed", &[]),
     ("fedra-compute", &["fedra-plan", "fedra-seed"]),
-    ("fedra-model", &["fedra-plan", "fedra-seed", "fedra-compute"]),
+    ("fedra-model", &["fedra-files", "fedra-plan", "fedra-seed", "fedra-compute"]),
     ("fedra-data", &["fedra-seed"]),
     ("fedra-lab", &["fedra-seed"]),
     ("fedra-report", &[]),
     ("fedra-privacy", &["fedra-plan"]),
     ("fedra-wire", &["fedra-plan"]),
-    ("fedra-engine", &["fedra-plan", "fedra-privacy", "fedra-seed", "fedra-wire"]),
+    ("fedra-engine", &["fedra-files", "fedra-plan", "fedra-privacy", "fedra-seed", "fedra-wire"]),
     (
         "fedra-client",
         &[

@@ -12,8 +12,8 @@
 //!           then the five of each client in the notes
 //! ```
 
-use std::fs::{self, File};
-use std::io::{BufWriter, Write};
+use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 use crate::account::Account;
 use crate::client_state::ClientState;
 use crate::difference::{self, Difference};
-use crate::durable;
+use crate::durable::Replacing;
 use crate::error::EngineError;
 use crate::fleet::Fleet;
 use crate::history::ServerHistory;
@@ -91,7 +91,7 @@ pub(crate) fn save(state: &State, fleet: &dyn Fleet, directory: &Path) -> Result
             file.put(&section?)?;
         }
     }
-    file.finish(directory)
+    file.finish()
 }
 
 /// A checkpoint that is one of this recipe, layout and seed.
@@ -190,7 +190,7 @@ fn other_recipe(held: &str, expected: &str) -> String {
 /// A checkpoint on its way to the disk, beside its place.
 struct Unfinished {
     path: PathBuf,
-    file: BufWriter<File>,
+    file: Replacing,
     checksum: Hasher,
 }
 
@@ -198,11 +198,10 @@ impl Unfinished {
     fn create(directory: &Path) -> Result<Self, EngineError> {
         fs::create_dir_all(directory)
             .map_err(|error| EngineError::disk("creating", directory, error))?;
-        let path = directory.join(UNFINISHED);
+        let path = directory.join(FILE);
         let file =
-            File::create(&path).map_err(|error| EngineError::disk("writing", &path, error))?;
-        let (file, checksum) = (BufWriter::new(file), Hasher::new());
-        let mut unfinished = Self { path, file, checksum };
+            Replacing::begin(&path).map_err(|error| EngineError::disk("writing", &path, error))?;
+        let mut unfinished = Self { path, file, checksum: Hasher::new() };
         unfinished.write(Sections::MAGIC)?;
         Ok(unfinished)
     }
@@ -218,23 +217,10 @@ impl Unfinished {
     }
 
     /// Takes the place of the old one; a crash leaves one of the two.
-    fn finish(mut self, directory: &Path) -> Result<(), EngineError> {
-        let mut finish = || {
-            self.file.write_all(&self.checksum.clone().finalize().to_le_bytes())?;
-            self.file.flush()?;
-            self.file.get_ref().sync_all()?;
-            fs::rename(&self.path, directory.join(FILE))?;
-            // The move itself has to reach the disk too.
-            durable::sync_folder(directory)
-        };
-        finish().map_err(|error| EngineError::disk("writing", &directory.join(FILE), error))
-    }
-}
-
-impl Drop for Unfinished {
-    fn drop(&mut self) {
-        // A finished one has its place by now; what was cut short only takes room.
-        let _absent = fs::remove_file(&self.path);
+    fn finish(mut self) -> Result<(), EngineError> {
+        let sum = self.checksum.finalize().to_le_bytes();
+        let finished = self.file.write_all(&sum).and_then(|()| self.file.finish());
+        finished.map_err(|error| EngineError::disk("writing", &self.path, error))
     }
 }
 

@@ -319,7 +319,8 @@ pub struct EvaluationRequest<'round> {
 }
 
 /// What each client trains on its own examples before it is scored.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Adaptation {
     /// The part that adapts.
     pub learns: Scope,
@@ -433,7 +434,8 @@ pub struct ClientAttention {
 }
 
 /// How far attention has moved, block by block.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct AttentionShift {
     /// Since the client first looked.
     pub since_first: Vec<f64>,

@@ -55,7 +55,6 @@ mod bytes;
 mod checkpoint;
 mod difference;
 mod downloads;
-pub mod durable;
 mod log_mark;
 mod noise_mean;
 mod number;
@@ -73,6 +72,9 @@ pub mod methods;
 mod error;
 
 pub use account::{Account, PrivacyReport};
+/// Files that are there whole or not at all.
+pub use fedra_files as durable;
+
 pub use adapter_mean::{AdapterMean, AdapterReport};
 pub use attention::{AttentionDrift, SHIFT_BYTES};
 pub use branch::Moment;

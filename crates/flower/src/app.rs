@@ -81,10 +81,8 @@ const FILES: [(&str, &str); 4] = [
 
 /// Writes the app into a folder, which may not hold another one.
 pub fn write_app(folder: &Path) -> Result<(), FlowerError> {
-    let failed = |path: &Path, error: &dyn std::fmt::Display| FlowerError::File {
-        file: path.display().to_string(),
-        reason: error.to_string(),
-    };
+    let failed =
+        |path: &Path, error: &dyn std::fmt::Display| FlowerError::file(path.display(), error);
     for (name, text) in FILES {
         let path = folder.join(name);
         match std::fs::read_to_string(&path) {

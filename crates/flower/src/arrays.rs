@@ -10,10 +10,10 @@ use fedra_plan::{Layout, ParamId};
 use fedra_wire::ParamValues;
 
 use crate::envelope::{fetch_array, names, pack_array, pack_named, records};
-use crate::error::FlowerError;
+use crate::error::{FlowerError, shortened};
 use crate::exchange::{Store, fetch};
 use crate::npy::Header;
-use crate::object::{Kind, Parcel, shortened};
+use crate::object::{Kind, Parcel};
 use crate::proto::ObjectTree;
 use crate::record::Fields;
 
@@ -100,12 +100,11 @@ impl Arrays {
                 Kind::ArrayRecord => arrays = Self::fetch(store, run, (&id, layout, named))?,
                 Kind::ConfigRecord | Kind::MetricRecord => {
                     let read = Fields::decode(record.body);
-                    let wrong = |reason| FlowerError::Object { id: shortened(&id), reason };
-                    fields = fields.and(read.map_err(wrong)?);
+                    fields = fields.and(read.map_err(|reason| FlowerError::object(&id, reason))?);
                 }
                 Kind::Message | Kind::RecordDict | Kind::Array | Kind::ArrayChunk => {
-                    let reason = format!("found {} among records", record.kind.name());
-                    return Err(FlowerError::Object { id: shortened(&id), reason });
+                    let reason = format!("found {:?} among records", record.kind);
+                    return Err(FlowerError::object(&id, reason));
                 }
             }
         }

@@ -10,14 +10,14 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use fedra_net::{Carrier, Fault, FleetListener, NetError, Reception, RunEnd, Standing};
+use fedra_net::{Carrier, Fault, Listener, NetError, Reception, RunEnd, Standing};
 
 use crate::app::Apps;
 use crate::courier::{Admission, Courier};
 use crate::error::FlowerError;
 use crate::http::Endpoint;
 use crate::kept_task::KeptTask;
-use crate::runtime_api::{Outcome, RuntimeApi, Sought};
+use crate::runtime_api::{RuntimeApi, Sought};
 use crate::superlink::{Caller, SuperLink};
 
 /// How often a task is looked for.
@@ -46,7 +46,7 @@ impl Task {
     pub fn acquire(
         endpoint: &Endpoint,
         (apps, folder): (Apps, &Path),
-        listener: &dyn FleetListener,
+        listener: &dyn Listener,
     ) -> Result<Option<Self>, FlowerError> {
         let (place, kept) = (endpoint.authority(), KeptTask::of(folder));
         let (mut link, mut said) = (None, String::new());
@@ -118,17 +118,11 @@ impl Task {
     }
 }
 
-impl std::fmt::Debug for Task {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Task").field("run", &self.api.run()).finish_non_exhaustive()
-    }
-}
-
 /// Carries messages until it is dropped.
 #[derive(Debug)]
 pub struct Coordinator {
     place: String,
-    orders: Option<Sender<(Outcome, String)>>,
+    orders: Option<Sender<(RunEnd, String)>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -138,12 +132,8 @@ impl Carrier for Coordinator {
     }
 
     fn close(&mut self, how: RunEnd, reason: &str) {
-        let outcome = match how {
-            RunEnd::Complete => Outcome::Completed,
-            RunEnd::GaveUp => Outcome::Failed,
-        };
         if let Some(orders) = self.orders.take() {
-            let _gone = orders.send((outcome, reason.to_owned()));
+            let _gone = orders.send((how, reason.to_owned()));
         }
     }
 }
@@ -188,11 +178,11 @@ impl Trouble {
 }
 
 /// Works until it is told how the run ended, or that this process goes without an end.
-fn carry(mut courier: Courier, orders: &Receiver<(Outcome, String)>) {
+fn carry(mut courier: Courier, orders: &Receiver<(RunEnd, String)>) {
     let (mut wait, mut trouble) = (TICK, Trouble::default());
     loop {
         match orders.try_recv() {
-            Ok((outcome, reason)) => return courier.finish(outcome, &reason),
+            Ok((how, reason)) => return courier.finish(how, &reason),
             Err(TryRecvError::Disconnected) => return courier.leave(),
             Err(TryRecvError::Empty) => {}
         }

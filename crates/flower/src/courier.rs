@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fedra_net::{Peer, Reception, Room};
+use fedra_net::{Peer, Reception, Room, RunEnd};
 
 use crate::arrays::Arrays;
 use crate::envelope::{Envelope, Opened, records};
@@ -15,7 +15,7 @@ use crate::node::ELSEWHERE;
 use crate::node_keys::NodeKeys;
 use crate::object::Letter;
 use crate::proto::{self, NodeInfo};
-use crate::runtime_api::{Outcome, RuntimeApi};
+use crate::runtime_api::RuntimeApi;
 use crate::stock_client::StockClients;
 
 /// How often it is asked who is online.
@@ -113,8 +113,8 @@ impl Courier {
     }
 
     /// Ends the task.
-    pub(crate) fn finish(self, outcome: Outcome, reason: &str) {
-        self.api.finish(outcome, reason);
+    pub(crate) fn finish(self, how: RunEnd, reason: &str) {
+        self.api.finish(how, reason);
     }
 
     /// Goes without an end: the task waits for whoever comes with its token.
@@ -260,16 +260,14 @@ impl Courier {
                 left.push_back(arrived);
                 continue;
             }
-            let opened = if self.is_stock(arrived.node) {
-                self.open_stock(&arrived).map(|()| None)
+            let is_opened = if self.is_stock(arrived.node) {
+                self.open_stock(&arrived).map(|()| true)
             } else {
-                self.open(&mut arrived).map(Some)
+                self.open(&mut arrived)
             };
-            match opened {
-                Ok(None) => {}
-                Ok(Some(Some((envelope, room)))) => self.hear(arrived.node, envelope, room),
-                // There is no room for it yet.
-                Ok(Some(None)) => left.push_back(arrived),
+            match is_opened {
+                Ok(true) => {}
+                Ok(false) => left.push_back(arrived),
                 Err(FlowerError::Unfinished { .. }) if arrived.since.elapsed() < ANNOUNCED => {
                     arrived.look = Instant::now() + next_look(arrived.since);
                     left.push_back(Arrived { opened: None, ..arrived });
@@ -287,33 +285,29 @@ impl Courier {
         Ok(())
     }
 
-    fn open(
-        &mut self,
-        arrived: &mut Arrived,
-    ) -> Result<Option<(Envelope, Option<Room>)>, FlowerError> {
+    /// Takes the reply of a node of ours; `false` where there is no room for it yet.
+    fn open(&mut self, arrived: &mut Arrived) -> Result<bool, FlowerError> {
         let (run, limits) = (self.api.run(), self.reception.limits());
         let opened = if let Some(opened) = arrived.opened.take() {
             opened
         } else {
             let records = records(&mut self.api, run, &arrived.id)?;
             let opened = Opened::read(&mut self.api, run, (&records, limits))?;
-            opened.ok_or_else(|| FlowerError::Object {
-                id: arrived.id.chars().take(16).collect(),
-                reason: "found a reply that is none of a node of fedra".to_owned(),
-            })?
+            let reason = "found a reply that is none of a node of fedra";
+            opened.ok_or_else(|| FlowerError::object(&arrived.id, reason))?
         };
         let declared = opened.declared;
-        let room = self.reception.room(declared);
-        if room.is_none() {
+        let Some(room) = self.reception.room(declared) else {
             arrived.opened = Some(opened);
-            return Ok(None);
-        }
+            return Ok(false);
+        };
         let envelope = opened.finish(&mut self.api, run)?;
         if let Some(guest) = self.guests.get(&arrived.node) {
             guest.traffic.add_received(declared as usize);
         }
         self.api.confirm(&arrived.id)?;
-        Ok(Some((envelope, room)))
+        self.hear(arrived.node, envelope, room);
+        Ok(true)
     }
 
     fn is_stock(&self, node: u64) -> bool {
@@ -349,7 +343,7 @@ impl Courier {
     }
 
     /// What a node says.
-    fn hear(&mut self, node: u64, envelope: Envelope, room: Option<Room>) {
+    fn hear(&mut self, node: u64, envelope: Envelope, room: Room) {
         let Some(guest) = self.guests.get_mut(&node) else { return };
         let Envelope::Messages(messages) = envelope else {
             return self.fail(node, "found an envelope of a coordinator, expected a node's");
@@ -364,11 +358,11 @@ impl Courier {
                 let peer = Peer { address: format!("node {node}"), names, traffic };
                 guest.state = match self.reception.admit(hello, &peer) {
                     Ok(seated) => State::Seated(Box::new(Sitting::new(seated, None))),
-                    Err(reason) => State::Refusing(reason),
+                    Err(status) => State::Refusing(status.message().to_owned()),
                 };
             }
             State::Seated(sitting) => {
-                let mut room = room;
+                let mut room = Some(room);
                 for message in messages {
                     if let Err(reason) = sitting.seated.answer(message, room.take()) {
                         sitting.seated.leave(&reason);

@@ -15,11 +15,11 @@ use bytes::Bytes;
 use fedra_net::{Limits, Message};
 use serde::{Deserialize, Serialize};
 
-use crate::error::FlowerError;
+use crate::error::{FlowerError, shortened};
 use crate::exchange::{Store, fetch, fetch_pieces};
 use crate::npy::Header;
-use crate::object::{Kind, Parcel, Parsed, shortened};
-use crate::proto::ObjectTree;
+use crate::object::{Kind, Parcel, Parsed};
+use crate::proto::{BytesList, ObjectTree, Scalar};
 use crate::record::Fields;
 use crate::shelf::CONNECTIONS;
 
@@ -92,12 +92,12 @@ impl Envelope {
         // Numbers and lists of numbers: JSON can write them.
         let index = serde_json::to_string(&index).unwrap_or_default();
         let fields = Fields::default()
-            .with("version", VERSION)
-            .with("kind", kind)
-            .with("reason", reason)
-            .with("index", index)
-            .with("metas", metas)
-            .with("small", small);
+            .with("version", Scalar::Sint(VERSION))
+            .with("kind", Scalar::Text(kind.to_owned()))
+            .with("reason", Scalar::Text(reason.to_owned()))
+            .with("index", Scalar::Text(index))
+            .with("metas", Scalar::BytesList(BytesList { vals: metas }))
+            .with("small", Scalar::BytesList(BytesList { vals: small }));
         let words = parcel.add(Kind::ConfigRecord, &[], vec![fields.encode()]);
         let mut records = vec![(WORDS.to_owned(), words)];
         if !arrays.is_empty() {
@@ -184,7 +184,7 @@ pub(crate) fn records(
     let message = fetch(store, run, message_id)?.of(Kind::Message, message_id)?;
     let [content] = &message.children[..] else {
         let reason = format!("found {} contents, expected one", message.children.len());
-        return Err(FlowerError::Object { id: shortened(message_id), reason });
+        return Err(FlowerError::object(message_id, reason));
     };
     let dict = fetch(store, run, content)?.of(Kind::RecordDict, content)?;
     names(&dict, content)
@@ -192,11 +192,11 @@ pub(crate) fn records(
 
 /// What a record of others has under each name.
 pub(crate) fn names(record: &Parsed, id: &str) -> Result<BTreeMap<String, String>, FlowerError> {
-    let wrong = |reason: String| FlowerError::Object { id: shortened(id), reason };
     let names: BTreeMap<String, String> =
-        serde_json::from_slice(&record.body).map_err(|error| wrong(error.to_string()))?;
+        serde_json::from_slice(&record.body).map_err(|error| FlowerError::object(id, error))?;
     if let Some((name, _)) = names.iter().find(|(_, child)| !record.children.contains(child)) {
-        return Err(wrong(format!("found {:?} under no child of it", shortened(name))));
+        let reason = format!("found {:?} under no child of it", shortened(name));
+        return Err(FlowerError::object(id, reason));
     }
     Ok(names)
 }
@@ -204,10 +204,8 @@ pub(crate) fn names(record: &Parsed, id: &str) -> Result<BTreeMap<String, String
 /// An envelope whose words are here and whose large payloads are not yet.
 pub(crate) struct Opened {
     envelope: Envelope,
-    /// The arrays of large payloads, in order.
-    arrays: Vec<String>,
-    /// The message, the payload and its length, of each.
-    due: Vec<(usize, usize, usize)>,
+    /// The arrays of large payloads, in order: of which message, which of its payloads, and how long.
+    due: Vec<(String, (usize, usize), usize)>,
     /// Bytes of all payloads.
     pub(crate) declared: u64,
 }
@@ -220,7 +218,7 @@ impl Opened {
         (records, limits): (&BTreeMap<String, String>, Limits),
     ) -> Result<Option<Self>, FlowerError> {
         let Some(words) = records.get(WORDS) else { return Ok(None) };
-        let wrong = |reason: String| FlowerError::Object { id: shortened(words), reason };
+        let wrong = |reason: String| FlowerError::object(words, reason);
         let record = fetch(store, run, words)?.of(Kind::ConfigRecord, words)?;
         let fields = Fields::decode(record.body).map_err(wrong)?;
         let version = fields.integer("version").map_err(wrong)?;
@@ -259,8 +257,7 @@ impl Opened {
         if declared > limits.bytes {
             return Err(format!("found {declared} bytes, expected at most {}", limits.bytes));
         }
-        let (mut messages, mut small, mut arrays, mut due) =
-            (vec![], small.into_iter(), vec![], vec![]);
+        let (mut messages, mut small, mut due) = (vec![], small.into_iter(), vec![]);
         for (Entry { id, payloads: lengths }, meta) in index.into_iter().zip(metas) {
             if meta.len() > limits.meta || lengths.len() > limits.payloads {
                 let (meta, payloads) = (meta.len(), lengths.len());
@@ -271,10 +268,9 @@ impl Opened {
                 // Within the limit, so within the address space.
                 let length = length as usize;
                 if length > SMALL {
-                    let array = named.get(&arrays.len().to_string());
+                    let array = named.get(&due.len().to_string());
                     let array = array.ok_or("found no array for a payload")?;
-                    due.push((messages.len(), payloads.len(), length));
-                    arrays.push(array.clone());
+                    due.push((array.clone(), (messages.len(), payloads.len()), length));
                     payloads.push(Bytes::new());
                 } else {
                     let payload = small.next().filter(|payload| payload.len() == length);
@@ -287,7 +283,7 @@ impl Opened {
             Envelope::Messages(_) => Envelope::Messages(messages),
             Envelope::Greeting | Envelope::Refusal(_) => envelope,
         };
-        Ok(Self { envelope, arrays, due, declared })
+        Ok(Self { envelope, due, declared })
     }
 
     /// The numbers of the messages of ours in it.
@@ -300,10 +296,10 @@ impl Opened {
 
     /// Fetches what is still due.
     pub(crate) fn finish(self, store: &mut impl Store, run: u64) -> Result<Envelope, FlowerError> {
-        let Self { envelope, arrays, due, .. } = self;
+        let Self { envelope, due, .. } = self;
         let Envelope::Messages(mut messages) = envelope else { return Ok(envelope) };
-        for (array, (message, payload, length)) in arrays.iter().zip(due) {
-            messages[message].payloads[payload] = fetch_bytes(store, run, (array, length))?;
+        for (array, (message, payload), length) in due {
+            messages[message].payloads[payload] = fetch_bytes(store, run, (&array, length))?;
         }
         Ok(Envelope::Messages(messages))
     }
@@ -326,7 +322,7 @@ fn fetch_bytes(
     if header != Header::new("|u1", &[length]) || bytes.len() != length {
         let (kind, found) = (shortened(&header.kind), bytes.len());
         let reason = format!("found {found} bytes of {kind}, expected {length} of |u1");
-        return Err(FlowerError::Object { id: shortened(id), reason });
+        return Err(FlowerError::object(id, reason));
     }
     Ok(bytes)
 }
@@ -337,7 +333,7 @@ pub(crate) fn fetch_array(
     run: u64,
     (id, most, has_checksum): (&str, usize, bool),
 ) -> Result<(Header, Bytes), FlowerError> {
-    let wrong = |reason: String| FlowerError::Object { id: shortened(id), reason };
+    let wrong = |reason: String| FlowerError::object(id, reason);
     let array = fetch(store, run, id)?.of(Kind::Array, id)?;
     let words: ArrayWords =
         serde_json::from_slice(&array.body).map_err(|error| wrong(error.to_string()))?;
@@ -374,7 +370,7 @@ pub(crate) fn fetch_array(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::object::{CHUNK, Object};
+    use crate::object::CHUNK;
     use crate::proto::{Metadata, PulledObject};
 
     /// Objects in memory.
@@ -394,18 +390,6 @@ mod tests {
         fn pause(&mut self, _wait: std::time::Duration, id: &str) -> Result<(), FlowerError> {
             Err(FlowerError::Unfinished { id: id.to_owned() })
         }
-
-        fn push_objects(
-            &mut self,
-            _: u64,
-            objects: &[&Object],
-            _: &str,
-        ) -> Result<bool, FlowerError> {
-            for object in objects {
-                self.0.insert(object.id.clone(), object.pieces.concat().into());
-            }
-            Ok(true)
-        }
     }
 
     fn shelved(envelope: &Envelope) -> (Shelf, String) {
@@ -413,7 +397,7 @@ mod tests {
         let letter = parcel.seal(Metadata::default(), &content);
         let mut shelf = Shelf::default();
         for object in &letter.objects {
-            shelf.push_objects(1, &[object], "").unwrap();
+            shelf.0.insert(object.id.clone(), object.pieces.concat().into());
         }
         (shelf, letter.id().to_owned())
     }

@@ -1,5 +1,7 @@
 //! What can go wrong between a party and a SuperLink, in sentences for the party.
 
+use std::fmt::Display;
+
 use fedra_net::{Fault, NetError, Standing};
 
 /// Why a SuperLink was of no use.
@@ -115,6 +117,22 @@ const ACTIVATION_FAILED: u32 = 2004;
 const REGISTRATION_DISABLED: u32 = 2001;
 
 impl FlowerError {
+    /// A file that cannot be used.
+    pub(crate) fn file(file: impl Display, reason: impl Display) -> Self {
+        Self::File { file: file.to_string(), reason: reason.to_string() }
+    }
+
+    /// An object that is not what it should be.
+    pub(crate) fn object(id: &str, reason: impl Display) -> Self {
+        Self::Object { id: shortened(id), reason: reason.to_string() }
+    }
+
+    /// A push session that ended again and again before all objects were there.
+    pub(crate) fn unpushed(call: &'static str, sessions: usize) -> Self {
+        let reason = format!("found {sessions} sessions that ended before all objects were there");
+        Self::Reply { call, reason }
+    }
+
     /// What it means to whoever wants to stay: the one place where that is decided. What a SuperLink answers to
     /// a call that was damaged on its way is no decision of anybody's, once it has let this process in.
     pub const fn fault(&self, standing: Standing) -> Fault {
@@ -160,6 +178,11 @@ impl FlowerError {
     pub(crate) const fn is_unauthenticated(&self) -> bool {
         matches!(self, Self::Denied { status: 401, .. })
     }
+}
+
+/// Enough of a foreign text to recognise it.
+pub(crate) fn shortened(text: &str) -> String {
+    text.chars().take(16).collect()
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
-//! A letter's objects to and from a SuperLink: what was announced is awaited, what is lacking is brought.
+//! Objects from a SuperLink: what was announced is awaited.
 
 use std::time::{Duration, Instant};
 
 use crate::error::FlowerError;
-use crate::object::{Letter, Object, Parsed, parse, read, shortened};
+use crate::object::{Parsed, parse, read};
 use crate::proto::PulledObject;
 
 /// How long an object that was announced may take to come: as long as whoever pushes it may pause.
@@ -22,21 +22,12 @@ pub(crate) trait Store {
     /// Waits before objects that were announced are looked for again; an error where something else is
     /// to be done meanwhile.
     fn pause(&mut self, wait: Duration, id: &str) -> Result<(), FlowerError>;
-
-    /// Brings objects; `false` when the session in which they were announced is over.
-    fn push_objects(
-        &mut self,
-        run: u64,
-        objects: &[&Object],
-        session: &str,
-    ) -> Result<bool, FlowerError>;
 }
 
 /// Fetches an object by its name; waits until it is there.
 pub(crate) fn fetch(store: &mut impl Store, run: u64, id: &str) -> Result<Parsed, FlowerError> {
     let mut found = fetch_contents(store, run, &[id])?;
-    let missing = || FlowerError::Object { id: shortened(id), reason: "found nothing".to_owned() };
-    parse(id, &found.pop().ok_or_else(missing)?)
+    parse(id, &found.pop().ok_or_else(|| FlowerError::object(id, "found nothing"))?)
 }
 
 /// Fetches pieces of an array, in their order; waits until they are there. They are not held against
@@ -63,10 +54,7 @@ fn fetch_contents(
         let names: Vec<&str> = due.iter().map(|place| ids[*place]).collect();
         let pulled = store.pull_objects(run, &names)?;
         for (place, PulledObject { found, available, content }) in due.into_iter().zip(pulled) {
-            let wrong = |reason: &str| FlowerError::Object {
-                id: shortened(ids[place]),
-                reason: reason.to_owned(),
-            };
+            let wrong = |reason: &str| FlowerError::object(ids[place], reason);
             if !found {
                 return Err(wrong("the SuperLink does not know it any more"));
             }
@@ -87,26 +75,4 @@ fn fetch_contents(
 /// After how long to look again for what has been awaited since then.
 pub(crate) fn next_look(begun: Instant) -> Duration {
     (begun.elapsed() / PART_OF_WAIT).clamp(FIRST_LOOK, LONGEST_LOOK)
-}
-
-/// Brings those objects of a letter that the SuperLink lacks; `false` when the session is over before
-/// all are there. Adds up the bytes.
-pub(crate) fn upload(
-    store: &mut impl Store,
-    (run, session): (u64, &str),
-    letter: &Letter,
-    (lacking, sent): (&[String], &mut usize),
-) -> Result<bool, FlowerError> {
-    let lacking: Vec<&Object> =
-        letter.objects.iter().filter(|object| lacking.contains(&object.id)).collect();
-    // The message itself comes last: whoever finds it finds the rest.
-    let (message, rest): (Vec<&Object>, Vec<&Object>) =
-        lacking.iter().partition(|object| object.id == letter.id());
-    for objects in [rest, message] {
-        if !store.push_objects(run, &objects, session)? {
-            return Ok(false);
-        }
-    }
-    *sent += lacking.iter().map(|object| object.len()).sum::<usize>();
-    Ok(true)
 }

@@ -4,17 +4,17 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::error::FlowerError;
-use crate::exchange::{Store, upload};
+use crate::error::{FlowerError, shortened};
+use crate::exchange::Store;
 use crate::heartbeat::Heartbeat;
 use crate::key::NodeKey;
-use crate::object::{Letter, Object, shortened};
+use crate::object::Letter;
 use crate::proto::{
     ActivateNode, ConfirmMessage, GetRun, Message, Node, NodeHeartbeat, Nothing, PullMessages,
-    PulledMessages, PulledObject, PushMessages, PushedMessages, RegisterNode, Success,
+    PulledMessages, PulledObject, PushMessages, PushedMessages, RegisterNode,
 };
 use crate::shelf::Shelf;
-use crate::superlink::{BEAT, SuperLink};
+use crate::superlink::SuperLink;
 
 /// Seconds between heartbeats as they are promised; a node is given up after twice as long. The
 /// SuperLink takes no less, and a shorter promise is a death that is noticed earlier.
@@ -60,23 +60,15 @@ impl FleetApi {
                 match link.call::<Node>("/v1/fleet/register-node", &RegisterNode { public_key }) {
                     Ok(_) => link.call::<Node>(path, &request)?,
                     Err(closed) if closed.is_registration_closed() => return Err(error),
-                    Err(FlowerError::Unreachable { superlink, reason }) => {
-                        return Err(FlowerError::Unreachable { superlink, reason });
-                    }
+                    Err(away @ FlowerError::Unreachable { .. }) => return Err(away),
                     // It is registered: the activation says what is wrong.
                     Err(_) => return Err(error),
                 }
             }
             other => other?,
         };
-        let (mut beating, beat) =
-            (link.beside(BEAT), NodeHeartbeat { node: Some(node), heartbeat_interval: PROMISED });
-        let heartbeat = Heartbeat::start(EVERY, move || {
-            // What is wrong shows in the next call that matters.
-            let _heard = beating
-                .call::<Success>("/v1/fleet/send-node-heartbeat", &beat)
-                .map(|it| it.success);
-        });
+        let beat = NodeHeartbeat { node: Some(node), heartbeat_interval: PROMISED };
+        let heartbeat = link.heartbeat(EVERY, "/v1/fleet/send-node-heartbeat", beat);
         let shelf = Shelf::new(&link, node, ("/v1/fleet/pull-object", "/v1/fleet/push-object"));
         Ok(Self { link, shelf, node, run: 0, newer: VecDeque::new(), _heartbeat: heartbeat })
     }
@@ -137,13 +129,11 @@ impl FleetApi {
             };
             let pushed: PushedMessages = self.link.call(CALL, &request)?;
             let PushedMessages { objects_to_push, session_id } = pushed;
-            let mut sent = 0;
-            if upload(self, (run, &session_id), letter, (&objects_to_push, &mut sent))? {
+            if self.shelf.upload((run, &session_id), letter, &objects_to_push)?.is_some() {
                 return Ok(());
             }
         }
-        let reason = format!("found {PUSHES} sessions that ended before all objects were there");
-        Err(FlowerError::Reply { call: CALL, reason })
+        Err(FlowerError::unpushed(CALL, PUSHES))
     }
 
     /// Goes offline.
@@ -168,15 +158,6 @@ impl Store for FleetApi {
         self.newer.push_back(message);
         if is_of_run { Err(FlowerError::Unfinished { id: shortened(id) }) } else { Ok(()) }
     }
-
-    fn push_objects(
-        &mut self,
-        run: u64,
-        objects: &[&Object],
-        session: &str,
-    ) -> Result<bool, FlowerError> {
-        self.shelf.push_objects(run, objects, session)
-    }
 }
 
 /// The run that a message is of.
@@ -195,7 +176,7 @@ mod tests {
     use crate::envelope::Envelope;
     use crate::exchange::fetch;
     use crate::http::Endpoint;
-    use crate::proto::{Metadata, PushedObject};
+    use crate::proto::{Metadata, PushedObject, Success};
     use crate::scripted::{Scene, described, serve, well};
     use crate::superlink::Caller;
 

@@ -178,16 +178,12 @@ impl Load {
         };
         let metadata = Metadata {
             run_id: run,
-            message_id: String::new(),
             src_node_id: SUPERLINK,
             dst_node_id: node,
-            reply_to_message_id: String::new(),
-            group_id: String::new(),
             ttl: TTL,
             message_type: message_type.to_owned(),
             created_at: now,
-            src_task_id: None,
-            dst_task_id: None,
+            ..Metadata::default()
         };
         parcel.seal(metadata, &content)
     }

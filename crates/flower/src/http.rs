@@ -127,16 +127,16 @@ const fn hint(error: &rustls::Error) -> &'static str {
 }
 
 fn tls_config(ca: &Path) -> Result<TlsConfig, FlowerError> {
-    let unusable =
-        |reason: String| FlowerError::File { file: format!("--ca {}", ca.display()), reason };
+    let unusable = |reason: &dyn std::fmt::Display| {
+        FlowerError::file(format_args!("--ca {}", ca.display()), reason)
+    };
     let read = CertificateDer::pem_file_iter(ca).and_then(Iterator::collect);
-    let found: Vec<CertificateDer<'static>> = read.map_err(|error| unusable(error.to_string()))?;
+    let found: Vec<CertificateDer<'static>> = read.map_err(|error| unusable(&error))?;
     if found.is_empty() {
-        return Err(unusable("found no certificate, expected one in PEM".to_owned()));
+        return Err(unusable(&"found no certificate, expected one in PEM"));
     }
     for certificate in &found {
-        let added = RootCertStore::empty().add(certificate.clone());
-        added.map_err(|error| unusable(error.to_string()))?;
+        RootCertStore::empty().add(certificate.clone()).map_err(|error| unusable(&error))?;
     }
     let found: Vec<Certificate<'static>> =
         found.iter().map(|certificate| Certificate::from_der(certificate).to_owned()).collect();

@@ -46,10 +46,8 @@ impl KeptTask {
     pub(crate) fn write(&self, taken: &TakenTask) -> Result<(), FlowerError> {
         self.remove();
         let draw = || serde_json::to_string(taken).map_err(std::io::Error::other);
-        fedra_net::kept_secret(&self.file, draw).map(drop).map_err(|error| FlowerError::File {
-            file: self.file.display().to_string(),
-            reason: error.to_string(),
-        })
+        let kept = fedra_net::kept_secret(&self.file, draw).map(drop);
+        kept.map_err(|error| FlowerError::file(self.file.display(), error))
     }
 
     /// The task is over.

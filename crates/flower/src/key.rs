@@ -31,7 +31,7 @@ impl std::fmt::Debug for NodeKey {
 impl NodeKey {
     /// A new key, as PKCS#8 in PEM.
     pub fn generate() -> Result<String, FlowerError> {
-        let wrong = |_| unusable("a new key", &"the system gave no random bytes");
+        let wrong = |_| FlowerError::file("a new key", "the system gave no random bytes");
         let document =
             EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, &SystemRandom::new());
         Ok(pem("PRIVATE KEY", document.map_err(wrong)?.as_ref()))
@@ -39,9 +39,9 @@ impl NodeKey {
 
     /// The key in a file: PKCS#8 in PEM, or OpenSSH's own form without a passphrase.
     pub fn open(file: &Path) -> Result<Self, FlowerError> {
-        let name = file.display().to_string();
-        let text = std::fs::read_to_string(file).map_err(|error| unusable(&name, &error))?;
-        Self::read(&text).map_err(|reason| unusable(&name, &reason))
+        let text = std::fs::read_to_string(file).map_err(|error| error.to_string());
+        text.and_then(|text| Self::read(&text))
+            .map_err(|reason| FlowerError::file(file.display(), reason))
     }
 
     /// The key in a text.
@@ -89,14 +89,9 @@ impl NodeKey {
     /// A signature in DER.
     pub(crate) fn sign(&self, message: &[u8]) -> Result<Vec<u8>, FlowerError> {
         let signed = self.pair.sign(&self.random, message);
-        let wrong = |_| unusable("the node's key", &"the system gave no random bytes");
+        let wrong = |_| FlowerError::file("the node's key", "the system gave no random bytes");
         Ok(signed.map_err(wrong)?.as_ref().to_vec())
     }
-}
-
-/// A file that cannot be used.
-pub(crate) fn unusable(file: &str, reason: &dyn std::fmt::Display) -> FlowerError {
-    FlowerError::File { file: file.to_owned(), reason: reason.to_string() }
 }
 
 #[cfg(test)]

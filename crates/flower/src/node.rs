@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fedra_net::{
-    Conversation, Fault, Heard, JoinListener, Left, Limits, Message, NetError, Outage, Site,
-    Standing, limits,
+    Conversation, Fault, Heard, Left, Limits, Listener, Message, NetError, Outage, Site, Standing,
+    limits, rest,
 };
 use fedra_plan::Digest;
 use fedra_seed::Seed;
@@ -39,8 +39,6 @@ const PART_OF_IDLE: u32 = 6;
 const FIRST_POLL: Duration = Duration::from_millis(60);
 const LONGEST_POLL: Duration = Duration::from_secs(3);
 const UNSEATED_POLL: Duration = Duration::from_secs(1);
-/// How often somebody who wants to stop is heard.
-const GLANCE: Duration = Duration::from_millis(100);
 /// How long a node that cannot be activated tries: one that was killed counts as online for less.
 const ACTIVATION: Duration = Duration::from_secs(40);
 /// The code of a reply whose work failed.
@@ -71,7 +69,7 @@ pub struct Membership {
 pub fn join(
     site: &mut Site,
     membership: Membership,
-    listener: &dyn JoinListener,
+    listener: &dyn Listener,
 ) -> Result<Left, FlowerError> {
     let Membership { endpoint, key, folder, stock, give_up_after } = membership;
     if stock.is_some() {
@@ -95,7 +93,7 @@ pub fn join(
         let ended = online.and_then(|api| {
             (standing, inactive) = (Standing::Welcomed, None);
             let kept = std::fs::write(&file, format!("{}\n", api.node_id()));
-            kept.map_err(|error| unusable(&file, &error))?;
+            kept.map_err(|error| FlowerError::file(file.display(), error))?;
             let (begun, served) = (Instant::now(), node.serve(api));
             outage.was_there();
             if begun.elapsed() > USEFUL {
@@ -140,32 +138,13 @@ fn secret_of(key: &NodeKey) -> u64 {
 fn online(
     (endpoint, key): (&Endpoint, &Arc<NodeKey>),
     before: Option<u64>,
-    listener: &dyn JoinListener,
+    listener: &dyn Listener,
 ) -> Result<FleetApi, FlowerError> {
     let caller = Caller::Node(Arc::clone(key));
     let link = SuperLink::reach(endpoint, caller, &|line| listener.told(line))?;
     let api = FleetApi::activate(link, key, before)?;
     listener.told(&format!("online at {} as node {}", endpoint.authority(), api.node_id()));
     Ok(api)
-}
-
-fn unusable(file: &std::path::Path, error: &dyn std::fmt::Display) -> FlowerError {
-    FlowerError::File { file: file.display().to_string(), reason: error.to_string() }
-}
-
-/// Waits; `false` when the listener wants to stop instead.
-fn rest(wait: Duration, listener: &dyn JoinListener) -> bool {
-    let until = Instant::now() + wait;
-    loop {
-        if listener.stops() {
-            return false;
-        }
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return true;
-        }
-        std::thread::sleep(GLANCE.min(left));
-    }
 }
 
 struct Node<'a> {
@@ -184,20 +163,17 @@ struct Node<'a> {
 /// What a reply is made over.
 type Content = (Parcel, ObjectTree);
 
+/// How all ended, if it has.
+type Ended = Option<Result<Left, FlowerError>>;
+
 /// What a message comes to.
 enum Reaction {
-    /// Work goes on after this reply.
-    Reply(Content),
-    /// Nothing comes after this reply.
-    Last(Content, Result<Left, FlowerError>),
+    /// It is answered.
+    Reply(Content, Ended),
     /// It cannot be answered.
-    Failure(String),
-    /// It is of another run than the one in which the node takes part.
-    Elsewhere(u64),
+    Failure(proto::Error, Ended),
     /// It is left unanswered: the site was asked to stop while it worked on it.
     Stopped,
-    /// It cannot be answered, and nothing else can.
-    Breakdown(FlowerError),
 }
 
 impl Node<'_> {
@@ -213,7 +189,7 @@ impl Node<'_> {
                 let first =
                     if self.conversation.is_welcomed() { FIRST_POLL } else { UNSEATED_POLL };
                 let poll = (idle.elapsed() / PART_OF_IDLE).clamp(first, LONGEST_POLL);
-                if !rest(poll, self.conversation.listener()) {
+                if !rest(poll, || self.conversation.listener().stops()) {
                     api.deactivate();
                     return Ok(Left::Stopped);
                 }
@@ -227,13 +203,12 @@ impl Node<'_> {
                 }
                 // Nobody waits for an answer any more; another run may begin.
                 Err(FlowerError::Unfinished { .. }) => {
-                    let told =
-                        "a message was left unfinished by its coordinator; going on with the next";
-                    self.conversation.listener().told(told);
+                    self.tell(
+                        "a message was left unfinished by its coordinator; going on with the next",
+                    );
                 }
                 Err(error) if error.is_run_over() => {
-                    let told = "the run was stopped at the SuperLink; waiting for another one";
-                    self.conversation.listener().told(told);
+                    self.tell("the run was stopped at the SuperLink; waiting for another one");
                 }
                 Err(error) => return Err(error),
             }
@@ -255,12 +230,22 @@ impl Node<'_> {
         Ok(Some(Left::Alone(format!("no run at the SuperLink wanted this site for {seconds} s"))))
     }
 
-    /// Answers one message; how all ended, if it has.
+    fn tell(&self, line: &str) {
+        self.conversation.listener().told(line);
+    }
+
+    /// A message that cannot be answered, while others may be.
+    fn failed(&self, reason: String) -> Reaction {
+        self.tell(&format!("warning: {reason}"));
+        Reaction::Failure(proto::Error { code: FAILED, reason }, None)
+    }
+
+    /// Answers one message.
     fn answer(
         &mut self,
         api: &mut FleetApi,
         message: proto::Message,
-    ) -> Result<Option<Result<Left, FlowerError>>, FlowerError> {
+    ) -> Result<Ended, FlowerError> {
         let Some(metadata) = message.metadata else { return Ok(None) };
         let begun = Instant::now();
         let taken = match &self.stock {
@@ -269,35 +254,14 @@ impl Node<'_> {
         };
         let reaction = match taken {
             Ok(reaction) => reaction,
-            Err(FlowerError::Object { id, reason }) => {
-                Reaction::Failure(FlowerError::Object { id, reason }.to_string())
-            }
+            Err(error @ FlowerError::Object { .. }) => self.failed(error.to_string()),
             Err(error) => return Err(error),
         };
         let reply = reply_to(&metadata, api.now());
         let (letter, ended) = match reaction {
-            Reaction::Reply((parcel, content)) => (parcel.seal(reply, &content), None),
-            Reaction::Last((parcel, content), ended) => (parcel.seal(reply, &content), Some(ended)),
-            Reaction::Failure(reason) => {
-                self.conversation.listener().told(&format!("warning: {reason}"));
-                (Parcel::failure(reply, proto::Error { code: FAILED, reason }), None)
-            }
-            Reaction::Elsewhere(own) => {
-                let other = metadata.run_id;
-                if self.declined.replace(other) != Some(other) {
-                    self.conversation.listener().told(&format!(
-                        "run {other} asked for this node, which takes part in run {own}"
-                    ));
-                }
-                let reason = format!("it takes part in run {own}");
-                (Parcel::failure(reply, proto::Error { code: ELSEWHERE, reason }), None)
-            }
+            Reaction::Reply((parcel, content), ended) => (parcel.seal(reply, &content), ended),
+            Reaction::Failure(error, ended) => (Parcel::failure(reply, error), ended),
             Reaction::Stopped => return Ok(Some(Ok(Left::Stopped))),
-            Reaction::Breakdown(error) => {
-                let reason = error.to_string();
-                let letter = Parcel::failure(reply, proto::Error { code: FAILED, reason });
-                (letter, Some(Err(error)))
-            }
         };
         match api.push(&letter, begun.elapsed().as_secs_f64()) {
             Ok(()) => Ok(ended),
@@ -311,17 +275,23 @@ impl Node<'_> {
     fn take(&mut self, api: &mut FleetApi, metadata: &Metadata) -> Result<Reaction, FlowerError> {
         let (run, id) = (metadata.run_id, &metadata.message_id);
         if metadata.message_type != MESSAGE_TYPE {
-            return Ok(Reaction::Failure(unknown(metadata, "one of a coordinator of fedra")));
+            return Ok(self.failed(unknown(metadata, "one of a coordinator of fedra")));
         }
         if let Some(own) = self.run.filter(|own| *own != run) {
             if api.is_on(own)? {
-                return Ok(Reaction::Elsewhere(own));
+                if self.declined.replace(run) != Some(run) {
+                    self.tell(&format!(
+                        "run {run} asked for this node, which takes part in run {own}"
+                    ));
+                }
+                let reason = format!("it takes part in run {own}");
+                return Ok(Reaction::Failure(proto::Error { code: ELSEWHERE, reason }, None));
             }
             self.run = None;
         }
         let records = records(api, run, id)?;
         let Some(opened) = Opened::read(api, run, (&records, self.limits))? else {
-            return Ok(Reaction::Failure(unknown(metadata, "words of fedra in it")));
+            return Ok(self.failed(unknown(metadata, "words of fedra in it")));
         };
         self.conversation.site().expect(&opened.numbers());
         let envelope = opened.finish(api, run)?;
@@ -338,7 +308,7 @@ impl Node<'_> {
         let (run, id) = (metadata.run_id, &metadata.message_id);
         let (Some(stock), Some(request)) = (&self.stock, StockRequest::of(&metadata.message_type))
         else {
-            return Ok(Reaction::Failure(unknown(metadata, "train or evaluate")));
+            return Ok(self.failed(unknown(metadata, "train or evaluate")));
         };
         let layout = self.conversation.site().client().layout().clone();
         let (layout, names) = stock.shape(&layout);
@@ -357,10 +327,10 @@ impl Node<'_> {
         }
         Ok(match done {
             Ok((arrays, metrics)) => {
-                Reaction::Reply(arrays.content((&metrics, Kind::MetricRecord)))
+                Reaction::Reply(arrays.content((&metrics, Kind::MetricRecord)), None)
             }
             Err(_) if stops => Reaction::Stopped,
-            Err(reason) => Reaction::Failure(reason),
+            Err(reason) => self.failed(reason),
         })
     }
 
@@ -369,14 +339,14 @@ impl Node<'_> {
             Envelope::Greeting => {
                 self.run = Some(run);
                 let hello = self.conversation.hello();
-                return Reaction::Reply(Envelope::Messages(vec![hello]).pack());
+                return Reaction::Reply(Envelope::Messages(vec![hello]).pack(), None);
             }
             Envelope::Refusal(reason) => {
                 self.run = None;
-                self.conversation.listener().told(&format!(
+                self.tell(&format!(
                     "warning: the coordinator of run {run} refused: {reason}; waiting for another run"
                 ));
-                return Reaction::Reply(Envelope::Messages(Vec::new()).pack());
+                return Reaction::Reply(Envelope::Messages(Vec::new()).pack(), None);
             }
             Envelope::Messages(messages) => messages,
         };
@@ -388,22 +358,25 @@ impl Node<'_> {
                 Ok(Heard::Breakdown(answer, broken)) => {
                     answers.extend(answer);
                     let heard = Envelope::Messages(answers).pack();
-                    return Reaction::Last(heard, Err(broken.into()));
+                    return Reaction::Reply(heard, Some(Err(broken.into())));
                 }
                 Ok(Heard::Left(left)) => {
-                    return Reaction::Last(Envelope::Messages(answers).pack(), Ok(left));
+                    return Reaction::Reply(Envelope::Messages(answers).pack(), Some(Ok(left)));
                 }
                 // What another coordinator said before, or this one to a process before this one.
                 Err(NetError::Meaning { .. }) if !self.conversation.is_welcomed() => {
                     let reason = "found a message for a process of this client before this one, expected a \
                                   welcome; it is left unanswered";
-                    return Reaction::Failure(reason.to_owned());
+                    return self.failed(reason.to_owned());
                 }
                 Err(NetError::Stopped) => return Reaction::Stopped,
-                Err(error) => return Reaction::Breakdown(error.into()),
+                Err(error) => {
+                    let failed = proto::Error { code: FAILED, reason: error.to_string() };
+                    return Reaction::Failure(failed, Some(Err(error.into())));
+                }
             }
         }
-        Reaction::Reply(Envelope::Messages(answers).pack())
+        Reaction::Reply(Envelope::Messages(answers).pack(), None)
     }
 }
 
@@ -417,7 +390,6 @@ fn unknown(metadata: &Metadata, expected: &str) -> String {
 fn reply_to(message: &Metadata, now: f64) -> Metadata {
     Metadata {
         run_id: message.run_id,
-        message_id: String::new(),
         src_node_id: message.dst_node_id,
         dst_node_id: message.src_node_id,
         reply_to_message_id: message.message_id.clone(),
@@ -427,5 +399,6 @@ fn reply_to(message: &Metadata, now: f64) -> Metadata {
         created_at: now,
         src_task_id: message.dst_task_id,
         dst_task_id: message.src_task_id,
+        ..Metadata::default()
     }
 }

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::error::FlowerError;
-use crate::key::unusable;
 use crate::openssh::public_pem;
 
 /// The public keys of an experiment's clients: a node is who its key says.
@@ -17,25 +16,22 @@ pub struct NodeKeys {
 impl NodeKeys {
     /// The keys in a folder: `north.pub` or `north.key.pub` is that of the client `north`.
     pub fn open(folder: &Path) -> Result<Self, FlowerError> {
-        let shown = folder.display().to_string();
-        let entries = std::fs::read_dir(folder).map_err(|error| unusable(&shown, &error))?;
+        let unread = |error: std::io::Error| FlowerError::file(folder.display(), error);
+        let entries = std::fs::read_dir(folder).map_err(unread)?;
         let mut keys = Self::default();
         for entry in entries {
-            let path = entry.map_err(|error| unusable(&shown, &error))?.path();
+            let path = entry.map_err(unread)?.path();
             let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             let Some(name) = file.strip_suffix(".pub") else { continue };
             let name = name.strip_suffix(".key").unwrap_or(name);
-            let text = std::fs::read(&path);
-            let text = text.map_err(|error| unusable(&path.display().to_string(), &error))?;
-            let key = public_pem(&String::from_utf8_lossy(&text));
-            let key = key.map_err(|reason| unusable(&path.display().to_string(), &reason))?;
+            let text = std::fs::read(&path).map_err(|error| error.to_string());
+            let key = text.and_then(|text| public_pem(&String::from_utf8_lossy(&text)));
+            let key = key.map_err(|reason| FlowerError::file(path.display(), reason))?;
             keys.names.entry(key).or_default().push(name.to_owned());
         }
         if keys.names.is_empty() {
-            return Err(unusable(
-                &shown,
-                &"found no file that ends in .pub, expected one a client",
-            ));
+            let reason = "found no file that ends in .pub, expected one a client";
+            return Err(FlowerError::file(folder.display(), reason));
         }
         Ok(keys)
     }
@@ -47,7 +43,7 @@ impl NodeKeys {
         clients: &[String],
         (waited_for, vouched): (usize, &[String]),
     ) -> Result<Vec<String>, FlowerError> {
-        let refused = |reason: String| FlowerError::File { file: "--node-keys".to_owned(), reason };
+        let refused = |reason: String| FlowerError::file("--node-keys", reason);
         let listed = |names: &[&String]| {
             names.iter().map(|name| name.as_str()).collect::<Vec<_>>().join(", ")
         };

@@ -7,18 +7,20 @@
 //! A name is the digest of everything after it, children included, so an object that was fetched by its
 //! name is the one that was meant, no tree of objects can run in circles, and equal content is stored once.
 
+use std::fmt::Display;
+
 use bytes::Bytes;
 use fedra_plan::Digest;
 use fedra_wire::digests_side_by_side;
 use ring::digest::{Context, SHA256};
 
-use crate::error::FlowerError;
-use crate::proto::{Error, Message, Metadata, NoContent, ObjectTree};
+use crate::error::{FlowerError, shortened};
+use crate::proto::{Error, Message, Metadata, Nothing, ObjectTree};
 
 /// Most bytes of one piece of an array.
 pub(crate) const CHUNK: usize = 5 << 20;
 
-/// What an object is.
+/// What an object is; its head has the name of the variant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Message,
@@ -40,18 +42,6 @@ impl Kind {
         Self::MetricRecord,
         Self::ConfigRecord,
     ];
-
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Message => "Message",
-            Self::RecordDict => "RecordDict",
-            Self::ArrayRecord => "ArrayRecord",
-            Self::Array => "Array",
-            Self::ArrayChunk => "ArrayChunk",
-            Self::MetricRecord => "MetricRecord",
-            Self::ConfigRecord => "ConfigRecord",
-        }
-    }
 }
 
 /// An object that is to be sent.
@@ -155,7 +145,7 @@ impl Parcel {
             Message { metadata: Some(nameless.clone()), content: None, error: error.clone() };
         let tree = self.add(Kind::Message, content, vec![body.encode_to_vec().into()]);
         let metadata = Metadata { message_id: tree.object_id.clone(), ..nameless };
-        let content = error.is_none().then_some(NoContent {});
+        let content = error.is_none().then_some(Nothing {});
         let message = Message { metadata: Some(metadata), content, error };
         Letter { message, tree, objects: self.objects }
     }
@@ -174,33 +164,33 @@ pub(crate) fn parse(id: &str, content: &Bytes) -> Result<Parsed, FlowerError> {
     let found = digest(std::slice::from_ref(content));
     if found != id {
         let reason = format!("found content of another name ({})", shortened(&found));
-        return Err(FlowerError::Object { id: shortened(id), reason });
+        return Err(FlowerError::object(id, reason));
     }
     read(id, content)
 }
 
 /// Reads an object.
 pub(crate) fn read(id: &str, content: &Bytes) -> Result<Parsed, FlowerError> {
-    let wrong = |reason: String| FlowerError::Object { id: shortened(id), reason };
+    let wrong = |reason: &dyn Display| FlowerError::object(id, reason);
     let end = content.iter().position(|byte| *byte == 0);
-    let end = end.ok_or_else(|| wrong("found no end of its head".to_owned()))?;
+    let end = end.ok_or_else(|| wrong(&"found no end of its head"))?;
     let head = std::str::from_utf8(&content[..end]);
-    let head = head.map_err(|_| wrong("found a head that is no text".to_owned()))?;
+    let head = head.map_err(|_| wrong(&"found a head that is no text"))?;
     let parts: Vec<&str> = head.split(' ').collect();
     let [name, children, length] = &parts[..] else {
-        return Err(wrong("found a head that is not kind, children and length".to_owned()));
+        return Err(wrong(&"found a head that is not kind, children and length"));
     };
-    let kind = Kind::ALL.into_iter().find(|kind| kind.name() == *name);
-    let kind = kind.ok_or_else(|| wrong(format!("found the kind {:?}", shortened(name))))?;
+    let kind = Kind::ALL.into_iter().find(|kind| format!("{kind:?}") == *name);
+    let kind = kind.ok_or_else(|| wrong(&format!("found the kind {:?}", shortened(name))))?;
     let children: Vec<String> =
         children.split(',').filter(|child| !child.is_empty()).map(str::to_owned).collect();
     let body = content.slice(end + 1..);
     if length.parse() != Ok(body.len()) {
         let found = body.len();
-        return Err(wrong(format!("found {found} bytes, expected {}", shortened(length))));
+        return Err(wrong(&format!("found {found} bytes, expected {}", shortened(length))));
     }
     if let Some(child) = children.iter().find(|child| !is_name(child)) {
-        return Err(wrong(format!("found the child {:?}, expected a digest", shortened(child))));
+        return Err(wrong(&format!("found the child {:?}, expected a digest", shortened(child))));
     }
     Ok(Parsed { kind, children, body })
 }
@@ -211,8 +201,7 @@ impl Parsed {
         if self.kind == kind {
             return Ok(self);
         }
-        let reason = format!("found {}, expected {}", self.kind.name(), kind.name());
-        Err(FlowerError::Object { id: shortened(id), reason })
+        Err(FlowerError::object(id, format!("found {:?}, expected {kind:?}", self.kind)))
     }
 }
 
@@ -223,7 +212,7 @@ fn is_name(text: &str) -> bool {
 /// An object as it is sent: what it says of itself, then its body.
 fn with_head(kind: Kind, children: &str, body: Vec<Bytes>) -> Vec<Bytes> {
     let length: usize = body.iter().map(Bytes::len).sum();
-    let head = format!("{} {children} {length}\0", kind.name());
+    let head = format!("{kind:?} {children} {length}\0");
     [vec![Bytes::from(head)], body].concat()
 }
 
@@ -254,11 +243,6 @@ fn digest(pieces: &[Bytes]) -> String {
 
 fn hexadecimal(digest: [u8; 32]) -> String {
     Digest::from_bytes(digest).to_string()
-}
-
-/// Enough of a foreign text to recognise it.
-pub(crate) fn shortened(text: &str) -> String {
-    text.chars().take(16).collect()
 }
 
 #[cfg(test)]

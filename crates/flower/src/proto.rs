@@ -6,345 +6,237 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use prost::Message as Derive;
 
 /// The SuperLink's own number among nodes.
 pub(crate) const SUPERLINK: u64 = 1;
 
-#[derive(Clone, Copy, PartialEq, Eq, Derive)]
-pub(crate) struct Node {
-    #[prost(uint64, tag = "1")]
-    pub(crate) node_id: u64,
+/// Messages as a file of protobuf lists them: each field has its type, its name and its number.
+macro_rules! messages {
+    ($($(#[$doc:meta])* $name:ident {
+        $($(#[$about:meta])* [$($kind:tt)+] $field:ident: $type:ty = $number:tt;)*
+    })+) => {$(
+        $(#[$doc])*
+        #[derive(Clone, PartialEq, prost::Message)]
+        pub(crate) struct $name {
+            $($(#[$about])* #[prost($($kind)+, tag = $number)] pub(crate) $field: $type,)*
+        }
+    )+};
 }
 
-#[derive(Clone, PartialEq, Eq, Derive)]
-pub(crate) struct ObjectTree {
-    #[prost(string, tag = "1")]
-    pub(crate) object_id: String,
-    #[prost(message, repeated, tag = "2")]
-    pub(crate) children: Vec<ObjectTree>,
+messages! {
+    /// No field, or none that is looked at.
+    Nothing {}
+
+    #[derive(Copy)]
+    Node {
+        [uint64] node_id: u64 = 1;
+    }
+
+    ObjectTree {
+        [string] object_id: String = 1;
+        [message, repeated] children: Vec<ObjectTree> = 2;
+    }
+
+    Error {
+        [sint64] code: i64 = 1;
+        [string] reason: String = 2;
+    }
+
+    Message {
+        [message, optional] metadata: Option<Metadata> = 1;
+        /// Content travels as objects: what is in a message of the wire is empty.
+        [message, optional] content: Option<Nothing> = 2;
+        [message, optional] error: Option<Error> = 3;
+    }
+
+    Metadata {
+        [uint64] run_id: u64 = 1;
+        [string] message_id: String = 2;
+        [uint64] src_node_id: u64 = 3;
+        [uint64] dst_node_id: u64 = 4;
+        [string] reply_to_message_id: String = 5;
+        [string] group_id: String = 6;
+        [double] ttl: f64 = 7;
+        [string] message_type: String = 8;
+        [double] created_at: f64 = 9;
+        [uint64, optional] src_task_id: Option<u64> = 10;
+        [uint64, optional] dst_task_id: Option<u64> = 11;
+    }
 }
-
-#[derive(Clone, PartialEq, Eq, Derive)]
-pub(crate) struct Error {
-    #[prost(sint64, tag = "1")]
-    pub(crate) code: i64,
-    #[prost(string, tag = "2")]
-    pub(crate) reason: String,
-}
-
-/// Content travels as objects: what is in a message of the wire is empty.
-#[derive(Clone, Copy, PartialEq, Eq, Derive)]
-pub(crate) struct NoContent {}
-
-#[derive(Clone, PartialEq, Derive)]
-pub(crate) struct Message {
-    #[prost(message, optional, tag = "1")]
-    pub(crate) metadata: Option<Metadata>,
-    #[prost(message, optional, tag = "2")]
-    pub(crate) content: Option<NoContent>,
-    #[prost(message, optional, tag = "3")]
-    pub(crate) error: Option<Error>,
-}
-
-#[derive(Clone, PartialEq, Derive)]
-pub(crate) struct Metadata {
-    #[prost(uint64, tag = "1")]
-    pub(crate) run_id: u64,
-    #[prost(string, tag = "2")]
-    pub(crate) message_id: String,
-    #[prost(uint64, tag = "3")]
-    pub(crate) src_node_id: u64,
-    #[prost(uint64, tag = "4")]
-    pub(crate) dst_node_id: u64,
-    #[prost(string, tag = "5")]
-    pub(crate) reply_to_message_id: String,
-    #[prost(string, tag = "6")]
-    pub(crate) group_id: String,
-    #[prost(double, tag = "7")]
-    pub(crate) ttl: f64,
-    #[prost(string, tag = "8")]
-    pub(crate) message_type: String,
-    #[prost(double, tag = "9")]
-    pub(crate) created_at: f64,
-    #[prost(uint64, optional, tag = "10")]
-    pub(crate) src_task_id: Option<u64>,
-    #[prost(uint64, optional, tag = "11")]
-    pub(crate) dst_task_id: Option<u64>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Derive)]
-pub(crate) struct Nothing {}
 
 // Fleet.
+messages! {
+    RegisterNode {
+        [bytes = "vec"] public_key: Vec<u8> = 1;
+    }
 
-#[derive(Clone, PartialEq, Eq, Derive)]
-pub(crate) struct RegisterNode {
-    #[prost(bytes = "vec", tag = "1")]
-    pub(crate) public_key: Vec<u8>,
-}
+    ActivateNode {
+        [bytes = "vec"] public_key: Vec<u8> = 1;
+        [double] heartbeat_interval: f64 = 2;
+    }
 
-#[derive(Clone, PartialEq, Derive)]
-pub(crate) struct ActivateNode {
-    #[prost(bytes = "vec", tag = "1")]
-    pub(crate) public_key: Vec<u8>,
-    #[prost(double, tag = "2")]
-    pub(crate) heartbeat_interval: f64,
-}
+    NodeHeartbeat {
+        [message, optional] node: Option<Node> = 1;
+        [double] heartbeat_interval: f64 = 2;
+    }
 
-#[derive(Clone, PartialEq, Derive)]
-pub(crate) struct NodeHeartbeat {
-    #[prost(message, optional, tag = "1")]
-    pub(crate) node: Option<Node>,
-    #[prost(double, tag = "2")]
-    pub(crate) heartbeat_interval: f64,
-}
+    Success {
+        [bool] success: bool = 1;
+    }
 
-#[derive(Clone, Copy, PartialEq, Eq, Derive)]
-pub(crate) struct Success {
-    #[prost(bool, tag = "1")]
-    pub(crate) success: bool,
-}
+    PullMessages {
+        [message, optional] node: Option<Node> = 1;
+    }
 
-#[derive(Clone, PartialEq, Eq, Derive)]
-pub(crate) struct PullMessages {
-    #[prost(message, optional, tag = "1")]
-    pub(crate) node: Option<Node>,
-}
+    PulledMessages {
+        [message, repeated] messages: Vec<Message> = 2;
+    }
 
-#[derive(Clone, PartialEq, Derive)]
-pub(crate) struct PulledMessages {
-    #[prost(message, repeated, tag = "2")]
-    pub(crate) messages: Vec<Message>,
-}
+    /// A server app pushes the same without a node and runtimes.
+    PushMessages {
+        [message, optional] node: Option<Node> = 1;
+        [message, repeated] messages: Vec<Message> = 2;
+        [message, repeated] trees: Vec<ObjectTree> = 3;
+        [double, repeated] runtimes: Vec<f64> = 4;
+    }
 
-#[derive(Clone, PartialEq, Derive)]
-pub(crate) struct PushMessages {
-    #[prost(message, optional, tag = "1")]
-    pub(crate) node: Option<Node>,
-    #[prost(message, repeated, tag = "2")]
-    pub(crate) messages: Vec<Message>,
-    #[prost(message, repeated, tag = "3")]
-    pub(crate) trees: Vec<ObjectTree>,
-    #[prost(double, repeated, tag = "4")]
-    pub(crate) runtimes: Vec<f64>,
-}
+    PushedMessages {
+        [string, repeated] objects_to_push: Vec<String> = 3;
+        [string] session_id: String = 4;
+    }
 
-#[derive(Clone, PartialEq, Eq, Derive)]
-pub(crate) struct PushedMessages {
-    #[prost(string, repeated, tag = "3")]
-    pub(crate) objects_to_push: Vec<String>,
-    #[prost(string, tag = "4")]
-    pub(crate) session_id: String,
-}
+    PullObject {
+        [message, optional] node: Option<Node> = 1;
+        [uint64] run_id: u64 = 2;
+        [string] object_id: String = 3;
+    }
 
-#[derive(Clone, PartialEq, Eq, Derive)]
-pub(crate) struct PullObject {
-    #[prost(message, optional, tag = "1")]
-    pub(crate) node: Option<Node>,
-    #[prost(uint64, tag = "2")]
-    pub(crate) run_id: u64,
-    #[prost(string, tag = "3")]
-    pub(crate) object_id: String,
-}
+    PulledObject {
+        [bool] found: bool = 1;
+        [bool] available: bool = 2;
+        [bytes = "bytes"] content: Bytes = 3;
+    }
 
-#[derive(Clone, PartialEq, Eq, Derive)]
-pub(crate) struct PulledObject {
-    #[prost(bool, tag = "1")]
-    pub(crate) found: bool,
-    #[prost(bool, tag = "2")]
-    pub(crate) available: bool,
-    #[prost(bytes = "bytes", tag = "3")]
-    pub(crate) content: Bytes,
-}
+    /// The content is written apart: it is large, and in pieces.
+    PushObject {
+        [message, optional] node: Option<Node> = 1;
+        [uint64] run_id: u64 = 2;
+        [string] object_id: String = 3;
+        [string] session_id: String = 5;
+    }
 
-#[derive(Clone, PartialEq, Eq, Derive)]
-pub(crate) struct PushObject {
-    #[prost(message, optional, tag = "1")]
-    pub(crate) node: Option<Node>,
-    #[prost(uint64, tag = "2")]
-    pub(crate) run_id: u64,
-    #[prost(string, tag = "3")]
-    pub(crate) object_id: String,
-    #[prost(string, tag = "5")]
-    pub(crate) session_id: String,
+    PushedObject {
+        [bool] stored: bool = 1;
+    }
+
+    ConfirmMessage {
+        [message, optional] node: Option<Node> = 1;
+        [uint64] run_id: u64 = 2;
+        [string] message_id: String = 3;
+    }
+
+    /// The answer is not looked at, because there is one only for a run that is on.
+    GetRun {
+        [message, optional] node: Option<Node> = 1;
+        [uint64] run_id: u64 = 2;
+    }
 }
 
 impl PushObject {
-    /// The field of the content, which is written apart: it is large, and in pieces.
+    /// The field of the content.
     pub(crate) const CONTENT: u32 = 4;
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Derive)]
-pub(crate) struct PushedObject {
-    #[prost(bool, tag = "1")]
-    pub(crate) stored: bool,
-}
-
-#[derive(Clone, PartialEq, Eq, Derive)]
-pub(crate) struct ConfirmMessage {
-    #[prost(message, optional, tag = "1")]
-    pub(crate) node: Option<Node>,
-    #[prost(uint64, tag = "2")]
-    pub(crate) run_id: u64,
-    #[prost(string, tag = "3")]
-    pub(crate) message_id: String,
-}
-
-/// What is asked of a run; the answer is not looked at, because there is one only for a run that is on.
-#[derive(Clone, PartialEq, Eq, Derive)]
-pub(crate) struct GetRun {
-    #[prost(message, optional, tag = "1")]
-    pub(crate) node: Option<Node>,
-    #[prost(uint64, tag = "2")]
-    pub(crate) run_id: u64,
-}
-
 // Runtime.
+messages! {
+    AcquireTask {
+        [string, repeated] types: Vec<String> = 1;
+        /// Hashes of apps whose tasks are taken whatever their type is.
+        [string, repeated] app_hashes: Vec<String> = 2;
+    }
 
-#[derive(Clone, PartialEq, Eq, Derive)]
-pub(crate) struct AcquireTask {
-    #[prost(string, repeated, tag = "1")]
-    pub(crate) types: Vec<String>,
-    /// Hashes of apps whose tasks are taken whatever their type is.
-    #[prost(string, repeated, tag = "2")]
-    pub(crate) app_hashes: Vec<String>,
-}
+    ListRuns {
+        [uint64, optional] limit: Option<u64> = 2;
+    }
 
-#[derive(Clone, Copy, PartialEq, Eq, Derive)]
-pub(crate) struct ListRuns {
-    #[prost(uint64, optional, tag = "2")]
-    pub(crate) limit: Option<u64>,
-}
+    Runs {
+        [btree_map = "uint64, message"] runs: BTreeMap<u64, RunInfo> = 1;
+    }
 
-#[derive(Clone, PartialEq, Eq, Derive)]
-pub(crate) struct Runs {
-    #[prost(btree_map = "uint64, message", tag = "1")]
-    pub(crate) runs: BTreeMap<u64, RunInfo>,
-}
+    RunInfo {
+        [uint64] run_id: u64 = 1;
+        [string] fab_id: String = 2;
+        [string] fab_hash: String = 5;
+        [message, optional] status: Option<RunStatus> = 10;
+    }
 
-#[derive(Clone, PartialEq, Eq, Derive)]
-pub(crate) struct RunStatus {
-    #[prost(string, tag = "1")]
-    pub(crate) status: String,
-}
+    RunStatus {
+        [string] status: String = 1;
+    }
 
-#[derive(Clone, PartialEq, Eq, Derive)]
-pub(crate) struct AcquiredTask {
-    #[prost(message, optional, tag = "1")]
-    pub(crate) task: Option<TaskInfo>,
-    #[prost(string, tag = "2")]
-    pub(crate) token: String,
-}
+    AcquiredTask {
+        [message, optional] task: Option<TaskInfo> = 1;
+        [string] token: String = 2;
+    }
 
-#[derive(Clone, PartialEq, Eq, Derive)]
-pub(crate) struct TaskInfo {
-    #[prost(uint64, tag = "1")]
-    pub(crate) task_id: u64,
-    #[prost(uint64, tag = "3")]
-    pub(crate) run_id: u64,
-}
+    TaskInfo {
+        [uint64] run_id: u64 = 3;
+    }
 
-#[derive(Clone, PartialEq, Eq, Derive)]
-pub(crate) struct TaskInput {
-    #[prost(message, optional, tag = "2")]
-    pub(crate) run: Option<RunInfo>,
-}
+    TaskOutput {
+        [string] sub_status: String = 2;
+        [string] details: String = 3;
+    }
 
-#[derive(Clone, PartialEq, Eq, Derive)]
-pub(crate) struct RunInfo {
-    #[prost(uint64, tag = "1")]
-    pub(crate) run_id: u64,
-    #[prost(string, tag = "2")]
-    pub(crate) fab_id: String,
-    #[prost(string, tag = "5")]
-    pub(crate) fab_hash: String,
-    #[prost(message, optional, tag = "10")]
-    pub(crate) status: Option<RunStatus>,
-}
+    Nodes {
+        [message, repeated] nodes: Vec<NodeInfo> = 1;
+    }
 
-#[derive(Clone, PartialEq, Eq, Derive)]
-pub(crate) struct TaskOutput {
-    #[prost(string, tag = "2")]
-    pub(crate) sub_status: String,
-    #[prost(string, tag = "3")]
-    pub(crate) details: String,
-}
+    NodeInfo {
+        [uint64] node_id: u64 = 1;
+        /// Changes whenever the node is activated.
+        [string] last_activated_at: String = 6;
+        [bytes = "vec"] public_key: Vec<u8> = 11;
+    }
 
-#[derive(Clone, PartialEq, Eq, Derive)]
-pub(crate) struct Nodes {
-    #[prost(message, repeated, tag = "1")]
-    pub(crate) nodes: Vec<NodeInfo>,
-}
+    PushedAppMessages {
+        [string, repeated] message_ids: Vec<String> = 1;
+        [string, repeated] objects_to_push: Vec<String> = 2;
+        [string] session_id: String = 3;
+    }
 
-#[derive(Clone, PartialEq, Eq, Derive)]
-pub(crate) struct NodeInfo {
-    #[prost(uint64, tag = "1")]
-    pub(crate) node_id: u64,
-    /// Changes whenever the node is activated.
-    #[prost(string, tag = "6")]
-    pub(crate) last_activated_at: String,
-    #[prost(bytes = "vec", tag = "11")]
-    pub(crate) public_key: Vec<u8>,
-}
+    PullAppMessages {
+        [string, repeated] message_ids: Vec<String> = 2;
+    }
 
-#[derive(Clone, PartialEq, Derive)]
-pub(crate) struct PushAppMessages {
-    #[prost(message, repeated, tag = "2")]
-    pub(crate) messages: Vec<Message>,
-    #[prost(message, repeated, tag = "3")]
-    pub(crate) trees: Vec<ObjectTree>,
-}
+    PulledAppMessages {
+        [message, repeated] messages: Vec<Message> = 1;
+    }
 
-#[derive(Clone, PartialEq, Eq, Derive)]
-pub(crate) struct PushedAppMessages {
-    #[prost(string, repeated, tag = "1")]
-    pub(crate) message_ids: Vec<String>,
-    #[prost(string, repeated, tag = "2")]
-    pub(crate) objects_to_push: Vec<String>,
-    #[prost(string, tag = "3")]
-    pub(crate) session_id: String,
-}
-
-#[derive(Clone, PartialEq, Eq, Derive)]
-pub(crate) struct PullAppMessages {
-    #[prost(string, repeated, tag = "2")]
-    pub(crate) message_ids: Vec<String>,
-}
-
-#[derive(Clone, PartialEq, Derive)]
-pub(crate) struct PulledAppMessages {
-    #[prost(message, repeated, tag = "1")]
-    pub(crate) messages: Vec<Message>,
-}
-
-#[derive(Clone, PartialEq, Eq, Derive)]
-pub(crate) struct PushLogs {
-    #[prost(message, optional, tag = "1")]
-    pub(crate) node: Option<Node>,
-    #[prost(uint64, tag = "2")]
-    pub(crate) run_id: u64,
-    #[prost(string, repeated, tag = "3")]
-    pub(crate) logs: Vec<String>,
+    PushLogs {
+        [message, optional] node: Option<Node> = 1;
+        [uint64] run_id: u64 = 2;
+        [string, repeated] logs: Vec<String> = 3;
+    }
 }
 
 // Records.
+messages! {
+    Record {
+        [message, repeated] items: Vec<Item> = 1;
+    }
 
-#[derive(Clone, PartialEq, Derive)]
-pub(crate) struct Record {
-    #[prost(message, repeated, tag = "1")]
-    pub(crate) items: Vec<Item>,
+    Item {
+        [string] key: String = 1;
+        [message, optional] value: Option<Value> = 2;
+    }
+
+    BytesList {
+        [bytes = "bytes", repeated] vals: Vec<Bytes> = 1;
+    }
 }
 
-#[derive(Clone, PartialEq, Derive)]
-pub(crate) struct Item {
-    #[prost(string, tag = "1")]
-    pub(crate) key: String,
-    #[prost(message, optional, tag = "2")]
-    pub(crate) value: Option<Value>,
-}
-
-#[derive(Clone, PartialEq, Derive)]
+#[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Value {
     #[prost(oneof = "Scalar", tags = "1, 2, 3, 4, 5, 6, 26")]
     pub(crate) scalar: Option<Scalar>,
@@ -367,10 +259,4 @@ pub(crate) enum Scalar {
     Bytes(Bytes),
     #[prost(message, tag = "26")]
     BytesList(BytesList),
-}
-
-#[derive(Clone, PartialEq, Eq, Derive)]
-pub(crate) struct BytesList {
-    #[prost(bytes = "bytes", repeated, tag = "1")]
-    pub(crate) vals: Vec<Bytes>,
 }

@@ -10,8 +10,8 @@ use crate::proto::{BytesList, Item, Record, Scalar, Value};
 pub(crate) struct Fields(Vec<(String, Scalar)>);
 
 impl Fields {
-    pub(crate) fn with(mut self, key: &str, value: impl Into<Scalar>) -> Self {
-        self.0.push((key.to_owned(), value.into()));
+    pub(crate) fn with(mut self, key: &str, value: Scalar) -> Self {
+        self.0.push((key.to_owned(), value));
         self
     }
 
@@ -87,36 +87,6 @@ fn expected(key: &str, found: Option<&Scalar>, expected: &str) -> String {
     format!("{key}: found {found}, expected {expected}")
 }
 
-impl From<&str> for Scalar {
-    fn from(text: &str) -> Self {
-        Self::Text(text.to_owned())
-    }
-}
-
-impl From<String> for Scalar {
-    fn from(text: String) -> Self {
-        Self::Text(text)
-    }
-}
-
-impl From<i64> for Scalar {
-    fn from(number: i64) -> Self {
-        Self::Sint(number)
-    }
-}
-
-impl From<f64> for Scalar {
-    fn from(number: f64) -> Self {
-        Self::Double(number)
-    }
-}
-
-impl From<Vec<Bytes>> for Scalar {
-    fn from(vals: Vec<Bytes>) -> Self {
-        Self::BytesList(BytesList { vals })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -124,8 +94,10 @@ mod tests {
     #[test]
     fn fields_come_back_and_a_wrong_kind_is_named() {
         let list = vec![Bytes::from_static(b"a"), Bytes::new()];
-        let fields =
-            Fields::default().with("kind", "hello").with("n", -3_i64).with("list", list.clone());
+        let fields = Fields::default()
+            .with("kind", Scalar::Text("hello".to_owned()))
+            .with("n", Scalar::Sint(-3))
+            .with("list", Scalar::BytesList(BytesList { vals: list.clone() }));
         let read = Fields::decode(fields.encode()).unwrap();
         assert_eq!(read, fields);
         assert_eq!((read.text("kind"), read.integer("n")), (Ok("hello"), Ok(-3)));

@@ -2,19 +2,21 @@
 
 use std::time::Duration;
 
+use fedra_net::RunEnd;
+
 use crate::app::{APP, Apps};
-use crate::error::FlowerError;
-use crate::exchange::{Store, upload};
+use crate::error::{FlowerError, shortened};
+use crate::exchange::Store;
 use crate::heartbeat::Heartbeat;
 use crate::kept_task::{KeptTask, TakenTask};
-use crate::object::{Letter, Object, shortened};
+use crate::object::Letter;
 use crate::proto::{
     AcquireTask, AcquiredTask, ConfirmMessage, ListRuns, Message, Node, NodeInfo, Nodes, Nothing,
-    PullAppMessages, PulledAppMessages, PulledObject, PushAppMessages, PushLogs, PushedAppMessages,
-    RunInfo, Runs, SUPERLINK, Success, TaskInfo, TaskInput, TaskOutput,
+    PullAppMessages, PulledAppMessages, PulledObject, PushLogs, PushMessages, PushedAppMessages,
+    RunInfo, Runs, SUPERLINK, Success, TaskInfo, TaskOutput,
 };
 use crate::shelf::Shelf;
-use crate::superlink::{BEAT, Caller, SuperLink};
+use crate::superlink::{Caller, SuperLink};
 
 /// What a coordinator does.
 const SERVER_APP: &str = "flwr-serverapp";
@@ -47,13 +49,6 @@ pub(crate) enum Sought {
     None(SuperLink, Option<String>),
 }
 
-/// How a task ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
-    Completed,
-    Failed,
-}
-
 impl RuntimeApi {
     /// Takes a task that waits, if there is one.
     pub(crate) fn acquire(
@@ -76,13 +71,13 @@ impl RuntimeApi {
             return Ok(Sought::None(link, told));
         }
         let acquired: AcquiredTask = link.call("/v1/runtime/acquire-task", &request)?;
-        let AcquiredTask { task: Some(TaskInfo { run_id: run, .. }), token } = acquired else {
+        let AcquiredTask { task: Some(TaskInfo { run_id: run }), token } = acquired else {
             return Ok(Sought::None(link, told));
         };
         let superlink = link.endpoint().authority();
         kept.write(&TakenTask { superlink, run, token: token.clone() })?;
         link.become_caller(Caller::Task(token));
-        link.call::<TaskInput>("/v1/runtime/pull-task-input", &Nothing {})?;
+        link.call::<Nothing>("/v1/runtime/pull-task-input", &Nothing {})?;
         Ok(Sought::Taken(Self::of(link, run, kept)))
     }
 
@@ -106,7 +101,7 @@ impl RuntimeApi {
             return Ok(Sought::None(link, Some(told)));
         }
         // It is refused where the task had begun, and has to be made where it had not.
-        match link.call::<TaskInput>("/v1/runtime/pull-task-input", &Nothing {}) {
+        match link.call::<Nothing>("/v1/runtime/pull-task-input", &Nothing {}) {
             Ok(_) | Err(FlowerError::Denied { .. }) => {}
             Err(error) => return Err(error),
         }
@@ -115,13 +110,7 @@ impl RuntimeApi {
 
     /// A task that has begun.
     fn of(link: SuperLink, run: u64, kept: &KeptTask) -> Self {
-        let mut beating = link.beside(BEAT);
-        let heartbeat = Heartbeat::start(EVERY, move || {
-            // What is wrong shows in the next call that matters.
-            let _heard = beating
-                .call::<Success>("/v1/runtime/send-task-heartbeat", &Nothing {})
-                .map(|it| it.success);
-        });
+        let heartbeat = link.heartbeat(EVERY, "/v1/runtime/send-task-heartbeat", Nothing {});
         let shelf = Shelf::new(&link, SELF, ("/v1/runtime/pull-object", "/v1/runtime/push-object"));
         Self { link, shelf, run, kept: kept.clone(), _heartbeat: heartbeat }
     }
@@ -151,9 +140,10 @@ impl RuntimeApi {
     pub(crate) fn push(&mut self, letters: &[Letter]) -> Result<Vec<Option<usize>>, FlowerError> {
         const CALL: &str = "/v1/runtime/push-messages";
         for _ in 0..PUSHES {
-            let request = PushAppMessages {
+            let request = PushMessages {
                 messages: letters.iter().map(|letter| letter.message.clone()).collect(),
                 trees: letters.iter().map(|letter| letter.tree.clone()).collect(),
+                ..PushMessages::default()
             };
             let pushed: PushedAppMessages = self.link.call(CALL, &request)?;
             let PushedAppMessages { message_ids, mut objects_to_push, session_id } = pushed;
@@ -162,28 +152,25 @@ impl RuntimeApi {
                 let reason = format!("found {found} names, expected {expected}");
                 return Err(FlowerError::Reply { call: CALL, reason });
             }
-            let (run, mut costs, mut is_over) =
-                (self.run, Vec::with_capacity(letters.len()), false);
+            let (mut costs, mut is_over) = (Vec::with_capacity(letters.len()), false);
             for (letter, id) in letters.iter().zip(&message_ids) {
                 if id.is_empty() {
                     costs.push(None);
                     continue;
                 }
-                let mut sent = 0;
-                let lacking = (&objects_to_push[..], &mut sent);
-                if !upload(self, (run, &session_id), letter, lacking)? {
-                    is_over = true;
+                let sent = self.shelf.upload((self.run, &session_id), letter, &objects_to_push)?;
+                is_over = sent.is_none();
+                if is_over {
                     break;
                 }
                 objects_to_push.retain(|id| !letter.objects.iter().any(|it| it.id == *id));
-                costs.push(Some(sent));
+                costs.push(sent);
             }
             if !is_over {
                 return Ok(costs);
             }
         }
-        let reason = format!("found {PUSHES} sessions that ended before all objects were there");
-        Err(FlowerError::Reply { call: CALL, reason })
+        Err(FlowerError::unpushed(CALL, PUSHES))
     }
 
     /// Replies to some of these messages. After an error nobody knows which were handed out.
@@ -212,10 +199,10 @@ impl RuntimeApi {
     }
 
     /// Ends the task.
-    pub(crate) fn finish(mut self, outcome: Outcome, details: &str) {
-        let sub_status = match outcome {
-            Outcome::Completed => "completed",
-            Outcome::Failed => "failed",
+    pub(crate) fn finish(mut self, how: RunEnd, details: &str) {
+        let sub_status = match how {
+            RunEnd::Complete => "completed",
+            RunEnd::GaveUp => "failed",
         };
         let request = TaskOutput { sub_status: sub_status.to_owned(), details: details.to_owned() };
         let _heard_or_gone = self.link.call::<Nothing>("/v1/runtime/push-task-output", &request);
@@ -257,14 +244,5 @@ impl Store for RuntimeApi {
     /// Others have answered too: nobody waits for one who stopped in the middle of an answer.
     fn pause(&mut self, _wait: Duration, id: &str) -> Result<(), FlowerError> {
         Err(FlowerError::Unfinished { id: shortened(id) })
-    }
-
-    fn push_objects(
-        &mut self,
-        run: u64,
-        objects: &[&Object],
-        session: &str,
-    ) -> Result<bool, FlowerError> {
-        self.shelf.push_objects(run, objects, session)
     }
 }

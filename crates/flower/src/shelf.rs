@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 
 use crate::error::FlowerError;
-use crate::object::Object;
+use crate::object::{Letter, Object};
 use crate::proto::{Node, PullObject, PulledObject, PushObject, PushedObject};
 use crate::superlink::{CALL, SuperLink};
 
@@ -83,8 +83,28 @@ impl Shelf {
         })
     }
 
-    /// Brings objects; `false` when the session in which they were announced is over.
-    pub(crate) fn push_objects(
+    /// Brings those objects of a letter that the SuperLink lacks, and says how many bytes they have; `None` when
+    /// the session in which they were announced is over before all are there.
+    pub(crate) fn upload(
+        &mut self,
+        (run, session): (u64, &str),
+        letter: &Letter,
+        lacking: &[String],
+    ) -> Result<Option<usize>, FlowerError> {
+        let lacking: Vec<&Object> =
+            letter.objects.iter().filter(|object| lacking.contains(&object.id)).collect();
+        // The message itself comes last: whoever finds it finds the rest.
+        let (message, rest): (Vec<&Object>, Vec<&Object>) =
+            lacking.iter().partition(|object| object.id == letter.id());
+        for objects in [rest, message] {
+            if !self.push_objects(run, &objects, session)? {
+                return Ok(None);
+            }
+        }
+        Ok(Some(lacking.iter().map(|object| object.len()).sum()))
+    }
+
+    fn push_objects(
         &mut self,
         run_id: u64,
         objects: &[&Object],

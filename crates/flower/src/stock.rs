@@ -4,8 +4,6 @@
 //! plays the server towards the site: it brings the values, asks for training under the experiment's own
 //! settings, and adds the change that comes back. No agreement is compared, because the app has none.
 
-use std::collections::BTreeMap;
-
 use fedra_engine::{EvaluationSet, Recipe, TrainRequest};
 use fedra_net::{Answer, Asked, Message, NetError, Request, Site, Welcome};
 use fedra_plan::{Layout, Round};
@@ -13,6 +11,7 @@ use fedra_seed::Seed;
 use fedra_wire::{ClientId, Encoding, Expectation, Header, Kind, ParamValues, decode, encode};
 
 use crate::arrays::{Arrays, TensorNames};
+use crate::proto::Scalar;
 use crate::record::Fields;
 
 /// The key under which such an app says which round it is, from 1.
@@ -126,9 +125,9 @@ impl StockRun {
             }
         }
         let examples = i64::try_from(header.examples).unwrap_or(i64::MAX);
-        let metrics = Fields::default().with(EXAMPLES, examples);
+        let metrics = Fields::default().with(EXAMPLES, Scalar::Sint(examples));
         let metrics = match header.loss {
-            Some(loss) => metrics.with("train_loss", f64::from(loss)),
+            Some(loss) => metrics.with("train_loss", Scalar::Double(f64::from(loss))),
             None => metrics,
         };
         let trained = Arrays::of_values(&values, self.shape(&layout));
@@ -136,6 +135,7 @@ impl StockRun {
     }
 
     /// Scores what came on the site's own test examples, or on those that it decides on.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "no other answer has scores")]
     pub(crate) fn evaluate(
         &self,
         site: &mut Site,
@@ -155,21 +155,16 @@ impl StockRun {
         match ask(site, request, Vec::new())?.0 {
             Answer::Scored { scored: Some(scored) } => {
                 let examples = i64::try_from(scored.examples).unwrap_or(i64::MAX);
-                let mut metrics =
-                    Fields::default().with(EXAMPLES, examples).with("eval_loss", scored.loss);
-                let scores: BTreeMap<String, f64> = scored.scores;
-                for (name, score) in scores.into_iter().filter(|(_, score)| score.is_finite()) {
-                    metrics = metrics.with(&name, score);
-                }
-                Ok(metrics)
+                let metrics = Fields::default()
+                    .with(EXAMPLES, Scalar::Sint(examples))
+                    .with("eval_loss", Scalar::Double(scored.loss));
+                let scores = scored.scores.iter().filter(|(_, score)| score.is_finite());
+                Ok(scores.fold(metrics, |metrics, (name, score)| {
+                    metrics.with(name, Scalar::Double(*score))
+                }))
             }
             Answer::Scored { scored: None } => Err("found no examples to score on".to_owned()),
-            Answer::Synced
-            | Answer::Evidence
-            | Answer::Attention { .. }
-            | Answer::FirstLook
-            | Answer::Trained { .. }
-            | Answer::Failed { .. } => Err("found another answer, expected scores".to_owned()),
+            _ => Err("found another answer, expected scores".to_owned()),
         }
     }
 }

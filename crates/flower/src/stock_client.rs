@@ -15,6 +15,7 @@ use fedra_wire::{
 
 use crate::arrays::{Arrays, TensorNames};
 use crate::node_keys::NodeKeys;
+use crate::proto::Scalar;
 use crate::record::Fields;
 
 /// The message with which such an app is asked to train.
@@ -116,7 +117,8 @@ impl StockClient {
                 let checked = self.check(&message.payloads, cut.is_some());
                 if checked.is_ok() {
                     self.training = Some(training);
-                    let config = Fields::default().with(ROUND, i64::from(round.0) + 1);
+                    let config =
+                        Fields::default().with(ROUND, Scalar::Sint(i64::from(round.0) + 1));
                     let arrays = Arrays::of_values(&self.values, self.shape());
                     return StockReaction::Train(arrays, config);
                 }
@@ -228,9 +230,7 @@ impl StockClient {
 }
 
 fn written(id: u64, answer: &Answer, payloads: Vec<Bytes>) -> Message {
-    // Answers are words and finite numbers: JSON can write them.
-    let meta = serde_json::to_vec(answer).unwrap_or_default().into();
-    Message { id, meta, payloads }
+    Message { payloads, ..Message::of(id, answer) }
 }
 
 #[cfg(test)]
@@ -253,10 +253,10 @@ mod tests {
             client.training = Some(Training { id: 3, round, encoding });
             let trained = ParamValues::from_iter([(id, values.to_vec())]);
             let arrays = Arrays::of_values(&trained, client.shape());
-            let metrics = Fields::default().with(EXAMPLES, 12_i64);
+            let metrics = Fields::default().with(EXAMPLES, Scalar::Sint(12));
             let metrics = match loss {
                 None => metrics,
-                Some(loss) => metrics.with("train_loss", loss),
+                Some(loss) => metrics.with("train_loss", Scalar::Double(loss)),
             };
             let message = client.reply(Ok((arrays, metrics))).unwrap();
             let told: Answer = serde_json::from_slice(&message.meta).unwrap();

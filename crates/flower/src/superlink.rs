@@ -8,17 +8,19 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use prost::Message;
 use prost::encoding::{WireType, encode_key, encode_varint};
-use serde::Deserialize;
+use serde_json::Value;
 
 use crate::clock::Clock;
 use crate::error::FlowerError;
+use crate::heartbeat::Heartbeat;
 use crate::http::{Ask, ENDED, Endpoint, Http, Reply};
 use crate::key::NodeKey;
+use crate::proto::Nothing;
 
 /// How long a call may take: the largest carries 5 MiB.
 pub(crate) const CALL: Duration = Duration::from_mins(1);
 /// How long a heartbeat may take.
-pub(crate) const BEAT: Duration = Duration::from_secs(5);
+const BEAT: Duration = Duration::from_secs(5);
 /// Where a SuperLink says which version it is.
 const DESCRIPTION: &str = "/openapi.json";
 /// Most characters of its words that are repeated to people.
@@ -75,15 +77,6 @@ fn hinted(error: FlowerError, endpoint: &Endpoint) -> FlowerError {
     error
 }
 
-/// A SuperLink's words about an error.
-#[derive(Deserialize)]
-struct Problem {
-    #[serde(default)]
-    code: u32,
-    #[serde(default)]
-    detail: serde_json::Value,
-}
-
 impl SuperLink {
     /// Finds out whether it is one that can be spoken to. Says what a person may want to know of it.
     pub(crate) fn reach(
@@ -91,14 +84,6 @@ impl SuperLink {
         caller: Caller,
         tell: &dyn Fn(&str),
     ) -> Result<Self, FlowerError> {
-        #[derive(Deserialize)]
-        struct Description {
-            info: Info,
-        }
-        #[derive(Deserialize)]
-        struct Info {
-            version: String,
-        }
         let http = Http::new(endpoint.clone(), CALL);
         let ask = Ask { method: "GET", path: DESCRIPTION, headers: &[], body: &[] };
         let asked = http.ask(&ask);
@@ -106,11 +91,11 @@ impl SuperLink {
         if let Some(away) = unavailable(status) {
             return Err(endpoint.unreachable(&away));
         }
-        let described: Result<Description, _> = serde_json::from_slice(&body);
-        let described = described.map_err(|_| FlowerError::Undescribed {
+        let described: Value = serde_json::from_slice(&body).unwrap_or_default();
+        let version = described["info"]["version"].as_str();
+        let version = Version::new(version.ok_or_else(|| FlowerError::Undescribed {
             found: format!("that says nothing of itself (status {status} at {DESCRIPTION})"),
-        })?;
-        let version = Version::new(&described.info.version);
+        })?);
         let answers = version.is_known();
         if !answers {
             tell(&format!(
@@ -137,6 +122,18 @@ impl SuperLink {
             answers: self.answers,
             clock: self.clock,
         }
+    }
+
+    /// Makes a call again and again over a connection of its own, until the heartbeat is dropped.
+    pub(crate) fn heartbeat(
+        &self,
+        every: Duration,
+        path: &'static str,
+        request: impl Message + 'static,
+    ) -> Heartbeat {
+        let mut link = self.beside(BEAT);
+        // What is wrong shows in the next call that matters.
+        Heartbeat::start(every, move || drop(link.call::<Nothing>(path, &request)))
     }
 
     pub(crate) fn become_caller(&mut self, caller: Caller) {
@@ -202,12 +199,13 @@ impl SuperLink {
         if !self.answers && matches!(status, 404 | 405 | 410 | 415 | 422 | 501) {
             return Err(other());
         }
-        let problem: Problem = serde_json::from_slice(&body)
-            .unwrap_or(Problem { code: 0, detail: serde_json::Value::Null });
-        let detail =
-            problem.detail.as_str().map_or_else(|| problem.detail.to_string(), str::to_owned);
+        // Its own words, where it has some.
+        let problem: Value = serde_json::from_slice(&body).unwrap_or_default();
+        let code = problem["code"].as_u64().and_then(|code| u32::try_from(code).ok()).unwrap_or(0);
+        let detail = &problem["detail"];
+        let detail = detail.as_str().map_or_else(|| detail.to_string(), str::to_owned);
         let detail = detail.chars().take(MOST_WORDS).collect();
-        Err(FlowerError::Denied { call: path, status, code: problem.code, detail })
+        Err(FlowerError::Denied { call: path, status, code, detail })
     }
 
     fn headers(&self) -> Result<Vec<(&'static str, String)>, FlowerError> {

@@ -117,12 +117,6 @@ impl Authority {
     }
 }
 
-impl std::fmt::Debug for Authority {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Authority").finish_non_exhaustive()
-    }
-}
-
 /// The clients that a certificate is for: by its URIs, or as DNS names where another CA made it.
 pub(crate) fn client_names(certificate: &CertificateDer<'_>) -> Vec<String> {
     let Ok(certificate) = EndEntityCert::try_from(certificate) else { return Vec::new() };

@@ -2,15 +2,15 @@
 
 use crate::error::NetError;
 use crate::frame::Message;
-use crate::join::{JoinListener, Left};
-use crate::link::{from_meta, to_meta};
+use crate::link::from_meta;
+use crate::listener::{Left, Listener};
 use crate::protocol::{Asked, Request, RunEnd, Welcome};
 use crate::site::Site;
 
 /// A site that talks with its server.
 pub struct Conversation<'a> {
     site: &'a mut Site,
-    listener: &'a dyn JoinListener,
+    listener: &'a dyn Listener,
     is_welcomed: bool,
 }
 
@@ -29,14 +29,14 @@ pub enum Heard {
 
 impl<'a> Conversation<'a> {
     /// It has not been welcomed yet.
-    pub const fn new(site: &'a mut Site, listener: &'a dyn JoinListener) -> Self {
+    pub const fn new(site: &'a mut Site, listener: &'a dyn Listener) -> Self {
         Self { site, listener, is_welcomed: false }
     }
 
     /// The first words; a welcome is due after them.
     pub fn hello(&mut self) -> Message {
         self.is_welcomed = false;
-        Message { id: 0, meta: to_meta(&self.site.hello()), payloads: Vec::new() }
+        Message::of(0, &self.site.hello())
     }
 
     /// Whether the server let it in.
@@ -44,13 +44,8 @@ impl<'a> Conversation<'a> {
         self.is_welcomed
     }
 
-    /// Whether the listener wants to stop.
-    pub fn stops(&self) -> bool {
-        self.listener.stops()
-    }
-
     /// Those who follow it.
-    pub const fn listener(&self) -> &'a dyn JoinListener {
+    pub const fn listener(&self) -> &'a dyn Listener {
         self.listener
     }
 

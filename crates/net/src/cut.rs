@@ -12,9 +12,7 @@
 //! its round again where nobody has learnt with it, and the older stream ends.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use bytes::Bytes;
 use fedra_client::{
     ClientError, Connect, LocalPeer, MOST_ROWS_CROSSING, Middle, Observer, Peer as FarHalf, Purpose,
 };
@@ -26,7 +24,7 @@ use tonic::Status;
 use crate::dialer::Dialer;
 use crate::error::{Fault, NetError, Standing};
 use crate::frame::{Limits, Message};
-use crate::link::{Link, first_words, from_meta, to_meta};
+use crate::link::{Link, from_meta};
 use crate::newest::NewestStreams;
 use crate::peer::Peer;
 use crate::processes::Processes;
@@ -67,32 +65,17 @@ pub fn with_middle(routes: Routes, middle: &Arc<Middle>, names: &[String]) -> Ro
     let streams = Arc::<NewestStreams<(ClientId, bool)>>::default();
     let (traffic, processes) = (Arc::clone(routes.traffic()), Arc::clone(routes.processes()));
     let routes = routes.before_middle(&middle);
-    routes.with(CUT, move |peer, mut inbound, outbound| {
+    routes.with(CUT, move |peer, inbound, outbound| {
         let (middle, names) = (Arc::clone(&middle), Arc::clone(&names));
-        let (streams, traffic) = (Arc::clone(&streams), Arc::clone(&traffic));
-        let processes = Arc::clone(&processes);
-        async move {
-            let hello = first_words(&mut inbound).await;
-            let (client, purpose) =
-                match hello.and_then(|hello| greeted(&peer, &hello, (&names, &processes))) {
-                    Ok(greeted) => greeted,
-                    Err(status) => {
-                        let _gone = outbound.send(Err(status)).await;
-                        return;
-                    }
-                };
+        let (traffic, processes) = (Arc::clone(&traffic), Arc::clone(&processes));
+        let limits = row_limits(middle.width());
+        let greet = move |peer: &Peer, hello: &Message| {
+            let (client, purpose) = greeted(peer, hello, (&names, &processes))?;
             traffic.follow(&names[client.0 as usize], &peer.traffic);
-            let handle = tokio::runtime::Handle::current();
-            let (both, limits) = ((inbound, outbound), row_limits(middle.width()));
-            let link = Link::over(handle.clone(), both, limits, peer.traffic, NetError::of_status);
-            let entered = streams.enter((client, matches!(purpose, Purpose::Train(_))), &link);
-            // Whoever waits for its turn waits on a thread of its own.
-            let serving = handle.spawn_blocking(move || {
-                serve(link, middle.peer(client, purpose));
-                drop(entered);
-            });
-            let _ended = serving.await;
-        }
+            Ok(((client, matches!(purpose, Purpose::Train(_))), (client, purpose)))
+        };
+        let answer = move |link, (client, purpose)| serve(link, middle.peer(client, purpose));
+        Arc::clone(&streams).serve((peer, inbound, outbound), limits, greet, answer)
     })
 }
 
@@ -107,8 +90,7 @@ fn serve(mut link: Link, mut half: LocalPeer<'_>) {
             Ok(answer) => answer,
             Err(error) => return link.refuse(Status::failed_precondition(error.to_string())),
         };
-        let answer = Message { id, meta: Bytes::new(), payloads: vec![answer.into()] };
-        if link.send(answer).is_err() {
+        if link.send(Message::of_payload(id, answer)).is_err() {
             return;
         }
     }
@@ -122,11 +104,7 @@ fn greeted(
 ) -> Result<(ClientId, Purpose), Status> {
     let hello: CutHello = from_meta("the hello of a cut", message)
         .map_err(|error| Status::failed_precondition(error.to_string()))?;
-    if hello.protocol != PROTOCOL {
-        let told = format!("found protocol {}, expected {PROTOCOL}", hello.protocol);
-        return Err(Status::failed_precondition(told));
-    }
-    peer.check_name(&hello.client).map_err(Status::permission_denied)?;
+    peer.check((hello.protocol, &hello.client))?;
     let Some(number) = names.iter().position(|name| *name == hello.client) else {
         let told = format!("found the client {:?}, expected one of this run", hello.client);
         return Err(Status::permission_denied(told));
@@ -156,9 +134,6 @@ impl std::fmt::Debug for Stops {
         formatter.write_str("Stops")
     }
 }
-
-/// How often it is asked while an answer is waited for.
-const GLANCE: Duration = Duration::from_millis(100);
 
 impl CutDialer {
     /// For the named client, whose model has rows of this width.
@@ -191,8 +166,7 @@ impl Connect for CutDialer {
         let (client, process) = (self.client.clone(), self.dialer.process());
         let hello = CutHello { protocol: PROTOCOL, client, round, trains, process };
         let link = self.dialer.open(&self.runtime, CUT, self.limits).map_err(lost)?;
-        let hello = Message { id: 0, meta: to_meta(&hello), payloads: Vec::new() };
-        link.send(hello).map_err(lost)?;
+        link.send(Message::of(0, &hello)).map_err(lost)?;
         Ok(Box::new(CutLink { link, sent: 0, stops: self.stops.clone() }))
     }
 }
@@ -208,10 +182,12 @@ struct CutLink {
 impl FarHalf for CutLink {
     fn exchange(&mut self, frame: Vec<u8>) -> Result<Vec<u8>, ClientError> {
         self.sent += 1;
-        let message = Message { id: self.sent, meta: Bytes::new(), payloads: vec![frame.into()] };
+        let message = Message::of_payload(self.sent, frame);
         // Why a stream ended is told to whoever reads from it.
         let sent = self.link.send(message);
-        let answer = self.answer()?;
+        let stops = || self.stops.as_ref().is_some_and(|Stops(observer)| observer.stops());
+        // It may wait for others for long.
+        let answer = self.link.receive_unless(stops).map_err(lost)?.ok_or(ClientError::Stopped)?;
         sent.map_err(lost)?;
         let Message { id, mut payloads, .. } = answer;
         match (id == self.sent, payloads.pop()) {
@@ -220,22 +196,6 @@ impl FarHalf for CutLink {
                 let reason =
                     format!("the server's half answered frame {id}, expected {}", self.sent);
                 Err(ClientError::Peer { reason })
-            }
-        }
-    }
-}
-
-impl CutLink {
-    /// The answer, which may wait for others for long.
-    fn answer(&mut self) -> Result<Message, ClientError> {
-        let Some(Stops(observer)) = &self.stops else {
-            return self.link.receive(None).map_err(lost);
-        };
-        loop {
-            match self.link.receive(Some(GLANCE)) {
-                Err(NetError::Late { .. }) if observer.stops() => return Err(ClientError::Stopped),
-                Err(NetError::Late { .. }) => {}
-                other => return other.map_err(lost),
             }
         }
     }

@@ -14,7 +14,6 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use fedra_client::ClientError;
 use fedra_client::generate::{Answer, DecodePeer, SessionError, SessionKey, SharedSessions, Step};
 use fedra_wire::{ExpectedFrame, FRAME_HEADER, FrameKind, HiddenFrame, RowEncoding, WireError};
@@ -24,7 +23,8 @@ use tonic::Status;
 use crate::dialer::Dialer;
 use crate::error::{Fault, NetError, Standing};
 use crate::frame::{Limits, Message};
-use crate::link::{Link, first_words, from_meta, to_meta};
+use crate::link::{Link, from_meta};
+use crate::listener::{Listener, rest};
 use crate::newest::NewestStreams;
 use crate::peer::Peer;
 use crate::protocol::PROTOCOL;
@@ -42,8 +42,6 @@ const REST: Duration = Duration::from_hours(1);
 /// How long a client tries to reach its session again, and the first wait between two tries.
 const PATIENCE: Duration = Duration::from_mins(1);
 const FIRST_WAIT: Duration = Duration::from_millis(100);
-/// How often somebody who wants to stop is heard while the connection is lost.
-const GLANCE: Duration = Duration::from_millis(50);
 
 /// The first thing that a client says on such a stream.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,6 +61,12 @@ pub struct DecodeHello {
     pub model: String,
     /// How rows are written.
     pub encoding: RowEncoding,
+}
+
+impl DecodeHello {
+    fn key(&self) -> SessionKey {
+        SessionKey { owner: self.client.clone(), id: self.session }
+    }
 }
 
 /// The server's answer to it.
@@ -96,40 +100,25 @@ fn limits(width: usize) -> Limits {
 pub fn with_sessions(routes: Routes, host: &Arc<DecodeHost>) -> Routes {
     let host = Arc::clone(host);
     let streams = Arc::<NewestStreams<SessionKey>>::default();
-    routes.with(DECODE, move |peer, mut inbound, outbound| {
-        let (host, streams) = (Arc::clone(&host), Arc::clone(&streams));
-        async move {
-            let hello = first_words(&mut inbound).await;
-            let hello = match hello.and_then(|hello| greeted(&peer, &hello, &host)) {
-                Ok(hello) => hello,
-                Err(status) => {
-                    let _gone = outbound.send(Err(status)).await;
-                    return;
-                }
-            };
-            let handle = tokio::runtime::Handle::current();
-            let (both, limits) = ((inbound, outbound), limits(host.width));
-            let link = Link::over(handle.clone(), both, limits, peer.traffic, NetError::of_status);
-            let key = SessionKey { owner: hello.client.clone(), id: hello.session };
-            let entered = streams.enter(key, &link);
-            let serving = handle.spawn_blocking(move || {
-                serve(link, &hello, &host);
-                drop(entered);
-            });
-            let _ended = serving.await;
-        }
+    routes.with(DECODE, move |peer, inbound, outbound| {
+        let (greeting, host) = (Arc::clone(&host), Arc::clone(&host));
+        let limits = limits(host.width);
+        let greet = move |peer: &Peer, hello: &Message| {
+            let hello = greeted(peer, hello, &greeting)?;
+            Ok((hello.key(), hello))
+        };
+        let answer = move |link, hello: DecodeHello| serve(link, &hello, &host);
+        Arc::clone(&streams).serve((peer, inbound, outbound), limits, greet, answer)
     })
 }
 
 fn serve(mut link: Link, hello: &DecodeHello, host: &DecodeHost) {
-    let key = SessionKey { owner: hello.client.clone(), id: hello.session };
-    let encoding = hello.encoding;
+    let (key, encoding) = (hello.key(), hello.encoding);
     let position = match position(hello, &key, host) {
         Ok(position) => position,
         Err(error) => return link.refuse(refusal(&error)),
     };
-    let welcome = Message { meta: to_meta(&DecodeWelcome { position }), ..Message::default() };
-    if link.send(welcome).is_err() {
+    if link.send(Message::of(0, &DecodeWelcome { position })).is_err() {
         return;
     }
     while let Ok(Message { id, payloads, .. }) = link.receive(Some(REST)) {
@@ -147,15 +136,11 @@ fn serve(mut link: Link, hello: &DecodeHello, host: &DecodeHost) {
             }
         };
         let sent = match answered {
-            Ok(frame) => {
-                link.send(Message { id, meta: Bytes::new(), payloads: vec![frame.into()] })
-            }
+            Ok(frame) => link.send(Message::of_payload(id, frame)),
             // The client comes again and begins anew, from its own rows.
             Err(Refusal::Session(reason)) => return link.refuse(Status::aborted(reason)),
             // A refused step leaves the session as it was, and the stream open.
-            Err(Refusal::Step(reason)) => {
-                link.send(Message { id, meta: to_meta(&reason), payloads: Vec::new() })
-            }
+            Err(Refusal::Step(reason)) => link.send(Message::of(id, &reason)),
         };
         if sent.is_err() {
             return;
@@ -170,10 +155,7 @@ fn greeted(peer: &Peer, message: &Message, host: &DecodeHost) -> Result<DecodeHe
     let refuse = |what: &str, found: String, expected: String| {
         Err(Status::failed_precondition(format!("{what}: found {found}, expected {expected}")))
     };
-    if hello.protocol != PROTOCOL {
-        return refuse("protocol", hello.protocol.to_string(), PROTOCOL.to_string());
-    }
-    peer.check_name(&hello.client).map_err(Status::permission_denied)?;
+    peer.check((hello.protocol, &hello.client))?;
     if hello.model != host.model {
         let (found, expected) = (hello.model, format!("the server's, {}", host.model));
         return refuse("model", found, expected);
@@ -200,6 +182,7 @@ fn position(
 }
 
 /// Whether a client that is refused may come again.
+#[expect(clippy::wildcard_enum_match_arm, reason = "all others would come again")]
 fn refusal(error: &SessionError) -> Status {
     let told = error.to_string();
     match error {
@@ -207,13 +190,7 @@ fn refusal(error: &SessionError) -> Status {
         SessionError::TooMany { .. } | SessionError::Full { .. } => {
             Status::resource_exhausted(told)
         }
-        SessionError::Open { .. }
-        | SessionError::Unknown { .. }
-        | SessionError::Position { .. }
-        | SessionError::Rows { .. }
-        | SessionError::NotFinite { .. }
-        | SessionError::TooLong { .. }
-        | SessionError::Model { .. } => Status::failed_precondition(told),
+        _ => Status::failed_precondition(told),
     }
 }
 
@@ -233,36 +210,13 @@ fn step(
         longest: MOST_ROWS,
     };
     let frame = HiddenFrame::decode(bytes, &expected).map_err(wrong)?;
-    let answer = match frame.kind {
-        FrameKind::DecodeLast => Answer::Last,
-        FrameKind::Decode
-        | FrameKind::Forward
-        | FrameKind::Score
-        | FrameKind::Hidden
-        | FrameKind::Backward
-        | FrameKind::Gradient
-        | FrameKind::Step
-        | FrameKind::Done
-        | FrameKind::Watch
-        | FrameKind::WatchLast
-        | FrameKind::Trace
-        | FrameKind::Ask
-        | FrameKind::Told => Answer::All,
-    };
+    let answer = if frame.kind == FrameKind::DecodeLast { Answer::Last } else { Answer::All };
     let position = frame.step as usize;
     let asked = Step { key: key.clone(), position, rows: frame.rows, answer };
-    let rows = host.sessions.decode(asked).map_err(|error| match error {
-        SessionError::Unknown { .. } | SessionError::ShutDown => {
-            Refusal::Session(error.to_string())
-        }
-        SessionError::Open { .. }
-        | SessionError::TooMany { .. }
-        | SessionError::Position { .. }
-        | SessionError::Rows { .. }
-        | SessionError::NotFinite { .. }
-        | SessionError::TooLong { .. }
-        | SessionError::Full { .. }
-        | SessionError::Model { .. } => Refusal::Step(error.to_string()),
+    let rows = host.sessions.decode(asked).map_err(|error| {
+        let is_over = matches!(error, SessionError::Unknown { .. } | SessionError::ShutDown);
+        let refusal = if is_over { Refusal::Session } else { Refusal::Step };
+        refusal(error.to_string())
     })?;
     let answer = HiddenFrame::of_rows(FrameKind::Hidden, frame.step, (host.width, rows));
     answer.encode(encoding).map_err(wrong)
@@ -277,34 +231,13 @@ enum Refusal {
 }
 
 /// A client's way to a session at a server.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct DecodeDialer {
     runtime: Arc<Runtime>,
     dialer: Dialer,
     hello: DecodeHello,
     width: usize,
-    listener: Arc<dyn DecodeListener>,
-}
-
-/// Those who follow a session from outside while its connection is lost.
-pub trait DecodeListener: std::fmt::Debug + Send + Sync {
-    /// Something that a person should know.
-    fn told(&self, line: &str);
-
-    /// Whether to give up.
-    fn stops(&self) -> bool;
-}
-
-/// Nobody follows.
-#[derive(Clone, Copy, Debug)]
-struct Unheard;
-
-impl DecodeListener for Unheard {
-    fn told(&self, _line: &str) {}
-
-    fn stops(&self) -> bool {
-        false
-    }
+    listener: Option<Arc<dyn Listener + Send + Sync>>,
 }
 
 impl DecodeDialer {
@@ -318,13 +251,13 @@ impl DecodeDialer {
         let (client, session) = (client.into(), fresh_number());
         let (protocol, resumes) = (PROTOCOL, false);
         let hello = DecodeHello { protocol, client, session, resumes, blocks, model, encoding };
-        Self { runtime, dialer, hello, width, listener: Arc::new(Unheard) }
+        Self { runtime, dialer, hello, width, listener: None }
     }
 
     /// The same with somebody who is told of lost connections and may give up.
     #[must_use]
-    pub fn with_listener(self, listener: Arc<dyn DecodeListener>) -> Self {
-        Self { listener, ..self }
+    pub fn with_listener(self, listener: Arc<dyn Listener + Send + Sync>) -> Self {
+        Self { listener: Some(listener), ..self }
     }
 
     /// Opens a new session.
@@ -336,14 +269,13 @@ impl DecodeDialer {
 
     fn connect(&self) -> Result<(Link, usize), NetError> {
         let mut link = self.dialer.open(&self.runtime, DECODE, limits(self.width))?;
-        link.send(Message { meta: to_meta(&self.hello), ..Message::default() })?;
+        link.send(Message::of(0, &self.hello))?;
         let welcome: DecodeWelcome = from_meta("a welcome", &link.receive(None)?)?;
         Ok((link, welcome.position))
     }
 }
 
 /// The middle of a cut decoder at a server.
-#[derive(Debug)]
 pub struct NetDecodePeer {
     dialer: DecodeDialer,
     link: Option<Link>,
@@ -372,15 +304,13 @@ impl NetDecodePeer {
                             && Instant::now() + wait < until =>
                     {
                         let seconds = wait.as_secs_f64();
-                        let listener = &self.dialer.listener;
-                        listener.told(&format!("{error}; trying again in {seconds:.1} s"));
-                        let next = Instant::now() + wait;
-                        while Instant::now() < next {
-                            if listener.stops() {
-                                let reason = "told to stop while the connection was lost";
-                                return Err(ClientError::Peer { reason: reason.to_owned() });
-                            }
-                            std::thread::sleep(GLANCE.min(next - Instant::now()));
+                        let listener = self.dialer.listener.as_deref();
+                        if let Some(listener) = listener {
+                            listener.told(&format!("{error}; trying again in {seconds:.1} s"));
+                        }
+                        if !rest(wait, || listener.is_some_and(Listener::stops)) {
+                            let reason = "told to stop while the connection was lost";
+                            return Err(ClientError::Peer { reason: reason.to_owned() });
                         }
                         wait = (2 * wait).min(Duration::from_secs(5));
                     }
@@ -400,7 +330,7 @@ impl NetDecodePeer {
             return Err(NetError::Lost("the connection is not made".to_owned()));
         };
         self.traffic.0 += frame.len() as u64;
-        link.send(Message { id, meta: Bytes::new(), payloads: vec![frame.into()] })?;
+        link.send(Message::of_payload(id, frame))?;
         let answer = link.receive(None)?;
         self.traffic.1 += answer.payload_bytes();
         Ok(answer)

@@ -117,9 +117,9 @@ impl Dialer {
         let codec = ProstCodec::<Frame, Frame>::default();
         let path = http::uri::PathAndQuery::from_static(path);
         let opened = grpc.streaming(tonic::Request::new(frames), path, codec).await;
-        let inbound = opened.map_err(|status| self.explained(&failure, &status))?.into_inner();
         let (server, tls) = (self.server.clone(), self.tls.is_some());
         let explain = move |status: &tonic::Status| explained(&server, tls, &failure, status);
+        let inbound = opened.map_err(|status| explain(&status))?.into_inner();
         Ok(Link::over(handle, (inbound, outbound), limits, traffic, explain))
     }
 
@@ -140,7 +140,7 @@ impl Dialer {
         let connector = TlsConnector::from(Arc::clone(config));
         let tls =
             connector.connect(self.host.clone(), socket).await.map_err(
-                |error| match tls::failure(&error, Party::Client) {
+                |error| match tls::failure(&error, Party::CLIENT) {
                     Some(failure) => of_tls(&self.server, failure),
                     None if error.kind() == std::io::ErrorKind::UnexpectedEof => {
                         let reason =
@@ -177,16 +177,12 @@ impl Dialer {
     fn unreachable(&self, reason: &str) -> NetError {
         NetError::Unreachable { server: self.server.clone(), reason: reason.to_owned() }
     }
-
-    fn explained(&self, failure: &Failure, status: &tonic::Status) -> NetError {
-        explained(&self.server, self.tls.is_some(), failure, status)
-    }
 }
 
 /// What a failed stream means: what the socket said says more than what became of it above.
 fn explained(server: &str, tls: bool, failure: &Failure, status: &tonic::Status) -> NetError {
     let Some(error) = failure.take() else { return NetError::of_status(status) };
-    match tls::failure(&error, Party::Client) {
+    match tls::failure(&error, Party::CLIENT) {
         Some(failure) => of_tls(server, failure),
         None if !tls && error.kind() == std::io::ErrorKind::InvalidData => {
             NetError::Garbled { server: server.to_owned(), reason: error.to_string() }

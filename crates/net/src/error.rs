@@ -1,6 +1,11 @@
 //! What can go wrong between two machines, in sentences for the party that sees it.
 
+use std::fmt::Display;
+use std::io;
 use std::net::SocketAddr;
+use std::path::Path;
+
+use fedra_client::ClientError;
 
 use crate::frame::FrameError;
 
@@ -13,7 +18,7 @@ pub enum NetError {
         /// The address.
         address: SocketAddr,
         /// What the system said.
-        source: std::io::Error,
+        source: io::Error,
     },
     /// An address that means nothing.
     #[error("found the address {found:?}, expected {expected}")]
@@ -85,6 +90,9 @@ pub enum NetError {
         /// What is wrong with it.
         reason: String,
     },
+    /// A client could not do what it was asked.
+    #[error("{}", in_full(.0))]
+    Work(ClientError),
     /// Somebody asked to stop while something was worked on.
     #[error("stopped while a request was worked on")]
     Stopped,
@@ -102,7 +110,7 @@ pub enum NetError {
         /// What was being done.
         doing: String,
         /// What the system said.
-        source: std::io::Error,
+        source: io::Error,
     },
 }
 
@@ -150,6 +158,7 @@ impl NetError {
             | Self::Refused(_)
             | Self::Replaced(_)
             | Self::Folder { .. }
+            | Self::Work(_)
             | Self::Stopped
             | Self::System { .. } => Fault::Refused,
         }
@@ -157,25 +166,21 @@ impl NetError {
 
     /// Whether this process had no file descriptor left, so that the same command may do better another time.
     pub fn lacks_descriptors(&self) -> bool {
-        match self {
-            Self::System { source, .. } | Self::Listen { source, .. } => {
-                is_out_of_descriptors(source)
-            }
-            Self::Address { .. }
-            | Self::Unreachable { .. }
-            | Self::Distrusted { .. }
-            | Self::Garbled { .. }
-            | Self::Certificate { .. }
-            | Self::Refused(_)
-            | Self::Rejected(_)
-            | Self::Replaced(_)
-            | Self::Frame(_)
-            | Self::Lost(_)
-            | Self::Late { .. }
-            | Self::Meaning { .. }
-            | Self::Stopped
-            | Self::Folder { .. } => false,
-        }
+        matches!(
+            self,
+            Self::System { source, .. } | Self::Listen { source, .. } if is_out_of_descriptors(source)
+        )
+    }
+
+    /// A message that says nothing that is known here.
+    pub(crate) fn meaning(what: &'static str, reason: impl Display) -> Self {
+        Self::Meaning { what, reason: reason.to_string() }
+    }
+
+    /// What the system said while something was done to a file.
+    pub(crate) fn file(doing: &str, path: &Path) -> impl Fn(io::Error) -> Self {
+        let doing = format!("{doing} {}", path.display());
+        move |source| Self::System { doing: doing.clone(), source }
     }
 
     /// What a status of the other side means here.
@@ -203,8 +208,32 @@ impl NetError {
     }
 }
 
+/// What a client says, with its causes.
+fn in_full(error: &ClientError) -> String {
+    let mut told = error.to_string();
+    let mut source = std::error::Error::source(error);
+    while let Some(error) = source {
+        told = format!("{told}: {error}");
+        source = error.source();
+    }
+    told
+}
+
+impl From<ClientError> for NetError {
+    /// An error of the client's own machine is the site's end, and so is being asked to stop: nobody is told
+    /// that the client failed.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "all others are answers")]
+    fn from(error: ClientError) -> Self {
+        match error {
+            ClientError::Ledger { doing, source } => Self::System { doing, source },
+            ClientError::Stopped => Self::Stopped,
+            other => Self::Work(other),
+        }
+    }
+}
+
 /// Whether the system, or this process, has no file descriptor left: `ENFILE` and `EMFILE`.
-pub fn is_out_of_descriptors(error: &std::io::Error) -> bool {
+pub fn is_out_of_descriptors(error: &io::Error) -> bool {
     cfg!(unix) && matches!(error.raw_os_error(), Some(23 | 24))
 }
 
@@ -216,7 +245,7 @@ mod tests {
     fn a_lack_of_descriptors_is_told_from_other_errors_of_the_machine() {
         let of = |code| NetError::System {
             doing: "listening".to_owned(),
-            source: std::io::Error::from_raw_os_error(code),
+            source: io::Error::from_raw_os_error(code),
         };
         assert!(of(24).lacks_descriptors() && !of(13).lacks_descriptors());
     }

@@ -1,5 +1,7 @@
-//! The server's end of a join stream: who comes in, what goes out, and that each answer is the one that
-//! is due.
+//! The server's side of joining: who comes in, what goes out, and that each answer is the one that is due.
+//!
+//! Our own gRPC streams and carriers of other networks bring sites in through the same door, so they cannot
+//! differ in whom they let in or in which answer they take.
 //!
 //! Large answers share a budget of memory: the head of a message declares what will come, and its chunks
 //! are read once there is room for it. Until then the site waits, by the flow control of its stream.
@@ -7,27 +9,29 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use fedra_plan::Digest;
+use tokio::sync::mpsc::error::TryRecvError;
+use tokio::sync::{Semaphore, mpsc};
 use tonic::Status;
 
+use crate::error::{Fault, NetError, Standing};
 use crate::frame::{Assembler, Limits, Message, frames};
 use crate::journal::Comparison;
-use crate::link::from_meta;
+use crate::link::{first_words, from_meta};
 use crate::peer::Peer;
-use crate::protocol::{Hello, PROTOCOL};
-use crate::roster::{Admitted, Event, Outgoing, Roster, wrong_protocol};
+use crate::protocol::{Counts, DataDigest, HeldModel, Hello, Label, PROTOCOL, check_protocol};
+use crate::roster::{Admitted, Event, Outgoing, Room, Roster};
 use crate::service::{Inbound, Outbound};
+use crate::site::fresh_number;
 
-/// A site that says nothing after it has connected is not waited for.
-const HELLO: Duration = Duration::from_secs(10);
 /// The next piece of a message that has begun is due within this time.
 const STALL: Duration = Duration::from_mins(1);
 /// Memory is shared out in such pieces.
 const PIECE: u64 = 64 << 10;
 
-/// What all connections share.
+/// Where a carrier brings sites in; what all connections share.
 #[derive(Debug)]
-pub(crate) struct Host {
+pub struct Host {
     roster: Mutex<Roster>,
     events: mpsc::UnboundedSender<Event>,
     limits: Limits,
@@ -50,19 +54,17 @@ impl Host {
     }
 
     /// What a message may weigh.
-    pub(crate) const fn limits(&self) -> Limits {
+    pub const fn limits(&self) -> Limits {
         self.limits
     }
 
-    /// Lets the fleet hear something; says whether it still listens.
-    pub(crate) fn tell(&self, event: Event) -> bool {
-        self.events.send(event).is_ok()
+    /// Memory for an answer of so many bytes, if there is room for it now.
+    pub fn room(&self, bytes: u64) -> Option<Room> {
+        Arc::clone(&self.room).try_acquire_many_owned(self.pieces_of(bytes)).ok()
     }
 
-    /// Memory for an answer of so many bytes, if there is room for it now.
-    pub(crate) fn room_now(&self, bytes: u64) -> Option<OwnedSemaphorePermit> {
-        let pieces = bytes.div_ceil(PIECE).min(u64::from(self.pieces));
-        Arc::clone(&self.room).try_acquire_many_owned(pieces as u32).ok()
+    fn pieces_of(&self, bytes: u64) -> u32 {
+        bytes.div_ceil(PIECE).min(u64::from(self.pieces)) as u32
     }
 
     pub(crate) fn roster(&self) -> MutexGuard<'_, Roster> {
@@ -70,101 +72,122 @@ impl Host {
         self.roster.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One site, from its hello to its end.
-    pub(crate) async fn serve(self: Arc<Self>, peer: Peer, mut inbound: Inbound, out: Outbound) {
-        let mut who = peer.address.clone();
-        match self.admit(&peer, &mut inbound, &mut who).await {
-            Ok(admitted) => self.talk(admitted, inbound, out).await,
-            Err(status) => {
-                let reason = status.message().to_owned();
-                let _fleet_is_gone = self.events.send(Event::Refused { who, reason });
-                let _site_is_gone = out.send(Err(status)).await;
-            }
-        }
+    /// The fleet hears that somebody did not get in.
+    pub fn turn_away(&self, who: &str, reason: &str) {
+        let (who, reason) = (who.to_owned(), reason.to_owned());
+        let _fleet_is_gone = self.events.send(Event::Refused { who, reason });
     }
 
-    async fn admit(
-        &self,
-        peer: &Peer,
-        inbound: &mut Inbound,
-        who: &mut String,
-    ) -> Result<Admitted, Status> {
-        let reading = async {
-            let mut assembler = Assembler::new(Limits { bytes: 0, payloads: 0, ..self.limits });
-            loop {
-                let frame = inbound.message().await?;
-                let frame = frame.ok_or_else(|| Status::cancelled("it left without a word"))?;
-                let pushed = assembler.push(frame);
-                let pushed = pushed.map_err(|error| Status::invalid_argument(error.to_string()))?;
-                if let Some(message) = pushed {
-                    return Ok::<Message, Status>(message);
-                }
-            }
+    /// The fleet hears something about the network that a person should know.
+    pub fn tell(&self, line: &str) {
+        let _fleet_is_gone = self.events.send(Event::Said { line: line.to_owned() });
+    }
+
+    /// The fleet hears that nobody can be reached any more, and why.
+    pub fn sever(&self, reason: &str) {
+        let _fleet_is_gone = self.events.send(Event::Severed { reason: reason.to_owned() });
+    }
+
+    /// A hello for a client that cannot say one itself, as of one that agrees to everything and keeps
+    /// nothing: whoever runs the federation answers for it.
+    pub fn vouch(&self, client: &str, examples: u64) -> Message {
+        let digest = Digest::of(client.as_bytes());
+        let hello = Hello {
+            protocol: PROTOCOL,
+            client: client.to_owned(),
+            agreement: self.roster().agreement.clone(),
+            counts: Counts { train: examples, ..Counts::default() },
+            data: DataDigest { secret: digest, examples: digest },
+            model: HeldModel::First,
+            run: None,
+            kept: Vec::new(),
+            // A node that answers for a client again is as good as another one.
+            process: fresh_number(),
         };
-        let message = tokio::time::timeout(HELLO, reading).await.map_err(|_| {
-            Status::deadline_exceeded(format!("found no hello within {} s", HELLO.as_secs()))
-        })??;
-        self.let_in(&message, peer, who)
+        Message::of(0, &hello)
     }
 
-    /// Gives whoever says this hello its seat, or says why not.
-    pub(crate) fn let_in(
-        &self,
+    /// Gives whoever says this hello its seat, or says why not; the fleet hears of it either way.
+    pub fn admit(self: &Arc<Self>, hello: &Message, peer: &Peer) -> Result<Seated, Status> {
+        let mut who = peer.address.clone();
+        let admitted = self.let_in(hello, peer, &mut who);
+        admitted.inspect_err(|status| self.turn_away(&who, status.message()))
+    }
+
+    fn let_in(
+        self: &Arc<Self>,
         message: &Message,
         peer: &Peer,
         who: &mut String,
-    ) -> Result<Admitted, Status> {
-        let hello = read_hello(message).map_err(Status::failed_precondition)?;
+    ) -> Result<Seated, Status> {
+        let hello = read_hello(message)?;
         *who = format!("{} at {}", hello.client, peer.address);
-        let (admitted, about) = {
-            let mut roster = self.roster();
-            let comparison = roster.journal.comparison(&hello);
-            let admitted = roster.admit(&hello, peer)?;
-            let kept = roster.journal.label(&hello.client);
-            let lost = kept.filter(|label| {
-                hello.run != Some(roster.journal.run) || !hello.kept.contains(label)
-            });
-            let lost = lost.map_or("", |_| "; it has lost the state that it kept");
-            let unknown = match comparison {
-                Comparison::OtherSecret => {
-                    "; its state folder is new, so nobody can tell whether its examples are those of \
-                     before"
-                }
-                Comparison::None | Comparison::Same | Comparison::Other => "",
-            };
-            (admitted, format!("{} training examples{lost}{unknown}", hello.counts.train))
+        let mut roster = self.roster();
+        let comparison = roster.journal.comparison(&hello);
+        let Admitted { seat, number, outgoing } = roster.admit(&hello, peer)?;
+        let kept = roster.journal.label(&hello.client);
+        let is_there =
+            |label: &Label| hello.run == Some(roster.journal.run) && hello.kept.contains(label);
+        let lost = match kept.filter(|label| !is_there(label)) {
+            Some(_) => "; it has lost the state that it kept",
+            None => "",
         };
-        let _fleet_is_gone = self.events.send(Event::Joined { seat: admitted.seat, about });
-        Ok(admitted)
+        let unknown = match comparison {
+            Comparison::OtherSecret => {
+                "; its state folder is new, so nobody can tell whether its examples are those of before"
+            }
+            Comparison::None | Comparison::Same | Comparison::Other => "",
+        };
+        drop(roster);
+        let about = format!("{} training examples{lost}{unknown}", hello.counts.train);
+        let _fleet_is_gone = self.events.send(Event::Joined { seat, about });
+        Ok(Seated { host: Arc::clone(self), place: (seat, number), outgoing })
     }
 
-    async fn talk(self: Arc<Self>, admitted: Admitted, inbound: Inbound, out: Outbound) {
-        let Admitted { seat, number, outgoing } = admitted;
-        let writing = write(outgoing, out.clone());
-        let reason = tokio::select! {
-            reason = self.read((seat, number), inbound) => reason,
-            reason = writing => reason,
-        };
-        let (told, reason) = match reason {
-            Ok(reason) => (None, reason),
-            Err(status) => (Some(status.clone()), status.message().to_owned()),
-        };
-        if let Some(status) = told {
-            let _site_is_gone = out.send(Err(status)).await;
-        }
-        if self.roster().leave(seat, number, &reason) {
+    /// Hands over an answer if it is the one that is due; says whether the fleet still listens.
+    fn take(
+        &self,
+        (seat, number): (usize, u64),
+        message: Message,
+        room: Option<Room>,
+    ) -> Result<bool, String> {
+        self.roster().take_answer(seat, number, message.id)?;
+        Ok(self.events.send(Event::Answer { seat, message, _room: room }).is_ok())
+    }
+
+    /// A site is gone.
+    fn release(&self, (seat, number): (usize, u64), reason: &str) {
+        if self.roster().leave(seat, number, reason) {
+            let reason = reason.to_owned();
             let _fleet_is_gone = self.events.send(Event::Lost { seat, reason });
         }
     }
 
+    /// One site, from its hello to its end.
+    pub(crate) async fn serve(self: Arc<Self>, peer: Peer, mut inbound: Inbound, out: Outbound) {
+        let hello = first_words(&mut inbound, self.limits.meta).await;
+        let hello = hello.inspect_err(|status| self.turn_away(&peer.address, status.message()));
+        let ended = match hello.and_then(|hello| self.admit(&hello, &peer)) {
+            Err(status) => Err(status),
+            Ok(Seated { place, outgoing, .. }) => {
+                let ended = tokio::select! {
+                    ended = self.read(place, inbound) => ended,
+                    ended = write(outgoing, out.clone()) => ended,
+                };
+                let reason = ended.as_ref().map_or_else(Status::message, String::as_str);
+                self.release(place, reason);
+                ended
+            }
+        };
+        if let Err(status) = ended {
+            let _site_is_gone = out.send(Err(status)).await;
+        }
+    }
+
     /// Reads answers until the stream ends; a status is what the site is told about a broken rule.
-    async fn read(
-        &self,
-        (seat, number): (usize, u64),
-        mut inbound: Inbound,
-    ) -> Result<String, Status> {
+    async fn read(&self, place: (usize, u64), mut inbound: Inbound) -> Result<String, Status> {
         let mut assembler = Assembler::new(self.limits);
-        let mut room: Option<OwnedSemaphorePermit> = None;
+        let mut room: Option<Room> = None;
         loop {
             let next = inbound.message();
             // Between messages a site may be silent for hours: it trains.
@@ -185,18 +208,67 @@ impl Host {
             let pushed = assembler.push(frame);
             let pushed = pushed.map_err(|error| Status::invalid_argument(error.to_string()))?;
             if let Some(message) = pushed {
-                let taken = self.roster().take_answer(seat, number, message.id);
-                taken.map_err(Status::invalid_argument)?;
-                let event = Event::Answer { seat, message, _room: room.take() };
-                if self.events.send(event).is_err() {
+                let taken = self.take(place, message, room.take());
+                if !taken.map_err(Status::invalid_argument)? {
                     return Ok("the server is done".to_owned());
                 }
             } else if room.is_none() {
-                let pieces = assembler.declared().div_ceil(PIECE).min(u64::from(self.pieces));
-                let taken = Arc::clone(&self.room).acquire_many_owned(pieces as u32).await;
+                let pieces = self.pieces_of(assembler.declared());
+                let taken = Arc::clone(&self.room).acquire_many_owned(pieces).await;
                 room = Some(taken.map_err(|_| Status::cancelled("the server is done"))?);
             }
         }
+    }
+}
+
+/// A site that was let in.
+#[derive(Debug)]
+pub struct Seated {
+    host: Arc<Host>,
+    /// The seat, and which connection of it this is.
+    place: (usize, u64),
+    outgoing: mpsc::UnboundedReceiver<Outgoing>,
+}
+
+/// What is to go to a site next.
+#[derive(Debug)]
+pub enum Delivery {
+    /// A message.
+    Message(Message),
+    /// It is to come in again, if it wants to.
+    Over(String),
+    /// It is told why it cannot take part.
+    Refused(String),
+}
+
+impl Seated {
+    /// The next thing that is to go to the site, if there is one now.
+    pub fn next_delivery(&mut self) -> Option<Delivery> {
+        match self.outgoing.try_recv() {
+            Ok(Outgoing::Message(message)) => Some(Delivery::Message(message)),
+            Ok(Outgoing::Refuse(status)) => {
+                let reason = status.message().to_owned();
+                // Whether it may come again.
+                Some(match NetError::of_status(&status).fault(Standing::Welcomed) {
+                    Fault::Lost => Delivery::Over(reason),
+                    Fault::Refused => Delivery::Refused(reason),
+                })
+            }
+            Err(TryRecvError::Empty) => None,
+            Err(TryRecvError::Disconnected) => {
+                Some(Delivery::Over("the server ended the connection".to_owned()))
+            }
+        }
+    }
+
+    /// Hands over an answer if it is the one that is due, or says why it is not.
+    pub fn answer(&self, message: Message, room: Option<Room>) -> Result<(), String> {
+        self.host.take(self.place, message, room).map(drop)
+    }
+
+    /// The site is gone.
+    pub fn leave(self, reason: &str) {
+        self.host.release(self.place, reason);
     }
 }
 
@@ -221,14 +293,13 @@ async fn write(
 }
 
 /// A hello of this version; one of another version need not have the same fields.
-fn read_hello(message: &Message) -> Result<Hello, String> {
+fn read_hello(message: &Message) -> Result<Hello, Status> {
     #[derive(serde::Deserialize)]
     struct Version {
         protocol: u32,
     }
-    let version: Version = from_meta("a hello", message).map_err(|error| error.to_string())?;
-    if version.protocol != PROTOCOL {
-        return Err(wrong_protocol(version.protocol));
-    }
-    from_meta("a hello", message).map_err(|error| error.to_string())
+    let unread = |error: NetError| Status::failed_precondition(error.to_string());
+    let version: Version = from_meta("a hello", message).map_err(unread)?;
+    check_protocol(version.protocol)?;
+    from_meta("a hello", message).map_err(unread)
 }

@@ -12,7 +12,8 @@ use crate::dialer::Dialer;
 use crate::error::{Fault, NetError, Standing};
 use crate::frame::Message;
 use crate::link::Link;
-use crate::outage::{GLANCE, Outage};
+use crate::listener::{Left, Listener};
+use crate::outage::Outage;
 use crate::protocol::{JOIN, limits};
 use crate::runtime::Runtime;
 use crate::site::Site;
@@ -22,34 +23,12 @@ const FAREWELL: Duration = Duration::from_secs(2);
 /// A connection that lasted so long was of use, whatever was said over it.
 const USEFUL: Duration = Duration::from_secs(5);
 
-/// Those who follow a site from outside.
-pub trait JoinListener {
-    /// Something that a person should know.
-    fn told(&self, line: &str);
-
-    /// Whether to leave; asked while nothing is worked on. Work itself is stopped by the client's observer.
-    fn stops(&self) -> bool;
-}
-
-/// How it ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Left {
-    /// The server said that the run is over.
-    Ended(String),
-    /// The server said that it cannot go on, and why.
-    GaveUp(String),
-    /// Nobody answered for as long as this site wanted to wait.
-    Alone(String),
-    /// The listener wanted to stop.
-    Stopped,
-}
-
 /// Takes part until the run is over, whatever happens to the connection. An error is one that would
 /// come again.
 pub fn join(
     site: &mut Site,
     (runtime, dialer): (&Runtime, &Dialer),
-    listener: &dyn JoinListener,
+    listener: &dyn Listener,
 ) -> Result<Left, NetError> {
     site.act_as(dialer.process());
     let mut outage = Outage::new(listener, dialer.patience(), Seed(dialer.process()));
@@ -98,12 +77,13 @@ struct Came {
 fn talk(
     site: &mut Site,
     link: &mut Link,
-    (listener, came): (&dyn JoinListener, &mut Came),
+    (listener, came): (&dyn Listener, &mut Came),
 ) -> Result<Left, NetError> {
     let mut conversation = Conversation::new(site, listener);
     say(link, conversation.hello())?;
     loop {
-        let Some(message) = next(link, listener)? else { return Ok(Left::Stopped) };
+        let message = link.receive_unless(|| listener.stops())?;
+        let Some(message) = message else { return Ok(Left::Stopped) };
         let heard = conversation.hear(&message);
         came.is_welcomed |= conversation.is_welcomed();
         match heard? {
@@ -132,17 +112,6 @@ fn say(link: &mut Link, message: Message) -> Result<(), NetError> {
             Ok(_unanswered) => {}
             Err(NetError::Late { .. }) => return Err(lost),
             Err(why) => return Err(why),
-        }
-    }
-}
-
-/// The next message; `None` when the listener wants to stop instead.
-fn next(link: &mut Link, listener: &dyn JoinListener) -> Result<Option<Message>, NetError> {
-    loop {
-        match link.receive(Some(GLANCE)) {
-            Err(NetError::Late { .. }) if listener.stops() => return Ok(None),
-            Err(NetError::Late { .. }) => {}
-            other => return other.map(Some),
         }
     }
 }

@@ -89,28 +89,20 @@ impl Journal {
         let text = match std::fs::read(&path) {
             Ok(text) => text,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(fresh),
-            Err(source) => {
-                return Err(NetError::System {
-                    doing: format!("reading {}", path.display()),
-                    source,
-                });
-            }
+            Err(error) => return Err(NetError::file("reading", &path)(error)),
         };
         let read = serde_json::from_slice::<Self>(&text);
-        let journal = read.map_err(|error| NetError::Meaning {
-            what: "sites.json of the run's folder",
-            reason: error.to_string(),
-        })?;
+        let unread = |error| NetError::meaning("sites.json of the run's folder", error);
+        let journal = read.map_err(unread)?;
         // It is written when rounds begin, not before.
         Ok(Self { path, begun: true, ..journal })
     }
 
     /// Writes it, whole or not at all.
     pub fn save(&self) -> Result<(), NetError> {
-        let failed =
-            |source| NetError::System { doing: format!("writing {}", self.path.display()), source };
-        let text = serde_json::to_vec_pretty(self).map_err(|error| failed(error.into()))?;
-        durable::write(&self.path, &text).map_err(failed)
+        let text = serde_json::to_vec_pretty(self).map_err(std::io::Error::from);
+        let written = text.and_then(|text| durable::write(&self.path, &text));
+        written.map_err(NetError::file("writing", &self.path))
     }
 
     /// Drops what was answered after so many complete rounds.

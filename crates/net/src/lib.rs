@@ -30,6 +30,8 @@ mod site_state;
 mod frame;
 mod link;
 mod newest;
+
+mod listener;
 mod outage;
 
 mod capacity;
@@ -49,29 +51,31 @@ mod secret;
 use fedra_engine::durable;
 
 pub use capacity::{Capacity, Demand, USUAL_CONNECTIONS};
-pub use carrier::{Carrier, Delivery, Reception, Room, Seated, Urgency, urgency};
+pub use carrier::{Carrier, Reception, Urgency, urgency};
 pub use conversation::{Conversation, Heard};
 pub use cut::{CUT, CutDialer, CutHello, row_limits, with_middle};
 pub use decode::{
-    DECODE, DecodeDialer, DecodeHello, DecodeHost, DecodeListener, DecodeWelcome, NetDecodePeer,
-    with_sessions,
+    DECODE, DecodeDialer, DecodeHello, DecodeHost, DecodeWelcome, NetDecodePeer, with_sessions,
 };
 pub use dialer::{Dialer, is_loopback};
 pub use error::{Fault, NetError, Standing, is_out_of_descriptors};
 pub use frame::{Assembler, CHUNK, Frame, FrameError, Head, Limits, Message, Part, frames};
-pub use join::{JoinListener, Left, join};
+pub use host::{Delivery, Host, Seated};
+pub use join::join;
 pub use journal::FILE as JOURNAL;
 pub use link::Link;
+pub use listener::{Left, Listener, rest};
 pub use net_fleet::{
-    Census, CentralTest, EVENTS, Federated, FleetListener, FleetOptions, FleetPhase, FleetStatus,
-    NetFleet, STATUS, SiteStatus, Start,
+    Census, CentralTest, EVENTS, Federated, FleetOptions, FleetPhase, FleetStatus, NetFleet,
+    STATUS, SiteStatus, Start,
 };
 pub use outage::Outage;
 pub use peer::{Peer, Traffic, WireBytes};
 pub use protocol::{
-    Adapt, Agreement, Answer, Asked, Counts, DataDigest, Forget, HeldModel, Hello, JOIN, Label,
-    PROTOCOL, Request, RunEnd, Step, Welcome, limits,
+    Agreement, Answer, Asked, Counts, DataDigest, Forget, HeldModel, Hello, JOIN, Label, PROTOCOL,
+    Request, RunEnd, Step, Welcome, limits,
 };
+pub use roster::Room;
 pub use runtime::Runtime;
 pub use secret::{kept_key, kept_secret, secret_key, secret_number};
 pub use server::{Server, ServerOptions};

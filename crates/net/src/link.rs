@@ -7,7 +7,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
@@ -15,12 +14,12 @@ use tonic::Status;
 
 use crate::error::NetError;
 use crate::frame::{Assembler, Frame, Limits, Message, frames};
+use crate::listener::GLANCE;
 use crate::peer::Traffic;
 use crate::service::{Inbound, Outbound};
 
-/// How long the first message of a stream may take, and its most bytes.
+/// How long the first message of a stream may take.
 const HELLO: Duration = Duration::from_secs(10);
-const HELLO_BYTES: usize = 64 << 10;
 /// How long a stream that was ended here is listened to, so that the other side hears the last words.
 const FAREWELL: Duration = Duration::from_secs(1);
 
@@ -125,6 +124,20 @@ impl Link {
         received.unwrap_or_else(|| Err(NetError::Lost("the stream has ended".to_owned())))
     }
 
+    /// The next message, as long as it takes; `None` when somebody wants to stop instead.
+    pub(crate) fn receive_unless(
+        &mut self,
+        stops: impl Fn() -> bool,
+    ) -> Result<Option<Message>, NetError> {
+        loop {
+            match self.receive(Some(GLANCE)) {
+                Err(NetError::Late { .. }) if stops() => return Ok(None),
+                Err(NetError::Late { .. }) => {}
+                other => return other.map(Some),
+            }
+        }
+    }
+
     /// Ends the stream with an error that the other side is told; only a server can.
     pub fn refuse(self, status: Status) {
         let _gone = self.push(Err(status));
@@ -159,23 +172,17 @@ impl HangUp {
     }
 }
 
-/// The first message of a stream, which is words alone and comes soon; nothing else is waited for, and
-/// no thread is given to whoever says nothing.
-pub(crate) async fn first_words(inbound: &mut Inbound) -> Result<Message, Status> {
+/// The first message of a stream, which is so many bytes of words at most and comes soon; nothing else is
+/// waited for, and no thread is given to whoever says nothing.
+pub(crate) async fn first_words(inbound: &mut Inbound, most: usize) -> Result<Message, Status> {
     let late =
-        |_| Status::deadline_exceeded(format!("found nothing said in {} s", HELLO.as_secs()));
+        |_| Status::deadline_exceeded(format!("found no hello within {} s", HELLO.as_secs()));
     let frame = tokio::time::timeout(HELLO, inbound.message()).await.map_err(late)??;
-    let frame = frame.ok_or_else(|| Status::cancelled("the stream ended before it began"))?;
-    let limits = Limits { meta: HELLO_BYTES, payloads: 0, bytes: 0 };
+    let frame = frame.ok_or_else(|| Status::cancelled("it left without a word"))?;
+    let limits = Limits { meta: most, payloads: 0, bytes: 0 };
     let message = Assembler::new(limits).push(frame);
     let message = message.map_err(|error| Status::invalid_argument(error.to_string()))?;
     message.ok_or_else(|| Status::invalid_argument("found payloads, expected words alone"))
-}
-
-/// A value as the JSON of a message.
-pub(crate) fn to_meta<T: Serialize>(value: &T) -> bytes::Bytes {
-    // Values that travel have string keys and finite numbers only, which JSON can write.
-    serde_json::to_vec(value).unwrap_or_default().into()
 }
 
 /// The JSON of a message as a value.
@@ -183,6 +190,5 @@ pub(crate) fn from_meta<T: DeserializeOwned>(
     what: &'static str,
     message: &Message,
 ) -> Result<T, NetError> {
-    serde_json::from_slice(&message.meta)
-        .map_err(|error| NetError::Meaning { what, reason: error.to_string() })
+    serde_json::from_slice(&message.meta).map_err(|error| NetError::meaning(what, error))
 }

@@ -11,6 +11,7 @@ mod answers;
 mod asking;
 mod away;
 mod options;
+mod publishing;
 mod rounds;
 mod status;
 
@@ -24,13 +25,14 @@ use fedra_plan::{Layout, Round, Scope};
 use fedra_wire::{ClientId, ParamValues};
 use tokio::sync::mpsc;
 
-pub use self::options::{Census, FleetListener, FleetOptions, Start};
+pub use self::options::{Census, FleetOptions, Start};
 use self::status::Publication;
 pub use self::status::{EVENTS, FleetPhase, FleetStatus, STATUS, SiteStatus};
 use crate::carrier::{Carrier, Reception};
 use crate::error::NetError;
 use crate::host::Host;
 use crate::journal::Journal;
+use crate::listener::Listener;
 use crate::peer::WireBytes;
 use crate::protocol::{Agreement, Counts, JOIN, Request, RunEnd, limits};
 use crate::roster::{Event, Roster};
@@ -39,8 +41,6 @@ use crate::server::{Server, ServerOptions};
 use crate::service::Routes;
 use crate::site::fresh_number;
 
-/// How often somebody who wants to stop is heard while sites are waited for.
-const GLANCE: Duration = Duration::from_millis(100);
 /// How long sites may take to hear that the run is over.
 const FAREWELL: Duration = Duration::from_secs(5);
 
@@ -65,7 +65,7 @@ pub struct Federated {
 pub struct NetFleet {
     host: Arc<Host>,
     events: mpsc::UnboundedReceiver<Event>,
-    listener: Box<dyn FleetListener>,
+    listener: Box<dyn Listener>,
     infos: Vec<ClientInfo>,
     layout: Layout,
     /// The shared model as clients hold it.
@@ -94,11 +94,11 @@ impl NetFleet {
         federated: Federated,
         (server, folder): (&ServerOptions, &Path),
         options: FleetOptions,
-        listener: Box<dyn FleetListener>,
+        listener: Box<dyn Listener>,
         central: CentralTest,
     ) -> Result<Self, NetError> {
         let start = |reception: Reception, routes: Routes, runtime: &Runtime| {
-            let (hosting, told) = (reception.host(), reception.clone());
+            let (hosting, told) = (Arc::clone(&reception), reception);
             let routes = routes.with(JOIN, move |peer, inbound, out| {
                 Arc::clone(&hosting).serve(peer, inbound, out)
             });
@@ -114,7 +114,7 @@ impl NetFleet {
     pub fn over(
         federated: Federated,
         (folder, options): (&Path, FleetOptions),
-        (listener, central): (Box<dyn FleetListener>, CentralTest),
+        (listener, central): (Box<dyn Listener>, CentralTest),
         start: impl FnOnce(Reception, Routes, &Runtime) -> Result<Box<dyn Carrier>, NetError>,
     ) -> Result<Self, NetError> {
         let Federated { names, agreement, layout, initial, routes } = federated;
@@ -125,7 +125,7 @@ impl NetFleet {
         let host = Arc::new(Host::new(roster, send, (limits(&layout), options.memory)));
         let middle = routes.middle().cloned();
         let runtime = Runtime::start()?;
-        let carrier = start(Reception::new(Arc::clone(&host)), routes, &runtime)?;
+        let carrier = start(Arc::clone(&host), routes, &runtime)?;
         let info =
             |(number, name): (u32, String)| ClientInfo { id: ClientId(number), name, examples: 0 };
         let mut fleet = Self {
@@ -187,12 +187,7 @@ impl NetFleet {
                 };
                 self.listener.told(&format!("{there} of {all} clients are here{missing}"));
             }
-            if let Some(event) = self.event(Instant::now() + GLANCE) {
-                self.note(&event);
-                if let Event::Severed { reason } = event {
-                    return Err(NetError::Lost(reason));
-                }
-            }
+            self.glance(None).map_err(NetError::Lost)?;
         }
     }
 
@@ -286,14 +281,6 @@ impl NetFleet {
             let entry = roster.journal.sites.get(&info.name);
             info.examples = entry.map_or(0, |entry| entry.counts.train);
         }
-    }
-}
-
-impl std::fmt::Debug for NetFleet {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (clients, address) = (self.infos.len(), self.carrier.place());
-        let mut shown = formatter.debug_struct("NetFleet");
-        shown.field("clients", &clients).field("address", &address).finish_non_exhaustive()
     }
 }
 

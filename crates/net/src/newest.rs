@@ -8,7 +8,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tonic::Status;
 
-use crate::link::{HangUp, Link};
+use crate::error::NetError;
+use crate::frame::{Limits, Message};
+use crate::link::{HangUp, Link, first_words};
+use crate::peer::Peer;
+use crate::service::{Inbound, Outbound};
+
+/// Most bytes of the words with which a stream begins.
+const HELLO_BYTES: usize = 64 << 10;
 
 /// The streams that are open, each under what it is for.
 #[derive(Debug)]
@@ -28,9 +35,37 @@ impl<K> Default for NewestStreams<K> {
     }
 }
 
-impl<K: Ord + Clone> NewestStreams<K> {
+impl<K: Ord + Clone + Send + 'static> NewestStreams<K> {
+    /// Serves one stream, on a thread of its own: whoever waits for its turn waits there. `greet` says from its
+    /// first words what it is for, or why it is refused.
+    pub async fn serve<T: Send + 'static>(
+        self: Arc<Self>,
+        (peer, mut inbound, outbound): (Peer, Inbound, Outbound),
+        limits: Limits,
+        greet: impl FnOnce(&Peer, &Message) -> Result<(K, T), Status>,
+        serve: impl FnOnce(Link, T) + Send + 'static,
+    ) {
+        let hello = first_words(&mut inbound, HELLO_BYTES).await;
+        let (key, greeted) = match hello.and_then(|hello| greet(&peer, &hello)) {
+            Ok(greeted) => greeted,
+            Err(status) => {
+                let _gone = outbound.send(Err(status)).await;
+                return;
+            }
+        };
+        let handle = tokio::runtime::Handle::current();
+        let both = (inbound, outbound);
+        let link = Link::over(handle.clone(), both, limits, peer.traffic, NetError::of_status);
+        let entered = self.enter(key, &link);
+        let serving = handle.spawn_blocking(move || {
+            serve(link, greeted);
+            drop(entered);
+        });
+        let _ended = serving.await;
+    }
+
     /// A stream takes the place of the one before it, until the value is dropped.
-    pub fn enter(self: &Arc<Self>, key: K, link: &Link) -> Entered<K> {
+    fn enter(self: &Arc<Self>, key: K, link: &Link) -> Entered<K> {
         let mut open = self.lock();
         open.so_far += 1;
         let number = open.so_far;
@@ -41,7 +76,9 @@ impl<K: Ord + Clone> NewestStreams<K> {
         }
         Entered { streams: Arc::clone(self), key, number }
     }
+}
 
+impl<K> NewestStreams<K> {
     fn lock(&self) -> MutexGuard<'_, Open<K>> {
         // Whoever panicked left a whole map behind.
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
@@ -50,13 +87,13 @@ impl<K: Ord + Clone> NewestStreams<K> {
 
 /// The place of one stream.
 #[derive(Debug)]
-pub(crate) struct Entered<K: Ord + Clone> {
+struct Entered<K: Ord> {
     streams: Arc<NewestStreams<K>>,
     key: K,
     number: u64,
 }
 
-impl<K: Ord + Clone> Drop for Entered<K> {
+impl<K: Ord> Drop for Entered<K> {
     fn drop(&mut self) {
         let mut open = self.streams.lock();
         if open.streams.get(&self.key).is_some_and(|(number, _)| *number == self.number) {

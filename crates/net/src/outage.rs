@@ -8,17 +8,15 @@ use std::time::{Duration, Instant};
 
 use fedra_seed::{Generator, Seed};
 
-use crate::join::{JoinListener, Left};
+use crate::listener::{Left, Listener, rest};
 
 /// The first wait before dialling again; it doubles up to the longest.
 const FIRST_WAIT: Duration = Duration::from_millis(250);
 const LONGEST_WAIT: Duration = Duration::from_secs(15);
-/// How often somebody who wants to stop is heard.
-pub(crate) const GLANCE: Duration = Duration::from_millis(100);
 
 /// Waits while the other side is away.
 pub struct Outage<'a> {
-    listener: &'a dyn JoinListener,
+    listener: &'a dyn Listener,
     /// How long the other side may be away; absent: for ever.
     patience: Option<Duration>,
     /// Since when it has been away.
@@ -30,7 +28,7 @@ pub struct Outage<'a> {
 
 impl<'a> Outage<'a> {
     /// Nobody was there yet. The lengths of waits are drawn from the seed.
-    pub fn new(listener: &'a dyn JoinListener, patience: Option<Duration>, seed: Seed) -> Self {
+    pub fn new(listener: &'a dyn Listener, patience: Option<Duration>, seed: Seed) -> Self {
         let draws = seed.of("waits between connections").generator();
         let since = Instant::now();
         Self { listener, patience, since, is_told: false, wait: FIRST_WAIT, draws }
@@ -54,28 +52,13 @@ impl<'a> Outage<'a> {
         }
         let drawn = self.wait.mul_f64(0.5 + self.draws.uniform() / 2.0);
         self.wait = (self.wait * 2).min(LONGEST_WAIT);
-        let until = Instant::now() + drawn;
-        loop {
-            if self.listener.stops() {
-                return Some(Left::Stopped);
-            }
-            if let Some(patience) = self.patience.filter(|it| self.since.elapsed() >= *it) {
-                let seconds = patience.as_secs();
-                return Some(Left::Alone(format!("nobody answered for {seconds} s: {why}")));
-            }
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return None;
-            }
-            std::thread::sleep(GLANCE.min(left));
+        let left = self.patience.map(|patience| patience.saturating_sub(self.since.elapsed()));
+        if !rest(drawn.min(left.unwrap_or(drawn)), || self.listener.stops()) {
+            return Some(Left::Stopped);
         }
-    }
-}
-
-impl std::fmt::Debug for Outage<'_> {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let mut shown = formatter.debug_struct("Outage");
-        shown.field("since", &self.since).field("wait", &self.wait).finish_non_exhaustive()
+        let patience = self.patience.filter(|it| self.since.elapsed() >= *it)?;
+        let seconds = patience.as_secs();
+        Some(Left::Alone(format!("nobody answered for {seconds} s: {why}")))
     }
 }
 
@@ -91,7 +74,7 @@ mod tests {
         stops: Cell<bool>,
     }
 
-    impl JoinListener for Said {
+    impl Listener for Said {
         fn told(&self, line: &str) {
             self.lines.borrow_mut().push(line.to_owned());
         }

@@ -4,6 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use tonic::Status;
+
+use crate::protocol::check_protocol;
+
 /// The other end of a connection as the server sees it.
 #[derive(Clone, Debug)]
 pub struct Peer {
@@ -17,6 +21,12 @@ pub struct Peer {
 }
 
 impl Peer {
+    /// Refuses one that speaks another version, or that may not act as this client.
+    pub(crate) fn check(&self, (protocol, client): (u32, &str)) -> Result<(), Status> {
+        check_protocol(protocol)?;
+        self.check_name(client).map_err(Status::permission_denied)
+    }
+
     /// Whether it may act as this client, or why not.
     pub fn check_name(&self, claimed: &str) -> Result<(), String> {
         let Some(names) = &self.names else { return Ok(()) };

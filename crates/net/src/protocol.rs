@@ -12,6 +12,7 @@
 //! their own, whose lengths are the bytes that a report counts.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 
 use bytes::Bytes;
 use fedra_engine::{
@@ -22,10 +23,10 @@ use fedra_plan::{ByteCount, Cut, Digest, Layout, Plan, Probe, Round, Scope};
 use fedra_seed::Seed;
 use fedra_wire::{ClientId, Encoding, Mask, payload_length};
 use serde::{Deserialize, Serialize};
+use tonic::Status;
 
 use crate::error::NetError;
 use crate::frame::{Limits, Message};
-use crate::link::to_meta;
 
 /// The version of what is said here; both sides have to speak the same.
 pub const PROTOCOL: u32 = 3;
@@ -221,7 +222,7 @@ pub enum Request {
         /// On which examples.
         on: EvaluationSet,
         /// What adapts first.
-        adapt: Option<Adapt>,
+        adapt: Option<Adaptation>,
         /// The rounds that are complete.
         round: Round,
         /// Where draws start.
@@ -251,22 +252,6 @@ pub enum RunEnd {
     GaveUp,
 }
 
-/// What each client trains on its own before it is scored.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Adapt {
-    /// The part.
-    pub learns: Scope,
-    /// How.
-    pub work: Work,
-}
-
-impl From<&Adaptation> for Adapt {
-    fn from(adaptation: &Adaptation) -> Self {
-        Self { learns: adaptation.learns.clone(), work: adaptation.work.clone() }
-    }
-}
-
 /// What a site answers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "snake_case", deny_unknown_fields)]
@@ -276,12 +261,7 @@ pub enum Answer {
     /// What was measured: one payload of scores.
     Evidence,
     /// How attention has moved.
-    Attention {
-        /// Since the first look.
-        since_first: Vec<f64>,
-        /// Since the last.
-        since_last: Vec<f64>,
-    },
+    Attention(AttentionShift),
     /// It looked for the first time.
     FirstLook,
     /// An update, and the change of the correction if one was sent.
@@ -313,30 +293,14 @@ pub enum Answer {
 impl Asked {
     /// The message; refuses a request that would not be read as it is, to the bit.
     pub fn message(&self, id: u64, payloads: Vec<Bytes>) -> Result<Message, NetError> {
-        let meta = to_meta(self);
-        let back = serde_json::from_slice::<Self>(&meta);
-        let wrong = |reason: String| NetError::Meaning { what: "writing a request", reason };
-        match back {
-            Ok(back) if back == *self => Ok(Message { id, meta, payloads }),
-            Ok(_) => Err(wrong("it would be read as another one".to_owned())),
-            Err(error) => Err(wrong(error.to_string())),
-        }
+        let message = Message { payloads, ..Message::of(id, self) };
+        let wrong = |reason: &dyn Display| NetError::meaning("writing a request", reason);
+        let back: Self = serde_json::from_slice(&message.meta).map_err(|error| wrong(&error))?;
+        if back == *self { Ok(message) } else { Err(wrong(&"it would be read as another one")) }
     }
 }
 
 impl Request {
-    /// Whether an answer is due.
-    pub const fn is_answered(&self) -> bool {
-        match self {
-            Self::Sync { .. }
-            | Self::Probe { .. }
-            | Self::CompareAttention { .. }
-            | Self::Train { .. }
-            | Self::Evaluate { .. } => true,
-            Self::Settle | Self::Forget(_) | Self::End { .. } => false,
-        }
-    }
-
     /// A download.
     pub fn of_download(download: &Download) -> (Self, Vec<Bytes>) {
         let Download { client: _, round, encoding, payload } = download;
@@ -354,9 +318,7 @@ impl Request {
         let mask = |part: &Scope| {
             let mask = Mask { round: *round, client: *client, learns: part.clone() };
             let written = mask.encode(layout).map(Bytes::from);
-            let wrong = |error: fedra_wire::WireError| error.to_string();
-            written
-                .map_err(|error| NetError::Meaning { what: "writing a plan", reason: wrong(error) })
+            written.map_err(|error| NetError::meaning("writing a plan", error))
         };
         let mut payloads = vec![mask(plan.learns())?, mask(plan.has())?, mask(plan.keeps())?];
         payloads.extend(correction.clone().map(Bytes::from_owner));
@@ -373,19 +335,20 @@ pub(crate) fn read_training(
     payloads: &[Bytes],
     (client, layout): (ClientId, &Layout),
 ) -> Result<TrainRequest, NetError> {
-    let wrong = |reason: String| NetError::Meaning { what: "a request to train", reason };
+    let wrong = |reason: &dyn Display| NetError::meaning("a request to train", reason);
     let (masks, rest) = payloads.split_first_chunk::<3>().ok_or_else(|| {
-        wrong(format!("found {} payloads, expected 3 masks and a correction", payloads.len()))
+        let found = payloads.len();
+        wrong(&format!("found {found} payloads, expected 3 masks and a correction"))
     })?;
     let correction = match rest {
         [] => None,
         [correction] => Some(correction.as_ref().into()),
-        more => return Err(wrong(format!("found {} payloads after the masks", more.len()))),
+        more => return Err(wrong(&format!("found {} payloads after the masks", more.len()))),
     };
     let part = |bytes: &Bytes| {
-        let mask = Mask::decode(bytes, layout).map_err(|error| wrong(error.to_string()))?;
+        let mask = Mask::decode(bytes, layout).map_err(|error| wrong(&error))?;
         if (mask.round, mask.client) != (round, client) {
-            return Err(wrong("found a mask of another client or round".to_owned()));
+            return Err(wrong(&"found a mask of another client or round"));
         }
         Ok(mask.learns)
     };
@@ -395,34 +358,37 @@ pub(crate) fn read_training(
         None => Ok(Cut::none()),
         Some((start, end)) => Cut::server(start..end, layout.blocks()),
     };
-    let cut = cut.map_err(|error| wrong(error.to_string()))?;
-    let plan = Plan::new(layout, learns, cut).map_err(|error| wrong(error.to_string()))?;
+    let cut = cut.map_err(|error| wrong(&error))?;
+    let plan = Plan::new(layout, learns, cut).map_err(|error| wrong(&error))?;
     let plan = plan.within(&has).keeping(&keeps);
-    work.check().map_err(|error| wrong(error.to_string()))?;
+    work.check().map_err(|error| wrong(&error))?;
     let seed = Seed(seed);
     // What it kept before is in its state folder, whether this can be revoked or not.
     let split = split.map(std::sync::Arc::new);
     Ok(TrainRequest { client, round, seed, correction, plan, work, revocable: false, split })
 }
 
-impl From<AttentionShift> for Answer {
-    fn from(shift: AttentionShift) -> Self {
-        let AttentionShift { since_first, since_last } = shift;
-        Self::Attention { since_first, since_last }
+/// Refuses whoever speaks another version.
+pub(crate) fn check_protocol(found: u32) -> Result<(), Status> {
+    if found == PROTOCOL {
+        return Ok(());
     }
+    Err(Status::failed_precondition(format!(
+        "found protocol {found}, expected {PROTOCOL}: the site and the server are different versions \
+         of fedra"
+    )))
 }
 
-/// The first difference between what two sides agreed on, in words. A key of the experiment's file comes
-/// before what follows from such keys: another seed also means other weights.
-pub(crate) fn disagreement(site: &Agreement, server: &Agreement) -> Option<String> {
-    let follows = |key: &&String| key.contains(' ');
-    let keys: std::collections::BTreeSet<&String> = site.keys().chain(server.keys()).collect();
-    let mut differ: Vec<&String> =
-        keys.into_iter().filter(|key| site.get(*key) != server.get(*key)).collect();
-    differ.sort_by_key(follows);
-    let differs = differ.first()?;
-    let (here, there) = (shown(site, differs), shown(server, differs));
-    Some(format!("`{differs}` is {here} at the site and {there} at the server"))
+/// The first difference between what was agreed on at two places, in words. A key of the experiment's file
+/// comes before what follows from such keys: another seed also means other weights.
+pub(crate) fn disagreement(
+    (left, here): (&Agreement, &str),
+    (right, there): (&Agreement, &str),
+) -> Option<String> {
+    let differs = |key: &&String| left.get(*key) != right.get(*key);
+    let keys = left.keys().chain(right.keys()).filter(differs);
+    let key = keys.min_by_key(|key| (key.contains(' '), *key))?;
+    Some(format!("`{key}` is {} {here} and {} {there}", shown(left, key), shown(right, key)))
 }
 
 /// A fact, or the settings within it where one side has a word and the other a table.
@@ -448,7 +414,9 @@ mod tests {
             facts.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
         };
         let check = |site: &[(&str, &str)], server: &[(&str, &str)], expected: Option<&str>| {
-            assert_eq!(disagreement(&facts(site), &facts(server)).as_deref(), expected);
+            let (site, server) = (facts(site), facts(server));
+            let found = disagreement((&site, "at the site"), (&server, "at the server"));
+            assert_eq!(found.as_deref(), expected);
         };
         check(
             &[("model: its first weights", "18f9"), ("seed", "4")],

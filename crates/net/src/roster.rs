@@ -9,17 +9,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use fedra_wire::ClientId;
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tonic::Status;
 
 use crate::frame::Message;
 use crate::journal::{Comparison, Journal};
-use crate::link::to_meta;
 use crate::peer::{ClientTraffic, Peer};
 use crate::processes::{Processes, replaced};
-use crate::protocol::{
-    Agreement, Asked, HeldModel, Hello, PROTOCOL, Request, Welcome, disagreement,
-};
+use crate::protocol::{Agreement, Asked, HeldModel, Hello, Request, Welcome, disagreement};
 
 /// Everybody.
 #[derive(Debug)]
@@ -82,13 +79,16 @@ pub(crate) enum Outgoing {
     Refuse(Status),
 }
 
+/// Memory that an answer may take until it is dropped.
+pub type Room = OwnedSemaphorePermit;
+
 /// What the fleet hears.
 #[derive(Debug)]
 pub(crate) enum Event {
     /// A site has come in.
     Joined { seat: usize, about: String },
     /// The answer to the request that was open.
-    Answer { seat: usize, message: Message, _room: Option<tokio::sync::OwnedSemaphorePermit> },
+    Answer { seat: usize, message: Message, _room: Option<Room> },
     /// A site is gone.
     Lost { seat: usize, reason: String },
     /// Somebody was turned away.
@@ -164,7 +164,7 @@ impl Roster {
         if let Some(end) = &self.ended {
             let asked = Asked { base: None, request: end.clone() };
             self.latecomers.insert(seat);
-            self.send(seat, Message { id: 0, meta: to_meta(&asked), payloads: Vec::new() });
+            self.send(seat, Message::of(0, &asked));
         } else if self.opened {
             self.welcome(seat);
         }
@@ -173,14 +173,10 @@ impl Roster {
 
     /// The seat of the client that somebody rightly says to be.
     fn seat_of(&self, hello: &Hello, peer: &Peer) -> Result<usize, Status> {
-        let refused = Status::failed_precondition;
-        if hello.protocol != PROTOCOL {
-            return Err(refused(wrong_protocol(hello.protocol)));
-        }
-        peer.check_name(&hello.client).map_err(Status::permission_denied)?;
+        peer.check((hello.protocol, &hello.client))?;
         self.names.iter().position(|name| *name == hello.client).ok_or_else(|| {
             let names = self.names.len();
-            refused(format!(
+            Status::failed_precondition(format!(
                 "found the client {:?}, expected one of the experiment's {names}",
                 hello.client
             ))
@@ -189,7 +185,9 @@ impl Roster {
 
     /// Whether a client has the same experiment, and what it had before.
     fn check(&self, hello: &Hello) -> Result<(), String> {
-        if let Some(difference) = disagreement(&hello.agreement, &self.agreement) {
+        let (site, server) =
+            ((&hello.agreement, "at the site"), (&self.agreement, "at the server"));
+        if let Some(difference) = disagreement(site, server) {
             return Err(format!("found another experiment: {difference}"));
         }
         if hello.counts.train == 0 {
@@ -236,7 +234,7 @@ impl Roster {
             label: self.journal.label(&self.names[seat]),
             forgets: self.journal.forgets.clone(),
         };
-        self.send(seat, Message { id: 0, meta: to_meta(&welcome), payloads: Vec::new() });
+        self.send(seat, Message::of(0, &welcome));
     }
 
     /// Begins: whoever is there is told where it stands.
@@ -291,12 +289,4 @@ impl Roster {
             seat.lost = Some((Instant::now(), reason));
         }
     }
-}
-
-/// What a site is told that speaks another version.
-pub(crate) fn wrong_protocol(found: u32) -> String {
-    format!(
-        "found protocol {found}, expected {PROTOCOL}: the site and the server are different versions \
-         of fedra"
-    )
 }

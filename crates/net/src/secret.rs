@@ -1,10 +1,11 @@
 //! Secrets from the system's own generator, and files that keep them.
 
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
 
 use fedra_client::DataSecret;
+use fedra_engine::durable::Replacing;
 use fedra_plan::Digest;
 use fedra_seed::SecretKey;
 
@@ -30,17 +31,9 @@ pub fn secret_key() -> io::Result<SecretKey> {
 /// The key in a file that only its owner may read, drawn and written where there is none.
 pub fn kept_key(file: &Path) -> io::Result<SecretKey> {
     let text = kept_secret(file, || Ok(format!("{}\n", Digest::from_bytes(data_secret()?))))?;
-    let wrong = || io::Error::other("expected one line of 64 hexadecimal digits");
-    let text = text.trim();
-    let mut bytes = DataSecret::default();
-    if text.len() != 2 * bytes.len() || !text.is_ascii() {
-        return Err(wrong());
-    }
-    for (place, byte) in bytes.iter_mut().enumerate() {
-        let two = &text[2 * place..2 * place + 2];
-        *byte = u8::from_str_radix(two, 16).map_err(|_| wrong())?;
-    }
-    Ok(SecretKey::new(bytes))
+    let wrong = |_| io::Error::other("expected one line of 64 hexadecimal digits");
+    let digits = text.trim().parse::<Digest>().map_err(wrong)?;
+    Ok(SecretKey::new(*digits.as_bytes()))
 }
 
 fn fill(bytes: &mut [u8]) -> io::Result<()> {
@@ -58,16 +51,8 @@ pub fn kept_secret(file: &Path, draw: impl FnOnce() -> io::Result<String>) -> io
         Err(error) => return Err(error),
     }
     let text = draw()?;
-    // Written beside its place: what is cut short is no secret, and is written anew.
-    let name = file.file_name().unwrap_or_default().to_string_lossy();
-    let unfinished = file.with_file_name(format!("{name}.part"));
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let mut part = options.open(&unfinished)?;
-    part.write_all(text.as_bytes())?;
-    part.sync_all()?;
-    fs::rename(&unfinished, file)?;
+    let mut kept = Replacing::begin_private(file)?;
+    kept.write_all(text.as_bytes())?;
+    kept.finish()?;
     Ok(text)
 }

@@ -199,7 +199,7 @@ impl Accepting {
                     }
                     Ok(Err((error, socket))) => {
                         turn_away(socket, &[]).await;
-                        return Err(tls::failure(&error, Party::Server)
+                        return Err(tls::failure(&error, Party::SERVER)
                             .map_or_else(|| error.to_string(), TlsFailure::into_words));
                     }
                     Ok(Ok(tls)) => tls,

@@ -100,12 +100,6 @@ impl Routes {
     }
 }
 
-impl std::fmt::Debug for Routes {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_set().entries(self.handlers.keys()).finish()
-    }
-}
-
 /// One call of a method.
 struct Method {
     handler: Handler,

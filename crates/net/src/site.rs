@@ -6,22 +6,23 @@
 
 use std::borrow::Cow;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use fedra_client::{Client, ClientError};
 use fedra_engine::{
-    Adaptation, AttentionRequest, ClientState, EvaluationRequest, Evidence, ProbeRequest, Verdict,
+    AttentionRequest, ClientState, EvaluationRequest, Evidence, ProbeRequest, Verdict,
 };
-use fedra_plan::{Digest, Round};
+use fedra_plan::Digest;
 use fedra_seed::Seed;
 use fedra_wire::{ClientId, Measured, ParamValues};
 
 use crate::error::NetError;
 use crate::frame::Message;
-use crate::link::{from_meta, to_meta};
+use crate::link::from_meta;
+use crate::listener::rest;
 use crate::protocol::{
-    Adapt, Agreement, Answer, Asked, Counts, DataDigest, Forget, HeldModel, Hello, Label, PROTOCOL,
+    Agreement, Answer, Asked, Counts, DataDigest, Forget, HeldModel, Hello, Label, PROTOCOL,
     Request, Step, Welcome, read_training,
 };
 use crate::site_state::{Kept, SiteState};
@@ -35,9 +36,6 @@ const AGAIN_AFTER: [Duration; 6] = [
     Duration::from_secs(4),
     Duration::from_secs(8),
 ];
-
-/// How often somebody who wants to stop is heard meanwhile.
-const GLANCE: Duration = Duration::from_millis(100);
 
 /// One client of a federation, on its own machine.
 #[derive(Debug)]
@@ -207,7 +205,8 @@ impl Site {
             Ok(None) => return Ok(None),
             Err(error @ (NetError::Meaning { .. } | NetError::Stopped)) => return Err(error),
             Err(error) => {
-                let answer = Answer::Failed { reason: error.to_string(), diverged: false };
+                let diverged = matches!(&error, NetError::Work(work) if work.is_divergence());
+                let answer = Answer::Failed { reason: error.to_string(), diverged };
                 if matches!(error, NetError::System { .. }) {
                     self.broken = Some(error);
                 }
@@ -216,19 +215,12 @@ impl Site {
         };
         if id == 0 {
             // Nobody waits for the answer, and without the values nothing else can be answered.
-            return match answer {
-                Answer::Failed { reason, .. } => {
-                    Err(NetError::Meaning { what: "values to catch up with", reason })
-                }
-                Answer::Synced
-                | Answer::Evidence
-                | Answer::Attention { .. }
-                | Answer::FirstLook
-                | Answer::Trained { .. }
-                | Answer::Scored { .. } => Ok(None),
-            };
+            if let Answer::Failed { reason, .. } = answer {
+                return Err(NetError::meaning("values to catch up with", reason));
+            }
+            return Ok(None);
         }
-        let message = Message { id, meta: to_meta(&answer), payloads };
+        let message = Message { payloads, ..Message::of(id, &answer) };
         self.last = Some(message.clone());
         Ok(Some(message))
     }
@@ -239,77 +231,63 @@ impl Site {
         payloads: &[Bytes],
     ) -> Result<Option<(Answer, Vec<Bytes>)>, NetError> {
         let client = self.client.info().id;
-        let plain = |answer: Answer| Ok(Some((answer, Vec::new())));
-        match request {
+        let answer = match request {
             Request::Sync { round, encoding } => {
                 let [payload] = payloads else {
                     let reason = format!("found {} payloads, expected 1", payloads.len());
-                    return Err(NetError::Meaning { what: "a download", reason });
+                    return Err(NetError::meaning("a download", reason));
                 };
-                match self.client.sync((round, encoding, payload)) {
-                    Ok(()) => {
-                        self.model = match self.session {
-                            Some(session) => HeldModel::Of { session },
-                            None => self.model,
-                        };
-                        plain(Answer::Synced)
-                    }
-                    Err(error) => plain(failed(&error)),
+                self.client.sync((round, encoding, payload))?;
+                if let Some(session) = self.session {
+                    self.model = HeldModel::Of { session };
                 }
+                Answer::Synced
             }
             Request::Probe { probe, round, seed, examples, noise, split } => {
                 let (clients, seed, split) = (&[client][..], Seed(seed), split.as_ref());
                 let request = ProbeRequest { probe, clients, round, seed, examples, noise, split };
-                match self.client.probe(&request) {
-                    Ok(evidence) => Ok(Some(measured(&evidence, round))),
-                    Err(error) => plain(failed(&no_breakdown(error)?)),
-                }
+                let Evidence { client, scores } = self.client.probe(&request)?;
+                let scores = scores.as_slice().iter().map(|score| *score as f32).collect();
+                let measured = Measured { round, client, scores }.encode();
+                let measured = measured.map_err(ClientError::from)?;
+                return Ok(Some((Answer::Evidence, vec![measured.into()])));
             }
             Request::CompareAttention { round, seed } => {
                 let (clients, seed) = (&[client][..], Seed(seed));
                 let request = AttentionRequest { clients, revocable: false, seed };
-                match self.client.compare_attention(&request) {
-                    Ok(answer) => {
-                        let label = Label { round, step: Step::Looked };
-                        self.put(label)?;
-                        self.label = Some(label);
-                        plain(answer.moved.map_or(Answer::FirstLook, Answer::from))
-                    }
-                    Err(error) => plain(failed(&no_breakdown(error)?)),
-                }
+                let answer = self.client.compare_attention(&request)?;
+                let label = Label { round, step: Step::Looked };
+                self.put(label)?;
+                self.label = Some(label);
+                answer.moved.map_or(Answer::FirstLook, Answer::Attention)
             }
             Request::Train { round, seed, work, cut, split } => {
                 let place = (client, self.client.layout());
                 let request = read_training((round, seed, work, cut, split), payloads, place)?;
-                self.train(&request)
+                return self.train(&request).map(Some);
             }
             Request::Evaluate { on, adapt, round, seed, split } => {
-                let adapt = adapt.map(|Adapt { learns, work }| Adaptation { learns, work });
                 let (adapt, nothing) = (adapt.as_ref(), ParamValues::new());
                 let (seed, split) = (Seed(seed), split.as_ref());
                 let request = EvaluationRequest { on, model: &nothing, adapt, round, seed, split };
-                match again(&mut self.client, |client| client.evaluate(&request)) {
-                    Ok(scored) => plain(Answer::Scored { scored }),
-                    Err(error) => plain(failed(&no_breakdown(error)?)),
-                }
+                let scored = again(&mut self.client, |client| client.evaluate(&request))?;
+                Answer::Scored { scored }
             }
             Request::Forget(forget) => {
                 self.forget(&forget);
-                Ok(None)
+                return Ok(None);
             }
             // It stands where it should by now; who carries messages looks for the end.
-            Request::Settle | Request::End { .. } => Ok(None),
-        }
+            Request::Settle | Request::End { .. } => return Ok(None),
+        };
+        Ok(Some((answer, Vec::new())))
     }
 
     fn train(
         &mut self,
         request: &fedra_engine::TrainRequest,
-    ) -> Result<Option<(Answer, Vec<Bytes>)>, NetError> {
-        let reply = match again(&mut self.client, |client| client.train(request)) {
-            Ok(reply) => reply,
-            Err(error) => return Ok(Some((failed(&no_breakdown(error)?), Vec::new()))),
-        };
+    ) -> Result<(Answer, Vec<Bytes>), NetError> {
+        let reply = again(&mut self.client, |client| client.train(request))?;
         let label = Label { round: request.round, step: Step::Trained };
         self.put(label)?;
         self.waiting = Some(label);
@@ -318,7 +296,7 @@ impl Site {
         let payloads = [Some(reply.payload), reply.correction];
         let payloads = payloads.into_iter().flatten().map(Bytes::from).collect();
         let (seconds, memory, noise) = (reply.seconds, reply.memory, reply.noise);
-        Ok(Some((Answer::Trained { seconds, memory, noise }, payloads)))
+        Ok((Answer::Trained { seconds, memory, noise }, payloads))
     }
 
     /// Writes the state behind an answer: the one that waits for a verdict, or where none does, the present one.
@@ -341,27 +319,6 @@ fn first(id: ClientId) -> Kept<'static> {
     Kept { state: Cow::Owned(ClientState::empty(id)), forgets: 0 }
 }
 
-/// An error after which the site can go on; one of its own machine is the site's end, and so is being asked to
-/// stop: nobody is told that the client failed.
-#[expect(clippy::wildcard_enum_match_arm, reason = "all others are answers")]
-fn no_breakdown(error: ClientError) -> Result<ClientError, NetError> {
-    match error {
-        ClientError::Ledger { doing, source } => Err(NetError::System { doing, source }),
-        ClientError::Stopped => Err(NetError::Stopped),
-        other => Ok(other),
-    }
-}
-
-fn failed(error: &ClientError) -> Answer {
-    let mut reason = error.to_string();
-    let mut source = std::error::Error::source(error);
-    while let Some(error) = source {
-        reason = format!("{reason}: {error}");
-        source = error.source();
-    }
-    Answer::Failed { reason, diverged: error.is_divergence() }
-}
-
 /// Works on a cut model, and begins again where the way to its other half was lost: until an answer is
 /// settled the client keeps nothing, so the numbers are the same.
 fn again<T>(
@@ -372,27 +329,11 @@ fn again<T>(
     loop {
         match (work(client), waits.next()) {
             (Err(ClientError::Unreachable(_)), Some(wait)) => {
-                let until = Instant::now() + *wait;
-                while let Some(rest) = until.checked_duration_since(Instant::now()) {
-                    if client.stops() {
-                        return Err(ClientError::Stopped);
-                    }
-                    std::thread::sleep(rest.min(GLANCE));
+                if !rest(*wait, || client.stops()) {
+                    return Err(ClientError::Stopped);
                 }
             }
             (done, _) => return done,
-        }
-    }
-}
-
-/// What was measured, as the message whose length a report counts.
-fn measured(evidence: &Evidence, round: Round) -> (Answer, Vec<Bytes>) {
-    let scores = evidence.scores.as_slice().iter().map(|score| *score as f32).collect();
-    match (Measured { round, client: evidence.client, scores }).encode() {
-        Ok(bytes) => (Answer::Evidence, vec![bytes.into()]),
-        Err(error) => {
-            let (reason, diverged) = (error.to_string(), error.is_divergence());
-            (Answer::Failed { reason, diverged }, Vec::new())
         }
     }
 }

@@ -72,12 +72,7 @@ pub struct Kept<'a> {
 impl SiteState {
     /// Opens the folder, makes it where it is not there, and refuses that of anybody else.
     pub fn open(folder: &Path, client: &str, agreement: &Agreement) -> Result<Self, NetError> {
-        let shown = folder.display();
-        let failed = |doing: &str| {
-            let doing = format!("{doing} {shown}");
-            move |source| NetError::System { doing, source }
-        };
-        fs::create_dir_all(folder).map_err(failed("making the folder"))?;
+        fs::create_dir_all(folder).map_err(NetError::file("making the folder", folder))?;
         let lock = lock(folder)?;
         let path = folder.join(ABOUT);
         let new = About { client: client.to_owned(), agreement: agreement.clone(), run: None };
@@ -85,21 +80,20 @@ impl SiteState {
             Ok(text) => serde_json::from_slice::<About>(&text)
                 .map_err(|error| refused(folder, &format!("{ABOUT}: {error}")))?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => new,
-            Err(error) => return Err(failed("reading")(error)),
+            Err(error) => return Err(NetError::file("reading", folder)(error)),
         };
         if about.client != client {
             let found = format!("found the state of {}, expected that of {client}", about.client);
             return Err(refused(folder, &found));
         }
-        if let Some(difference) = disagreement(&about.agreement, agreement) {
-            let difference = difference.replace("at the site", "there");
-            let difference = difference.replace("at the server", "in the experiment");
+        let (held, wanted) = ((&about.agreement, "there"), (agreement, "in the experiment"));
+        if let Some(difference) = disagreement(held, wanted) {
             return Err(refused(
                 folder,
                 &format!("found another experiment's state: {difference}"),
             ));
         }
-        let labels = labels_in(folder).map_err(failed("reading"))?;
+        let labels = labels_in(folder).map_err(NetError::file("reading", folder))?;
         let state = Self { folder: folder.to_owned(), about, labels, _lock: lock };
         state.save_about()?;
         Ok(state)
@@ -109,10 +103,7 @@ impl SiteState {
     pub fn data_secret(&self) -> Result<DataSecret, NetError> {
         let path = self.folder.join(SECRET);
         let draw = || Ok(format!("{}\n", Digest::from_bytes(secret::data_secret()?)));
-        let kept = secret::kept_secret(&path, draw).map_err(|source| NetError::System {
-            doing: format!("reading {}", path.display()),
-            source,
-        })?;
+        let kept = secret::kept_secret(&path, draw).map_err(NetError::file("reading", &path))?;
         let digits = kept.trim().parse::<Digest>();
         let found = |_| refused(&self.folder, &format!("{SECRET}: expected 64 hexadecimal digits"));
         Ok(*digits.map_err(found)?.as_bytes())
@@ -150,10 +141,7 @@ impl SiteState {
     ) -> Result<(), NetError> {
         let bytes = write(kept, layout).map_err(|reason| refused(&self.folder, &reason))?;
         let path = self.path(label);
-        durable::write(&path, &bytes).map_err(|source| NetError::System {
-            doing: format!("writing {}", path.display()),
-            source,
-        })?;
+        durable::write(&path, &bytes).map_err(NetError::file("writing", &path))?;
         let counted = |old: &Label| Some(*old) <= base && *old != label;
         let earlier = |old: &&Label| counted(old) && old.round < label.round;
         let earlier = self.labels.iter().filter(earlier).max().copied();
@@ -172,10 +160,7 @@ impl SiteState {
         let bytes = match fs::read(&path) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(source) => {
-                let doing = format!("reading {}", path.display());
-                return Err(NetError::System { doing, source });
-            }
+            Err(error) => return Err(NetError::file("reading", &path)(error)),
         };
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         read(&bytes, layout).map(Some).map_err(|reason| {
@@ -195,10 +180,7 @@ impl SiteState {
     fn save_about(&self) -> Result<(), NetError> {
         let path = self.folder.join(ABOUT);
         let text = serde_json::to_vec_pretty(&self.about).unwrap_or_default();
-        durable::write(&path, &text).map_err(|source| NetError::System {
-            doing: format!("writing {}", path.display()),
-            source,
-        })
+        durable::write(&path, &text).map_err(NetError::file("writing", &path))
     }
 }
 
@@ -230,9 +212,9 @@ fn labels_in(folder: &Path) -> io::Result<Vec<Label>> {
 /// One process at a time: the lock is the system's and ends with the process.
 fn lock(folder: &Path) -> Result<File, NetError> {
     let path = folder.join(LOCK);
-    let failed = |source| NetError::System { doing: format!("locking {}", path.display()), source };
+    let failed = NetError::file("locking", &path);
     let mut options = File::options();
-    let file = options.write(true).create(true).truncate(false).open(&path).map_err(failed)?;
+    let file = options.write(true).create(true).truncate(false).open(&path).map_err(&failed)?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => {

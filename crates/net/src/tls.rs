@@ -117,29 +117,18 @@ fn unusable(file: &Path, reason: &dyn std::fmt::Display) -> NetError {
     NetError::Certificate { file: file.display().to_string(), reason: reason.to_string() }
 }
 
-/// A side of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Party {
-    /// Who listens.
-    Server,
-    /// Who dials.
-    Client,
+/// A side of a connection: what it is, and what the other one is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Party {
+    here: &'static str,
+    there: &'static str,
 }
 
 impl Party {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Server => "server",
-            Self::Client => "client",
-        }
-    }
-
-    const fn other(self) -> Self {
-        match self {
-            Self::Server => Self::Client,
-            Self::Client => Self::Server,
-        }
-    }
+    /// Who listens.
+    pub(crate) const SERVER: Self = Self { here: "server", there: "client" };
+    /// Who dials.
+    pub(crate) const CLIENT: Self = Self { here: "client", there: "server" };
 }
 
 /// What TLS said about a connection that it did not make or did not keep.
@@ -162,10 +151,10 @@ impl TlsFailure {
 
 /// What TLS said, for the person at this side; `None` when it was not TLS that failed.
 #[expect(clippy::wildcard_enum_match_arm, reason = "rustls may add to its errors at any time")]
-pub(crate) fn failure(error: &io::Error, here: Party) -> Option<TlsFailure> {
+pub(crate) fn failure(error: &io::Error, party: Party) -> Option<TlsFailure> {
     let inner = error.get_ref()?.downcast_ref::<rustls::Error>()?;
     Some(match inner {
-        rustls::Error::AlertReceived(alert) => of_alert(*alert, here),
+        rustls::Error::AlertReceived(alert) => of_alert(*alert, party),
         rustls::Error::InvalidCertificate(problem) => {
             TlsFailure::Certificate(certificate_in_words(problem))
         }
@@ -180,27 +169,25 @@ pub(crate) fn failure(error: &io::Error, here: Party) -> Option<TlsFailure> {
 }
 
 /// An alert is the other side's word about this side's certificate, or about what it read.
-fn of_alert(alert: AlertDescription, here: Party) -> TlsFailure {
-    let (here, there) = (here.name(), here.other().name());
+#[expect(clippy::wildcard_enum_match_arm, reason = "rustls may add to its alerts at any time")]
+fn of_alert(alert: AlertDescription, Party { here, there }: Party) -> TlsFailure {
     let refused = format!("the {there} refused this {here}'s certificate");
-    let why = if alert == AlertDescription::CertificateExpired {
+    let why = match alert {
         // One alert means both.
-        "it has expired or is not valid yet; are the clocks of both right?".to_owned()
-    } else if alert == AlertDescription::UnknownCA || alert == AlertDescription::DecryptError {
-        format!("it is signed by another CA than the {there}'s --tls-ca")
-    } else if alert == AlertDescription::CertificateRequired {
-        "none was shown, and one is required".to_owned()
-    } else if alert == AlertDescription::BadCertificate
-        || alert == AlertDescription::UnsupportedCertificate
-    {
-        format!("it is not one for a {here}, or is for another name")
-    } else if alert == AlertDescription::CertificateRevoked
-        || alert == AlertDescription::CertificateUnknown
-        || alert == AlertDescription::AccessDenied
-    {
-        format!("{alert:?}")
-    } else {
-        return TlsFailure::Garbled(format!("the {there} ended TLS: {alert:?}"));
+        AlertDescription::CertificateExpired => {
+            "it has expired or is not valid yet; are the clocks of both right?".to_owned()
+        }
+        AlertDescription::UnknownCA | AlertDescription::DecryptError => {
+            format!("it is signed by another CA than the {there}'s --tls-ca")
+        }
+        AlertDescription::CertificateRequired => "none was shown, and one is required".to_owned(),
+        AlertDescription::BadCertificate | AlertDescription::UnsupportedCertificate => {
+            format!("it is not one for a {here}, or is for another name")
+        }
+        AlertDescription::CertificateRevoked
+        | AlertDescription::CertificateUnknown
+        | AlertDescription::AccessDenied => format!("{alert:?}"),
+        _ => return TlsFailure::Garbled(format!("the {there} ended TLS: {alert:?}")),
     };
     TlsFailure::Certificate(format!("{refused}: {why}"))
 }
@@ -235,20 +222,20 @@ mod tests {
             let error = io::Error::other(rustls::Error::AlertReceived(alert));
             failure(&error, here).unwrap().into_words()
         };
-        let at_server = told(AlertDescription::UnknownCA, Party::Server);
+        let at_server = told(AlertDescription::UnknownCA, Party::SERVER);
         assert!(
             at_server.starts_with("the client refused this server's certificate"),
             "{at_server}"
         );
         assert!(at_server.ends_with("the client's --tls-ca"), "{at_server}");
-        let at_client = told(AlertDescription::CertificateExpired, Party::Client);
+        let at_client = told(AlertDescription::CertificateExpired, Party::CLIENT);
         assert!(at_client.starts_with("the server refused this client's certificate"));
         assert!(at_client.contains("has expired or is not valid yet"), "{at_client}");
     }
 
     #[test]
     fn a_damaged_byte_is_nobodys_certificate() {
-        let of = |error: rustls::Error| failure(&io::Error::other(error), Party::Client).unwrap();
+        let of = |error: rustls::Error| failure(&io::Error::other(error), Party::CLIENT).unwrap();
         for damaged in [
             rustls::Error::DecryptError,
             rustls::Error::AlertReceived(AlertDescription::BadRecordMac),

@@ -37,17 +37,9 @@ pub(crate) fn write(
     into.resize(start + encoding.length(shape), 0);
     let bytes = &mut into[start..];
     match encoding {
-        Encoding::F32 => write_f32(values, bytes),
-        Encoding::F16 => {
-            for (place, value) in bytes.as_chunks_mut().0.iter_mut().zip(values) {
-                *place = f16::from_f32(*value).to_le_bytes();
-            }
-        }
-        Encoding::Bf16 => {
-            for (place, value) in bytes.as_chunks_mut().0.iter_mut().zip(values) {
-                *place = bf16::from_f32(*value).to_le_bytes();
-            }
-        }
+        Encoding::F32 => write_each(values, bytes, f32::to_le_bytes),
+        Encoding::F16 => write_each(values, bytes, |value| f16::from_f32(value).to_le_bytes()),
+        Encoding::Bf16 => write_each(values, bytes, |value| bf16::from_f32(value).to_le_bytes()),
         Encoding::Int8 { .. } => write_int8(shape, values, bytes),
         Encoding::TopK { share, .. } | Encoding::Pruned { share, .. } => {
             write_top(kept(share, values.len()), values, bytes);
@@ -60,13 +52,19 @@ pub(crate) fn write(
     Ok(())
 }
 
-fn write_f32(values: &[f32], bytes: &mut [u8]) {
+/// Writes each value in bytes of its own.
+pub(crate) fn write_each<const N: usize>(
+    values: &[f32],
+    bytes: &mut [u8],
+    written: impl Fn(f32) -> [u8; N],
+) {
     for (place, value) in bytes.as_chunks_mut().0.iter_mut().zip(values) {
-        *place = value.to_le_bytes();
+        *place = written(*value);
     }
 }
 
-fn write_int8(shape: Shape, values: &[f32], bytes: &mut [u8]) {
+/// Writes the scales of rows, then their bytes.
+pub(crate) fn write_int8(shape: Shape, values: &[f32], bytes: &mut [u8]) {
     let rows = rows(shape);
     let (scales, bytes) = bytes.split_at_mut(rows * 4);
     let width = values.len() / rows;
@@ -204,21 +202,9 @@ pub(crate) fn visit<Place>(
     combine: impl Fn(&mut Place, f32),
 ) {
     match encoding {
-        Encoding::F32 => {
-            for (place, bytes) in into.iter_mut().zip(bytes.as_chunks().0) {
-                combine(place, f32::from_le_bytes(*bytes));
-            }
-        }
-        Encoding::F16 => {
-            for (place, bytes) in into.iter_mut().zip(bytes.as_chunks().0) {
-                combine(place, f16::from_le_bytes(*bytes).to_f32());
-            }
-        }
-        Encoding::Bf16 => {
-            for (place, bytes) in into.iter_mut().zip(bytes.as_chunks().0) {
-                combine(place, bf16::from_le_bytes(*bytes).to_f32());
-            }
-        }
+        Encoding::F32 => visit_each(bytes, into, f32::from_le_bytes, combine),
+        Encoding::F16 => visit_each(bytes, into, |two| f16::from_le_bytes(two).to_f32(), combine),
+        Encoding::Bf16 => visit_each(bytes, into, |two| bf16::from_le_bytes(two).to_f32(), combine),
         Encoding::Int8 { .. } => {
             let rows = rows(shape);
             let (scales, bytes) = bytes.split_at(rows * 4);
@@ -260,6 +246,18 @@ pub(crate) fn visit<Place>(
                 }
             }
         }
+    }
+}
+
+#[inline]
+fn visit_each<Place, const N: usize>(
+    bytes: &[u8],
+    into: &mut [Place],
+    read: impl Fn([u8; N]) -> f32,
+    combine: impl Fn(&mut Place, f32),
+) {
+    for (place, bytes) in into.iter_mut().zip(bytes.as_chunks().0) {
+        combine(place, read(*bytes));
     }
 }
 

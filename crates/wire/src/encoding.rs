@@ -89,26 +89,22 @@ impl Encoding {
 
     /// The name, without settings.
     pub const fn name(self) -> &'static str {
-        match self {
-            Self::F32 => "f32",
-            Self::F16 => "f16",
-            Self::Bf16 => "bf16",
-            Self::Int8 { .. } => "int8",
-            Self::TopK { .. } => "top_k",
-            Self::Pruned { .. } => "pruned",
-            Self::Heads { .. } => "heads",
-        }
+        self.code_and_name().1
     }
 
     pub(crate) const fn code(self) -> u8 {
+        self.code_and_name().0
+    }
+
+    const fn code_and_name(self) -> (u8, &'static str) {
         match self {
-            Self::F32 => 0,
-            Self::F16 => 1,
-            Self::Bf16 => 2,
-            Self::Int8 { .. } => 3,
-            Self::TopK { .. } => 4,
-            Self::Pruned { .. } => 5,
-            Self::Heads { .. } => 6,
+            Self::F32 => (0, "f32"),
+            Self::F16 => (1, "f16"),
+            Self::Bf16 => (2, "bf16"),
+            Self::Int8 { .. } => (3, "int8"),
+            Self::TopK { .. } => (4, "top_k"),
+            Self::Pruned { .. } => (5, "pruned"),
+            Self::Heads { .. } => (6, "heads"),
         }
     }
 

@@ -32,10 +32,7 @@ impl HeadSlices {
             }
             (_, Part::Weight | Part::Bias | Part::LoraA | Part::LoraB, _) => None,
         };
-        let inside = match id.site {
-            Site::Block(_) => true,
-            Site::Embedding | Site::Head => false,
-        };
+        let inside = matches!(id.site, Site::Block(_));
         let pieces = pieces.filter(|pieces| inside && *pieces > 0)?;
         Some(Self { heads, pieces, length: shape.elements() / heads / pieces })
     }

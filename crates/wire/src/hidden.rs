@@ -18,8 +18,11 @@
 //! ..            rows: f32, bf16, or for each row its scale (f32) and one signed byte an element
 //! ```
 
+use fedra_plan::Shape;
+use half::bf16;
 use serde::{Deserialize, Serialize};
 
+use crate::codec;
 use crate::error::WireError;
 
 const MAGIC: [u8; 4] = *b"FdHs";
@@ -162,23 +165,18 @@ impl HiddenFrame {
         for &length in &self.lengths {
             bytes.extend(count("length of sequence", length)?.to_le_bytes());
         }
+        let start = bytes.len();
+        bytes.resize(start + encoding.bytes(rows, self.width), 0);
+        let body = &mut bytes[start..];
         match encoding {
-            RowEncoding::F32 => {
-                self.rows.iter().for_each(|value| bytes.extend(value.to_le_bytes()));
-            }
+            RowEncoding::F32 => codec::write_each(&self.rows, body, f32::to_le_bytes),
             RowEncoding::Bf16 => {
-                let halves = self.rows.iter().map(|value| half::bf16::from_f32(*value));
-                halves.for_each(|value| bytes.extend(value.to_le_bytes()));
+                codec::write_each(&self.rows, body, |value| bf16::from_f32(value).to_le_bytes());
             }
             RowEncoding::Int8 => {
-                for row in self.rows.chunks_exact(self.width.max(1)) {
-                    let largest = row.iter().fold(0.0_f32, |most, value| most.max(value.abs()));
-                    let scale = largest / 127.0;
-                    bytes.extend(scale.to_le_bytes());
-                    let unit = if scale > 0.0 { scale } else { 1.0 };
-                    bytes.extend(
-                        row.iter().map(|value| ((value / unit).round() as i8).cast_unsigned()),
-                    );
+                let (width, rows) = (self.width, self.rows.chunks(self.width.max(1)));
+                for (row, body) in rows.zip(body.chunks_mut(width + 4)) {
+                    codec::write_int8(Shape::vector(width), row, body);
                 }
             }
         }
@@ -349,14 +347,12 @@ fn check_finite(rows: &[f32]) -> Result<(), WireError> {
 
 fn read_rows(body: &[u8], encoding: RowEncoding, width: usize) -> Vec<f32> {
     match encoding {
-        RowEncoding::F32 => body
-            .chunks_exact(4)
-            .map(|four| f32::from_le_bytes(four.try_into().expect("four bytes")))
-            .collect(),
-        RowEncoding::Bf16 => body
-            .chunks_exact(2)
-            .map(|two| half::bf16::from_le_bytes([two[0], two[1]]).to_f32())
-            .collect(),
+        RowEncoding::F32 => {
+            body.as_chunks().0.iter().map(|four| f32::from_le_bytes(*four)).collect()
+        }
+        RowEncoding::Bf16 => {
+            body.as_chunks().0.iter().map(|two| bf16::from_le_bytes(*two).to_f32()).collect()
+        }
         RowEncoding::Int8 => {
             let mut rows = Vec::with_capacity(body.len());
             for row in body.chunks_exact(width + 4) {

@@ -376,14 +376,7 @@ impl Opened<'_> {
 
     /// The values of each parameter, in id order, read when their turn comes.
     pub fn iter(&self) -> impl Iterator<Item = (ParamId, Vec<f32>)> {
-        self.parts.iter().map(|&(id, shape, bytes)| {
-            let mut values = vec![0.0; shape.elements()];
-            let encoding = self.header.encoding.at(id, shape);
-            codec::visit(encoding, (id, shape), bytes, &mut values, |place, value| {
-                *place = value;
-            });
-            (id, values)
-        })
+        self.parts.iter().map(|part| (part.0, self.values(part)))
     }
 
     /// The Euclidean norm of all values.
@@ -392,14 +385,18 @@ impl Opened<'_> {
     }
 
     /// The sum of squares of one parameter, in a fixed order.
-    fn square(&self, &(id, shape, bytes): &(ParamId, Shape, &[u8])) -> f64 {
-        let encoding = self.header.encoding.at(id, shape);
-        if encoding == Encoding::F32 {
-            return sum_of_squares(bytes);
+    fn square(&self, part: &(ParamId, Shape, &[u8])) -> f64 {
+        if self.header.encoding.at(part.0, part.1) == Encoding::F32 {
+            return sum_of_squares(part.2);
         }
+        self.values(part).iter().map(|value| f64::from(*value) * f64::from(*value)).sum()
+    }
+
+    fn values(&self, &(id, shape, bytes): &(ParamId, Shape, &[u8])) -> Vec<f32> {
         let mut values = vec![0.0; shape.elements()];
+        let encoding = self.header.encoding.at(id, shape);
         codec::visit(encoding, (id, shape), bytes, &mut values, |place, value| *place = value);
-        values.iter().map(|value: &f32| f64::from(*value) * f64::from(*value)).sum()
+        values
     }
 
     /// The sum of squares of each parameter, in f64, in id order.

@@ -15,7 +15,6 @@
 //! memory is new to the process. So the values stay in the bytes of what was the last update.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::ops::Range;
 
 use fedra_plan::{ParamId, Scope, Shape};
@@ -149,7 +148,7 @@ impl Sum {
         for (id, values) in &mut self.more {
             crate::kernels::divide(values, divisor(*id));
         }
-        Mean::of(self)
+        Mean { sum: self }
     }
 
     /// Which parameters were sent.
@@ -192,13 +191,6 @@ impl Sum {
     }
 }
 
-impl FromIterator<(ParamId, Vec<u8>)> for Sum {
-    /// Values in f32 that are summed already.
-    fn from_iter<I: IntoIterator<Item = (ParamId, Vec<u8>)>>(values: I) -> Self {
-        Self { body: None, more: values.into_iter().collect() }
-    }
-}
-
 impl Body {
     /// The values of an update in f32, end to end.
     fn copy(update: &Opened<'_>) -> Self {
@@ -221,7 +213,7 @@ impl Body {
 }
 
 /// Values by parameter, to be read.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Mean {
     /// It has been divided.
     sum: Sum,
@@ -234,10 +226,6 @@ pub struct Values<'mean> {
 }
 
 impl Mean {
-    pub(crate) const fn of(sum: Sum) -> Self {
-        Self { sum }
-    }
-
     /// The elements of a parameter, if anybody sent it.
     pub fn get(&self, id: ParamId) -> Option<Values<'_>> {
         self.sum.get(id).map(|bytes| Values { bytes: bytes.as_chunks().0 })
@@ -285,12 +273,7 @@ impl<'mean> Values<'mean> {
 impl FromIterator<(ParamId, Vec<f32>)> for Mean {
     fn from_iter<I: IntoIterator<Item = (ParamId, Vec<f32>)>>(values: I) -> Self {
         let bytes = |values: Vec<f32>| values.into_iter().flat_map(f32::to_le_bytes).collect();
-        Self::of(values.into_iter().map(|(id, values)| (id, bytes(values))).collect())
-    }
-}
-
-impl fmt::Debug for Mean {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Mean").field(&self.tensors()).finish()
+        let more = values.into_iter().map(|(id, values)| (id, bytes(values))).collect();
+        Self { sum: Sum { body: None, more } }
     }
 }

@@ -18,8 +18,8 @@ use crate::https::{Answer, listen_with};
 use crate::proto::{
     AcquiredTask, ActivateNode, ConfirmMessage, Error, Message, Metadata, Node, NodeInfo, Nodes,
     Nothing, ObjectTree, PullAppMessages, PullMessages, PullObject, PulledAppMessages,
-    PulledMessages, PulledObject, PushAppMessages, PushMessages, PushObject, PushedAppMessages,
-    PushedMessages, PushedObject, RegisterNode, Success, TaskInfo, TaskInput,
+    PulledMessages, PulledObject, PushMessages, PushObject, PushedAppMessages, PushedMessages,
+    PushedObject, RegisterNode, Success, TaskInfo,
 };
 use crate::proxy::{Mishap, Proxy, Weather};
 use crate::sites::{Join, Sites};
@@ -187,7 +187,7 @@ impl Link {
             "/v1/runtime/acquire-task" => self.acquire(),
             "/v1/runtime/pull-task-input" => {
                 self.task = TaskState::Begun;
-                well(&TaskInput { run: None })
+                well(&Nothing {})
             }
             "/v1/runtime/push-task-output" => {
                 self.task = TaskState::Over;
@@ -243,8 +243,7 @@ impl Link {
     }
 
     fn acquire(&self) -> Answer {
-        let task =
-            (self.task == TaskState::Waiting).then_some(TaskInfo { task_id: 1, run_id: RUN });
+        let task = (self.task == TaskState::Waiting).then_some(TaskInfo { run_id: RUN });
         well(&AcquiredTask { task, token: "token".to_owned() })
     }
 
@@ -275,7 +274,7 @@ impl Link {
         well(&PulledAppMessages { messages })
     }
 
-    fn take_messages(&mut self, request: PushAppMessages) -> Answer {
+    fn take_messages(&mut self, request: PushMessages) -> Answer {
         let mut message_ids = Vec::new();
         let mut objects_to_push = Vec::new();
         for (message, tree) in request.messages.into_iter().zip(&request.trees) {

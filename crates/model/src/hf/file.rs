@@ -1,10 +1,11 @@
 //! Files, read with a limit and written whole. A reader of a folder being written, or one written
 //! when the power failed, sees the old file or the new one and never a part.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{BufWriter, Read, Write};
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::path::Path;
+
+use fedra_files::Replacing;
 
 use crate::error::ModelError;
 
@@ -37,57 +38,14 @@ pub fn read(path: &Path, limit: u64) -> Result<Vec<u8>, ModelError> {
     Ok(bytes)
 }
 
-/// Writes `path` through a temporary file beside it, synced and then renamed over it.
+/// Writes a file through another one beside it.
 pub fn write(
     path: &Path,
     fill: impl FnOnce(&mut dyn Write) -> Result<(), ModelError>,
 ) -> Result<(), ModelError> {
-    let temporary = Temporary::beside(path);
-    let file = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .open(&temporary.0)
-        .map_err(ModelError::io("create", &temporary.0))?;
-    let mut buffered = BufWriter::with_capacity(1 << 20, file);
-    fill(&mut buffered)?;
-    let file =
-        buffered.into_inner().map_err(|e| ModelError::io("write", &temporary.0)(e.into_error()))?;
-    file.sync_all().map_err(ModelError::io("sync", &temporary.0))?;
-    drop(file);
-    fs::rename(&temporary.0, path).map_err(ModelError::io("rename to", path))?;
-    sync_folder(path)
-}
-
-/// A path that is removed again unless it was renamed away.
-struct Temporary(PathBuf);
-
-impl Temporary {
-    fn beside(path: &Path) -> Self {
-        static SERIAL: AtomicU64 = AtomicU64::new(0);
-        let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let process = std::process::id();
-        Self(path.with_file_name(format!(".{name}.{process}-{serial}.partial")))
-    }
-}
-
-impl Drop for Temporary {
-    fn drop(&mut self) {
-        // Gone after a successful rename; after a failure there is an earlier error to report.
-        let _ = fs::remove_file(&self.0);
-    }
-}
-
-/// Makes the rename itself durable, where folders can be synced.
-fn sync_folder(path: &Path) -> Result<(), ModelError> {
-    if !cfg!(unix) {
-        return Ok(());
-    }
-    let folder = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        Some(_) | None => Path::new("."),
-    };
-    File::open(folder).and_then(|f| f.sync_all()).map_err(ModelError::io("sync", folder))
+    let mut file = Replacing::begin_beside_others(path).map_err(ModelError::io("create", path))?;
+    fill(&mut file)?;
+    file.finish().map_err(ModelError::io("write", path))
 }
 
 #[cfg(test)]

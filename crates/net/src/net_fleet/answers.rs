@@ -48,7 +48,7 @@ pub(super) fn unexpected(answer: Answer, expected: &str) -> String {
         Answer::Failed { reason, .. } => return reason,
         Answer::Synced => "that it is up to date",
         Answer::Evidence => "scores of blocks",
-        Answer::Attention { .. } | Answer::FirstLook => "attention",
+        Answer::Attention(_) | Answer::FirstLook => "attention",
         Answer::Trained { .. } => "an update",
         Answer::Scored { .. } => "scores of the model",
     };

@@ -10,9 +10,10 @@ use fedra_plan::Scope;
 use fedra_wire::{ClientId, Encoding, Header, Kind, encode};
 use tonic::Status;
 
-use super::{FleetOptions, GLANCE, NetFleet, failure};
+use super::{FleetOptions, NetFleet, failure};
 use crate::frame::Message;
 use crate::link::from_meta;
+use crate::listener::GLANCE;
 use crate::protocol::{Answer, Asked, HeldModel, Label, Request};
 use crate::roster::Event;
 
@@ -39,6 +40,19 @@ impl NetFleet {
         let (handle, events) = (self.runtime.handle(), &mut self.events);
         let waiting = async { tokio::time::timeout_at(until.into(), events.recv()).await };
         handle.block_on(waiting).ok().flatten()
+    }
+
+    /// Hears what happens next, soon and before a moment; an error when nobody can be reached any more.
+    pub(super) fn glance(&mut self, until: Option<Instant>) -> Result<(), String> {
+        let soon = Instant::now() + GLANCE;
+        let event = self.event(until.map_or(soon, |until| until.min(soon)));
+        if let Some(event) = &event {
+            self.note(event);
+        }
+        match event {
+            Some(Event::Severed { reason }) => Err(reason),
+            Some(_) | None => Ok(()),
+        }
     }
 
     /// Takes note of who came and went.

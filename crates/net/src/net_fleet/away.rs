@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use fedra_engine::EngineError;
 use fedra_wire::ClientId;
 
-use super::{FleetPhase, GLANCE, MOST_NAMED, NetFleet};
-use crate::roster::{Event, Seat};
+use super::{FleetPhase, MOST_NAMED, NetFleet};
+use crate::roster::Seat;
 
 /// The longest wait before a round is repeated.
 const LONGEST: Duration = Duration::from_mins(10);
@@ -48,12 +48,8 @@ impl NetFleet {
                 self.enter(FleetPhase::Retrying);
             }
             self.publish();
-            if let Some(event) = self.event(until.min(Instant::now() + GLANCE)) {
-                self.note(&event);
-                if let Event::Severed { reason } = event {
-                    return Err(EngineError::Fleet { doing: "reach the sites", reason });
-                }
-            }
+            let severed = |reason| EngineError::Fleet { doing: "reach the sites", reason };
+            self.glance(Some(until)).map_err(severed)?;
         }
         if is_told {
             self.enter(FleetPhase::Running);
@@ -76,12 +72,7 @@ impl NetFleet {
         ));
         while Instant::now() < until && !self.listener.stops() {
             away.retain(|seat| !self.host.roster().latecomers.contains(seat));
-            if away.is_empty() {
-                return;
-            }
-            let Some(event) = self.event(until.min(Instant::now() + GLANCE)) else { continue };
-            self.note(&event);
-            if matches!(event, Event::Severed { .. }) {
+            if away.is_empty() || self.glance(Some(until)).is_err() {
                 return;
             }
         }

@@ -41,14 +41,5 @@ pub struct Start {
     pub start_after: Option<Duration>,
 }
 
-/// Those who follow the fleet from outside.
-pub trait FleetListener {
-    /// Something about a site that a person should know.
-    fn told(&self, line: &str);
-
-    /// Whether to stop waiting for sites.
-    fn stops(&self) -> bool;
-}
-
 /// What the sites have, in the order of the experiment's names; zeros for one that never came.
 pub type Census = Vec<(String, Counts)>;

@@ -1,11 +1,17 @@
 //! What the engine asks of its clients in a round, as questions to sites and what their answers come to.
 
+#![expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "what else an answer may be is listed once, by `unexpected`"
+)]
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use fedra_engine::{
-    Absence, Activity, Arrival, AttentionRequest, AttentionShift, ClientAttention, ClientInfo,
-    ClientState, Download, EngineError, EvaluationRequest, EvaluationSet, Evidence, Fleet, Outcome,
+    Absence, Activity, Arrival, AttentionRequest, ClientAttention, ClientInfo, ClientState,
+    Download, EngineError, EvaluationRequest, EvaluationSet, Evidence, Fleet, Outcome,
     ProbeRequest, Scored, StateHandle, TrainRequest, Unsynced, Verdict,
 };
 use fedra_plan::{BlockScores, Scope};
@@ -13,7 +19,7 @@ use fedra_wire::{ClientId, Expectation, Header, Kind, ParamValues, open};
 
 use super::answers::{no_update, read_evidence, read_reply, unexpected};
 use super::{NetFleet, failure};
-use crate::protocol::{Adapt, Answer, Counts, Label, Request, Step};
+use crate::protocol::{Answer, Counts, Label, Request, Step};
 
 impl NetFleet {
     fn seat(&self, client: ClientId) -> Result<usize, EngineError> {
@@ -91,31 +97,17 @@ impl Fleet for NetFleet {
         let ProbeRequest { probe, clients, round, seed, examples, noise, split } = *request;
         let (seed, split) = (seed.0, split.cloned());
         let asked = Request::Probe { probe, round, seed, examples, noise, split };
-        let requests =
-            clients.iter().map(|client| Ok((self.seat(*client)?, asked.clone(), vec![])));
-        let requests = requests.collect::<Result<_, EngineError>>()?;
         let blocks = self.layout.blocks();
-        let mut all = Vec::new();
-        self.begin_work(Activity::Probing, clients.len());
-        for (seat, answer) in self.ask_all(requests, nothing)? {
-            let client = ClientId(seat as u32);
-            let evidence = match answer {
-                Ok((Answer::Evidence, payloads)) => {
-                    read_evidence(&payloads, (round, client, blocks)).and_then(|scores| {
-                        let scores = BlockScores::new(probe, scores);
-                        scores.map_err(|error| error.to_string())
-                    })
-                }
-                Ok((answer, _)) => Err(unexpected(answer, "scores")),
-                Err(reason) => Err(reason),
-            };
-            match evidence {
-                Ok(scores) => all.push(Evidence { client, scores }),
-                // A client without an answer follows the others.
-                Err(reason) => self.told(seat, "measured nothing", &reason),
+        let read = |client, answer, payloads: Vec<Bytes>| match answer {
+            Answer::Evidence => {
+                let scores = read_evidence(&payloads, (round, client, blocks))?;
+                let scores = BlockScores::new(probe, scores).map_err(|error| error.to_string())?;
+                Ok(Evidence { client, scores })
             }
-        }
-        Ok(all)
+            other => Err(unexpected(other, "scores")),
+        };
+        // A client without an answer follows the others.
+        self.survey((Activity::Probing, "measured nothing"), (clients, &asked), read)
     }
 
     fn compare_attention(
@@ -123,31 +115,18 @@ impl Fleet for NetFleet {
         request: &AttentionRequest<'_>,
     ) -> Result<Vec<ClientAttention>, EngineError> {
         let asked = Request::CompareAttention { round: self.round, seed: request.seed.0 };
-        let requests =
-            request.clients.iter().map(|client| Ok((self.seat(*client)?, asked.clone(), vec![])));
-        let requests = requests.collect::<Result<_, EngineError>>()?;
-        let mut all = Vec::new();
-        self.begin_work(Activity::Probing, request.clients.len());
-        for (seat, answer) in self.ask_all(requests, nothing)? {
-            let moved = match answer {
-                Ok((Answer::FirstLook, _)) => None,
-                Ok((Answer::Attention { since_first, since_last }, _)) => {
-                    Some(AttentionShift { since_first, since_last })
-                }
-                Ok((answer, _)) => {
-                    self.told(seat, "did not look", &unexpected(answer, "attention"));
-                    continue;
-                }
-                Err(reason) => {
-                    self.told(seat, "did not look", &reason);
-                    continue;
-                }
-            };
-            self.note_answer(seat, Step::Looked);
-            all.push(ClientAttention { client: ClientId(seat as u32), moved });
+        let read = |client, answer, _| match answer {
+            Answer::FirstLook => Ok(ClientAttention { client, moved: None }),
+            Answer::Attention(shift) => Ok(ClientAttention { client, moved: Some(shift) }),
+            other => Err(unexpected(other, "attention")),
+        };
+        let looked =
+            self.survey((Activity::Probing, "did not look"), (request.clients, &asked), read)?;
+        for ClientAttention { client, .. } in &looked {
+            self.note_answer(client.0 as usize, Step::Looked);
         }
         self.save_journal()?;
-        Ok(all)
+        Ok(looked)
     }
 
     fn train(
@@ -190,27 +169,18 @@ impl Fleet for NetFleet {
             self.no_work();
             return Ok(vec![(self.central)(model, &*self.observer)?]);
         }
-        let adapt = adapt.map(Adapt::from);
-        let split = split.cloned();
+        let (adapt, split) = (adapt.cloned(), split.cloned());
         let asked = Request::Evaluate { on, adapt, round, seed: seed.0, split };
-        let scorers = self.scorers(on).into_iter();
-        let requests: Vec<_> =
-            scorers.map(|client| (client.0 as usize, asked.clone(), vec![])).collect();
-        self.begin_work(Activity::Evaluating, requests.len());
-        let mut all = Vec::new();
-        for (seat, answer) in self.ask_all(requests, nothing)? {
-            let client = Some(ClientId(seat as u32));
-            match answer {
-                Ok((Answer::Scored { scored }, _)) => {
-                    all.extend(scored.map(|scored| Scored { client, ..scored }));
-                }
-                Ok((answer, _)) => {
-                    self.told(seat, "scored nothing", &unexpected(answer, "scores"));
-                }
-                Err(reason) => self.told(seat, "scored nothing", &reason),
+        let read = |client, answer, _| match answer {
+            Answer::Scored { scored } => {
+                Ok(scored.map(|scored| Scored { client: Some(client), ..scored }))
             }
-        }
-        Ok(all)
+            other => Err(unexpected(other, "scores")),
+        };
+        let scorers = self.scorers(on);
+        let scored =
+            self.survey((Activity::Evaluating, "scored nothing"), (&scorers, &asked), read)?;
+        Ok(scored.into_iter().flatten().collect())
     }
 
     fn scorers(&self, on: EvaluationSet) -> Vec<ClientId> {
@@ -269,12 +239,27 @@ impl Fleet for NetFleet {
 }
 
 impl NetFleet {
-    fn told(&self, seat: usize, what: &str, reason: &str) {
-        self.listener.told(&format!("{} {what}: {reason}", self.infos[seat].name));
+    /// Asks several sites the same; one whose answer cannot be read is left out, and whoever listens is told.
+    fn survey<T>(
+        &mut self,
+        (activity, without): (Activity, &str),
+        (clients, request): (&[ClientId], &Request),
+        read: impl Fn(ClientId, Answer, Vec<Bytes>) -> Result<T, String>,
+    ) -> Result<Vec<T>, EngineError> {
+        let asked = clients.iter().map(|client| Ok((self.seat(*client)?, request.clone(), vec![])));
+        let asked = asked.collect::<Result<_, EngineError>>()?;
+        self.begin_work(activity, clients.len());
+        let mut all = Vec::new();
+        for (seat, answer) in self.ask_all(asked, |_| Scope::empty())? {
+            let client = ClientId(seat as u32);
+            match answer.and_then(|(answer, payloads)| read(client, answer, payloads)) {
+                Ok(found) => all.push(found),
+                Err(reason) => {
+                    let name = &self.infos[seat].name;
+                    self.listener.told(&format!("{name} {without}: {reason}"));
+                }
+            }
+        }
+        Ok(all)
     }
-}
-
-/// What a request brings of the shared model that is no download.
-fn nothing(_seat: usize) -> Scope {
-    Scope::empty()
 }

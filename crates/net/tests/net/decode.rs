@@ -122,7 +122,8 @@ fn a_session_is_its_owners_and_a_wrong_step_changes_nothing() {
     let server_runtime = Runtime::start().unwrap();
     let (server, host) = serve(&server_runtime, "127.0.0.1:0".parse().unwrap());
     let runtime = Arc::new(Runtime::start().unwrap());
-    let wrong = dial(&runtime, server.address(), "north", (0, 3)).open().unwrap_err().to_string();
+    let wrong =
+        dial(&runtime, server.address(), "north", (0, 3)).open().map(drop).unwrap_err().to_string();
     assert!(wrong.contains("found blocks 0..3, expected blocks 1..3 at the server"), "{wrong}");
 
     let mut peer = dial(&runtime, server.address(), "north", (1, 3)).open().unwrap();

@@ -13,7 +13,7 @@ use fedra_engine::methods::Method;
 use fedra_engine::{EngineError, EvaluationSet, OptimiserConfig, Recipe, RoundReport, Sink, Work};
 use fedra_model::hf::{BertConfig, Config};
 use fedra_model::{Head, Model};
-use fedra_net::{Agreement, CentralTest, Federated, FleetListener, JoinListener, Routes};
+use fedra_net::{Agreement, CentralTest, Federated, Listener, Routes};
 use fedra_wire::{ClientId, ParamValues};
 
 pub struct World {
@@ -105,17 +105,7 @@ impl Told {
     }
 }
 
-impl FleetListener for Told {
-    fn told(&self, line: &str) {
-        self.lines.lock().unwrap().push(line.to_owned());
-    }
-
-    fn stops(&self) -> bool {
-        self.stop.load(Ordering::SeqCst)
-    }
-}
-
-impl JoinListener for Told {
+impl Listener for Told {
     fn told(&self, line: &str) {
         self.lines.lock().unwrap().push(line.to_owned());
     }
