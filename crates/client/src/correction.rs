@@ -9,6 +9,7 @@
 //! every row of a table, hence a sparse embedding gradient becomes a dense one.
 
 use fedra_compute::{Device, Gradients, Params, Tensor};
+use fedra_engine::LocalRule;
 use fedra_plan::{ParamId, Scope};
 use fedra_wire::ParamValues;
 
@@ -38,6 +39,18 @@ pub enum Correction<'a> {
         /// What the client remembers, `h_i`.
         memory: &'a ParamValues,
     },
+}
+
+impl<'a> Correction<'a> {
+    /// The term of a rule, with what the client remembers and what the server sent.
+    pub(crate) fn of(rule: LocalRule, own: &'a ParamValues, server: &'a ParamValues) -> Self {
+        match rule {
+            LocalRule::Plain => Self::Nothing,
+            LocalRule::Proximal { mu } => Self::Proximal { mu },
+            LocalRule::ControlVariate => Self::Variates { own, server },
+            LocalRule::Dynamic { alpha } => Self::Dynamic { alpha, memory: own },
+        }
+    }
 }
 
 /// A correction whose numbers are where the gradients are, brought there once per round.

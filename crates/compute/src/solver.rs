@@ -69,15 +69,15 @@ impl Solver {
     }
 
     pub(crate) fn check(self) -> Result<(), ComputeError> {
+        let check = |what, found: f32, expected, holds: bool| {
+            if holds { Ok(()) } else { Err(ComputeError::Setting { what, found, expected }) }
+        };
         let share = |what, found: f32| {
-            let expected = "at least 0 and below 1";
-            let inside = (0.0..1.0).contains(&found);
-            if inside { Ok(()) } else { Err(ComputeError::Setting { what, found, expected }) }
+            check(what, found, "at least 0 and below 1", (0.0..1.0).contains(&found))
         };
         let positive = |what, found: f32| {
-            let expected = "finite and not negative";
-            let good = found.is_finite() && found >= 0.0;
-            if good { Ok(()) } else { Err(ComputeError::Setting { what, found, expected }) }
+            let holds = found.is_finite() && found >= 0.0;
+            check(what, found, "finite and not negative", holds)
         };
         positive("learning rate", self.rate())?;
         match self {
@@ -89,11 +89,8 @@ impl Solver {
             Self::AdamW { beta1, beta2, epsilon, weight_decay, .. } => {
                 share("beta1", beta1)?;
                 share("beta2", beta2)?;
-                if epsilon <= 0.0 {
-                    // An element whose gradients were all zero would become 0 / 0.
-                    let (what, expected) = ("epsilon", "above 0");
-                    return Err(ComputeError::Setting { what, found: epsilon, expected });
-                }
+                // An element whose gradients were all zero would become 0 / 0.
+                check("epsilon", epsilon, "above 0", epsilon.is_nan() || epsilon > 0.0)?;
                 positive("epsilon", epsilon)?;
                 positive("weight decay", weight_decay)
             }
@@ -133,9 +130,6 @@ impl Step {
 
     /// Whether decay alone gives a weight a moment, so that every row always changes.
     pub(crate) fn decay_enters_moments(self) -> bool {
-        match self.solver {
-            Solver::Momentum { weight_decay, .. } => weight_decay != 0.0,
-            Solver::Sgd { .. } | Solver::AdamW { .. } => false,
-        }
+        matches!(self.solver, Solver::Momentum { weight_decay, .. } if weight_decay != 0.0)
     }
 }

@@ -194,7 +194,7 @@ fn position(
     match host.sessions.position(key.clone()) {
         // A server that was started again has lost it: the client begins anew, from its own rows.
         Err(SessionError::Unknown { .. }) => host.sessions.open(key.clone()).map(|()| 0),
-        Ok(_) if !hello.resumes => Err(SessionError::Open { id: key.id }),
+        Ok(_) if !hello.resumes => Err(SessionError::open(key.id)),
         found => found,
     }
 }
@@ -204,16 +204,10 @@ fn refusal(error: &SessionError) -> Status {
     let told = error.to_string();
     match error {
         SessionError::ShutDown => Status::unavailable(told),
-        SessionError::TooMany { .. } | SessionError::Full { .. } => {
-            Status::resource_exhausted(told)
+        SessionError::Busy(_) => Status::resource_exhausted(told),
+        SessionError::Unknown { .. } | SessionError::Refused { .. } => {
+            Status::failed_precondition(told)
         }
-        SessionError::Open { .. }
-        | SessionError::Unknown { .. }
-        | SessionError::Position { .. }
-        | SessionError::Rows { .. }
-        | SessionError::NotFinite { .. }
-        | SessionError::TooLong { .. }
-        | SessionError::Model { .. } => Status::failed_precondition(told),
     }
 }
 
@@ -255,14 +249,7 @@ fn step(
         SessionError::Unknown { .. } | SessionError::ShutDown => {
             Refusal::Session(error.to_string())
         }
-        SessionError::Open { .. }
-        | SessionError::TooMany { .. }
-        | SessionError::Position { .. }
-        | SessionError::Rows { .. }
-        | SessionError::NotFinite { .. }
-        | SessionError::TooLong { .. }
-        | SessionError::Full { .. }
-        | SessionError::Model { .. } => Refusal::Step(error.to_string()),
+        SessionError::Busy(_) | SessionError::Refused { .. } => Refusal::Step(error.to_string()),
     })?;
     let answer = HiddenFrame::of_rows(FrameKind::Hidden, frame.step, (host.width, rows));
     answer.encode(encoding).map_err(wrong)
