@@ -11,7 +11,7 @@ use fedra_plan::{Cut, Plan, Scope};
 use fedra_wire::ParamValues;
 
 use crate::convert::to_values;
-use crate::correction::{Correction, Placed};
+use crate::correction::Correction;
 use crate::error::{ClientError, Result};
 use crate::labelled_batch::LabelledBatch;
 use crate::meter::Meter;
@@ -54,7 +54,7 @@ impl Trainer<'_> {
             Correction::Variates { .. } => Some(self.zeros(params, task.scope)?),
             Correction::Nothing | Correction::Proximal { .. } | Correction::Dynamic { .. } => None,
         };
-        let correction = Placed::on(self.device, task.correction, (params, task.scope))?;
+        let correction = task.correction.placed(self.device, (params, task.scope))?;
 
         let start = params.clone();
         let mut private = match (task.work.private, task.key) {

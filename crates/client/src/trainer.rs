@@ -40,7 +40,7 @@ pub struct TrainTask<'a> {
     /// correction carries it out.
     pub work: &'a Work,
     /// What the local rule adds to gradients.
-    pub correction: Correction<'a>,
+    pub correction: Correction<&'a ParamValues>,
     /// Where the order of examples comes from.
     pub seed: Seed,
     /// Where the draws of private steps come from; only for work that has some.

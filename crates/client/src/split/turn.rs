@@ -10,7 +10,7 @@ use fedra_model::{Model, Packing, Reading};
 use fedra_plan::{Crossing, Scope, Side};
 use fedra_wire::{ExpectedFrame, FrameKind, HiddenFrame, RowEncoding};
 
-use crate::correction::Placed;
+use crate::correction::Correction;
 use crate::error::{ClientError, Result};
 use crate::trainer::optimiser;
 
@@ -234,7 +234,7 @@ impl Turn {
     /// Takes a step with gradients and counts it.
     pub fn learn(&mut self, learner: &mut Learner, gradients: &mut Gradients) -> Result<()> {
         if let Some(mu) = self.proximal {
-            Placed::Proximal { mu }.apply(gradients, (&learner.params, &learner.start))?;
+            Correction::Proximal { mu }.apply(gradients, (&learner.params, &learner.start))?;
         }
         learner.optimiser.step(&mut learner.params, gradients)?;
         self.step += 1;
