@@ -28,16 +28,15 @@ impl<'a> Decoder<'a> {
     /// Takes a decoder with a language head. An encoder's token sees those that come after it, so
     /// its states cannot be searched one by one.
     pub fn new(model: &'a Model, params: &'a Params, device: &'a Device) -> Result<Self> {
-        match (model.backbone(), model.head()) {
-            (Backbone::Llama(_), Head::Language) => Ok(Self { model, params, device }),
-            (Backbone::Bert(_), _) => {
-                Err(AuditError::setting("model", "an encoder", "a decoder, such as a LLaMA"))
-            }
-            (Backbone::Llama(_), Head::Bare | Head::Sequence { .. } | Head::Tokens { .. }) => {
-                let found = format!("the head {:?}", model.head());
-                Err(AuditError::setting("model", found, "a head that predicts the next token"))
-            }
+        if matches!(model.backbone(), Backbone::Bert(_)) {
+            return Err(AuditError::setting("model", "an encoder", "a decoder, such as a LLaMA"));
         }
+        if model.head() != Head::Language {
+            let found = format!("the head {:?}", model.head());
+            let expected = "a head that predicts the next token";
+            return Err(AuditError::setting("model", found, expected));
+        }
+        Ok(Self { model, params, device })
     }
 
     /// The same structure with other weights.
@@ -171,15 +170,4 @@ impl<'a> Decoder<'a> {
         }
         Ok(numbers)
     }
-}
-
-/// The place of the largest number, the first of equals.
-pub(crate) fn highest(row: &[f32]) -> usize {
-    let mut best = 0;
-    for (place, number) in row.iter().enumerate() {
-        if *number > row[best] {
-            best = place;
-        }
-    }
-    best
 }

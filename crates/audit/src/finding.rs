@@ -52,10 +52,7 @@ impl Attack {
 
     /// Whether it reads back text from one sight of its states; guesses and the control do not.
     pub const fn reads_one_sight(self) -> bool {
-        match self {
-            Self::Inverter | Self::Search | Self::SearchWithPrior => true,
-            Self::Unigram | Self::Language | Self::ShiftedInverter | Self::Average => false,
-        }
+        matches!(self, Self::Inverter | Self::Search | Self::SearchWithPrior)
     }
 }
 

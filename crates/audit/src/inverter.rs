@@ -12,11 +12,11 @@
 //! That is one row of weights and a bias for each token. The target is the token at the *same*
 //! position; [`Target::Next`] is the usual mistake, kept as a control.
 
-use fedra_client::Perturbation;
+use fedra_client::{Perturbation, highest};
 use fedra_compute::{Device, Tensor};
 use fedra_plan::{ParamId, Part, Role, Site};
 
-use crate::decoder::{Decoder, highest};
+use crate::decoder::Decoder;
 use crate::error::{AuditError, Result};
 use crate::product::{inverse, product, transposed};
 use crate::public_text::PublicText;
@@ -129,7 +129,7 @@ impl Inverter {
     /// The likeliest token of each row.
     pub fn guess(&self, rows: &[f32]) -> Result<Vec<u32>> {
         let mut all = Vec::new();
-        self.each(rows, |scores| all.push(highest(scores) as u32))?;
+        self.each(rows, |scores| all.push(highest(scores)))?;
         Ok(all)
     }
 

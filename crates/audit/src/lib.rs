@@ -69,4 +69,4 @@ pub use recovery::{Rates, Reading, Recovery};
 pub use roc::{Estimate, Roc, ScoredRow};
 pub use search::{Prior, Search, Shortlists};
 pub use study::{Grid, Study};
-pub use trade_off::{most_found, most_found_gaussian};
+pub use trade_off::most_found;

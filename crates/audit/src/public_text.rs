@@ -1,6 +1,8 @@
 //! Text that the attacker has anyway, and what can be guessed from it without any state.
 
-use crate::decoder::{Decoder, highest};
+use fedra_client::highest;
+
+use crate::decoder::Decoder;
 use crate::error::{AuditError, Result};
 
 /// Sequences of public tokens and how often each token occurs.
@@ -73,7 +75,7 @@ impl PublicText {
     pub fn language_guess(&self, decoder: Decoder<'_>, line: &[u32]) -> Result<Vec<u32>> {
         let logits = decoder.logits(line)?;
         let said = logits.to_host();
-        let said = said.chunks_exact(logits.cols()).map(|row| highest(row) as u32);
+        let said = said.chunks_exact(logits.cols()).map(highest);
         // Nothing stands before the first token.
         let guesses: Vec<u32> = [self.commonest()].into_iter().chain(said).collect();
         Ok(guesses[self.known.min(line.len())..line.len()].to_vec())

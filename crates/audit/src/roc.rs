@@ -75,16 +75,6 @@ impl Roc {
         self.others
     }
 
-    /// The chance that a member scores above another row, ties counting half.
-    pub fn auc(&self) -> f64 {
-        self.sweep(&|_| 1.0, &[]).0
-    }
-
-    /// The largest share of members found by a threshold with at most this share of false alarms.
-    pub fn tpr_at(&self, fpr: f64) -> f64 {
-        self.sweep(&|_| 1.0, &[fpr]).1[0]
-    }
-
     /// False and true positives at every threshold, the strictest first.
     pub fn points(&self) -> Vec<(f64, f64)> {
         let mut points = Vec::new();
@@ -173,6 +163,16 @@ fn drawn_anew(things: usize, seed: Seed) -> Vec<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl Roc {
+        fn auc(&self) -> f64 {
+            self.sweep(&|_| 1.0, &[]).0
+        }
+
+        fn tpr_at(&self, fpr: f64) -> f64 {
+            self.sweep(&|_| 1.0, &[fpr]).1[0]
+        }
+    }
     use fedra_privacy::normal;
 
     fn rows(scores: &[(f64, bool)]) -> Vec<ScoredRow> {

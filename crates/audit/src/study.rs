@@ -71,6 +71,9 @@ pub struct Grid {
 /// Lines and the tokens that were found in them.
 type Group = Vec<(usize, Vec<u32>)>;
 
+/// A setting, how its noise is drawn, and in how many views rows are seen.
+type Way<'s> = (&'s Setting, NoiseDraw, u32);
+
 /// One attacker at one cut.
 struct Attacker<'a> {
     decoder: Decoder<'a>,
@@ -307,19 +310,9 @@ impl<'a> Study<'a> {
             (Attack::SearchWithPrior, Prior::Language(self.public)),
         ];
         for (attack, prior) in kinds {
-            if !self.grid.attacks.contains(&attack) {
-                continue;
-            }
-            let seen: Vec<_> = settings
-                .iter()
-                .map(|setting| (setting, self.observe(setting, states, (self.draw(), 1))))
-                .collect();
-            let all = self.searched(attacker, prior, &seen, &mut |position, of| {
-                told(&format!("{}, token {position} of {of}", attack.name()));
-            })?;
-            for ((setting, _), guesses) in seen.iter().zip(all) {
-                let at = Some((*setting, attacker.knowledge));
-                findings.extend(self.finding(attack, at, guesses.into_iter()));
+            if self.grid.attacks.contains(&attack) {
+                let ways = settings.iter().map(|setting| (setting, self.draw(), 1)).collect();
+                self.read(attacker, (attack, prior), (ways, states), findings, told)?;
             }
         }
         Ok(())
@@ -339,21 +332,34 @@ impl<'a> Study<'a> {
             Some(draw) => vec![draw],
             None => vec![NoiseDraw::Fresh, NoiseDraw::Cached],
         };
-        let (mut seen, mut named) = (Vec::new(), Vec::new());
+        let mut ways = Vec::new();
         for setting in settings.iter().filter(|setting| setting.noise.level() > 0.0) {
             for &draw in &draws {
-                for &views in &self.grid.views {
-                    seen.push((setting, self.observe(setting, states, (draw, views))));
-                    named.push((draw, views));
-                }
+                ways.extend(self.grid.views.iter().map(|&views| (setting, draw, views)));
             }
         }
-        let all = self.searched(attacker, Prior::Flat, &seen, &mut |position, of| {
-            told(&format!("average, token {position} of {of}"));
+        self.read(attacker, (Attack::Average, Prior::Flat), (ways, states), findings, told)
+    }
+
+    /// Searches what is seen at each setting, in each draw of the noise, in so many views.
+    fn read(
+        &self,
+        attacker: &Attacker<'a>,
+        (attack, prior): (Attack, Prior<'a>),
+        (ways, states): (Vec<Way<'_>>, &[Vec<f32>]),
+        findings: &mut Vec<Finding>,
+        told: &mut dyn FnMut(&str),
+    ) -> Result<()> {
+        let seen: Vec<_> = ways
+            .iter()
+            .map(|&(setting, draw, views)| (setting, self.observe(setting, states, (draw, views))))
+            .collect();
+        let all = self.searched(attacker, prior, &seen, &mut |position, of| {
+            told(&format!("{}, token {position} of {of}", attack.name()));
         })?;
-        for (((setting, _), guesses), (draw, views)) in seen.iter().zip(all).zip(named) {
-            let at = Some((*setting, attacker.knowledge));
-            let finding = self.finding(Attack::Average, at, guesses.into_iter());
+        for ((setting, draw, views), guesses) in ways.into_iter().zip(all) {
+            let at = Some((setting, attacker.knowledge));
+            let finding = self.finding(attack, at, guesses.into_iter());
             findings.extend(finding.map(|found| Finding { views, draw: Some(draw), ..found }));
         }
         Ok(())

@@ -41,8 +41,7 @@ impl AttentionComparison<'_> {
     ) -> Result<(Option<AttentionShift>, AttentionMemory)> {
         let sequences = self.shortened(sample);
         if sequences.is_empty() {
-            let client = client.to_owned();
-            return Err(ClientError::Nothing { client, what: "example to look at" });
+            return Err(ClientError::nothing(client, "example to look at"));
         }
         let mut batch = Batch::new(&sequences)?;
         if sample.iter().any(|example| !example.types.is_empty()) {

@@ -23,7 +23,7 @@ use crate::labelled_batch::check_head;
 use crate::meter::{Meter, Observer, Watched};
 use crate::shards::Shard;
 use crate::split::Connect;
-use crate::worker::{Limits, Worker};
+use crate::worker::Worker;
 
 /// A client and all that it holds.
 #[derive(Clone, Debug)]
@@ -36,7 +36,6 @@ pub struct Client {
     layout: Layout,
     device: Device,
     shared: Params,
-    limits: Limits,
     connect: Option<Arc<dyn Connect>>,
     noise_seed: Seed,
     secret: SecretKey,
@@ -82,7 +81,6 @@ impl Client {
             model,
             device,
             shared,
-            limits: Limits::default(),
             connect: None,
             noise_seed: Seed(u64::from(id.0)).of("noise"),
             secret: SecretKey::simulated(Seed(0)).with(u64::from(id.0)),
@@ -108,12 +106,6 @@ impl Client {
             self.shared.remove(id);
         }
         self
-    }
-
-    /// The same client within other limits.
-    #[must_use]
-    pub fn with_limits(self, limits: Limits) -> Self {
-        Self { limits, ..self }
     }
 
     /// The same client, with a way to the server's half of a cut model.
@@ -156,12 +148,6 @@ impl Client {
     /// What it promised and released, where it keeps count itself.
     pub const fn guard(&self) -> Option<&PrivacyGuard> {
         self.guard.as_ref()
-    }
-
-    /// The same client with the state that it kept when it last ran.
-    #[must_use]
-    pub fn with_state(self, state: ClientState) -> Self {
-        Self { state, ..self }
     }
 
     /// Who it is.
@@ -330,7 +316,6 @@ impl Client {
             layout: &self.layout,
             device: &self.device,
             shared: &self.shared,
-            limits: self.limits,
             connect: self.connect.as_deref(),
             noise_seed: self.noise_seed,
             secret: &self.secret,

@@ -19,13 +19,18 @@ pub fn to_params(device: &Device, layout: &Layout, tensors: &ParamValues) -> Res
             let expected = shape.elements();
             return Err(ClientError::from(WireError::ElementCount { id, found: 0, expected }));
         };
-        let (rows, cols) = match *shape.dims() {
-            [rows, cols] => (rows, cols),
-            _ => (1, values.len()),
-        };
-        Ok((id, Tensor::from_slice(device, rows, cols, values)?))
+        Ok((id, placed(device, shape, values)?))
     };
     layout.iter().map(tensor).collect()
+}
+
+/// A parameter's values on a device: a vector is one row.
+pub(crate) fn placed(device: &Device, shape: &Shape, values: &[f32]) -> Result<Tensor> {
+    let (rows, cols) = match *shape.dims() {
+        [rows, cols] => (rows, cols),
+        _ => (1, values.len()),
+    };
+    Ok(Tensor::from_slice(device, rows, cols, values)?)
 }
 
 /// Refuses parameters with a gap or another size than the layout's.

@@ -9,14 +9,16 @@
 //! every row of a table, hence a sparse embedding gradient becomes a dense one.
 
 use fedra_compute::{Device, Gradients, Params, Tensor};
+use fedra_engine::LocalRule;
 use fedra_plan::{ParamId, Scope};
 use fedra_wire::ParamValues;
 
 use crate::error::{ClientError, Result};
 
-/// The term that a rule adds. Of the numbers it carries, an absent parameter is zero everywhere.
+/// The term that a rule adds, with numbers as they came or where the gradients are. Of these, an absent
+/// parameter is zero everywhere.
 #[derive(Clone, Copy, Debug)]
-pub enum Correction<'a> {
+pub enum Correction<N> {
     /// None: plain local training.
     Nothing,
     /// A pull towards where the round began.
@@ -27,50 +29,57 @@ pub enum Correction<'a> {
     /// Control variates against drift.
     Variates {
         /// The client's own, `c_i`.
-        own: &'a ParamValues,
+        own: N,
         /// The server's, `c`.
-        server: &'a ParamValues,
+        server: N,
     },
     /// A penalty that remembers the client's earlier rounds.
     Dynamic {
         /// Strength of the penalty.
         alpha: f32,
         /// What the client remembers, `h_i`.
-        memory: &'a ParamValues,
+        memory: N,
     },
 }
 
-/// A correction whose numbers are where the gradients are, brought there once per round.
-#[derive(Debug)]
-pub(crate) enum Placed {
-    Nothing,
-    Proximal { mu: f32 },
-    Variates { own: Params, server: Params },
-    Dynamic { alpha: f32, memory: Params },
-}
+impl<'a> Correction<&'a ParamValues> {
+    /// The term of a rule, with what the client remembers and what the server sent.
+    pub(crate) fn of(rule: LocalRule, own: &'a ParamValues, server: &'a ParamValues) -> Self {
+        match rule {
+            LocalRule::Plain => Self::Nothing,
+            LocalRule::Proximal { mu } => Self::Proximal { mu },
+            LocalRule::ControlVariate => Self::Variates { own, server },
+            LocalRule::Dynamic { alpha } => Self::Dynamic { alpha, memory: own },
+        }
+    }
 
-impl Placed {
-    /// Brings the numbers of what learns to a device; `params` have their shapes.
-    pub fn on(
+    /// The same with the numbers of what learns on a device, once per round; `params` have their shapes.
+    pub(crate) fn placed(
+        self,
         device: &Device,
-        correction: Correction<'_>,
         (params, scope): (&Params, &Scope),
-    ) -> Result<Self> {
+    ) -> Result<Correction<Params>> {
         let place = |values| place(device, values, (params, scope));
-        Ok(match correction {
-            Correction::Nothing => Self::Nothing,
-            Correction::Proximal { mu } => Self::Proximal { mu },
-            Correction::Variates { own, server } => {
-                Self::Variates { own: place(own)?, server: place(server)? }
+        Ok(match self {
+            Self::Nothing => Correction::Nothing,
+            Self::Proximal { mu } => Correction::Proximal { mu },
+            Self::Variates { own, server } => {
+                Correction::Variates { own: place(own)?, server: place(server)? }
             }
-            Correction::Dynamic { alpha, memory } => {
-                Self::Dynamic { alpha, memory: place(memory)? }
+            Self::Dynamic { alpha, memory } => {
+                Correction::Dynamic { alpha, memory: place(memory)? }
             }
         })
     }
+}
 
+impl Correction<Params> {
     /// Corrects the gradients of a step; `now` and `start` are the weights now and at the beginning.
-    pub fn apply(&self, gradients: &mut Gradients, (now, start): (&Params, &Params)) -> Result<()> {
+    pub(crate) fn apply(
+        &self,
+        gradients: &mut Gradients,
+        (now, start): (&Params, &Params),
+    ) -> Result<()> {
         for (id, gradient) in gradients.iter_mut() {
             match self {
                 Self::Nothing => {}

@@ -1,9 +1,11 @@
 //! What can go wrong at a client.
 
+use std::fmt::Display;
+
 use crate::generate::SessionError;
 use fedra_compute::ComputeError;
 use fedra_data::DataError;
-use fedra_engine::Failure;
+use fedra_engine::{EngineError, Failure};
 use fedra_model::ModelError;
 use fedra_plan::{ParamId, PlanError};
 use fedra_wire::WireError;
@@ -113,24 +115,40 @@ pub enum ClientError {
 impl ClientError {
     /// Whether numbers have left the finite ones, so that the same work would end in the same way again.
     pub fn is_divergence(&self) -> bool {
-        match self {
-            Self::NotFinite { .. } => true,
-            Self::Wire(error) => error.is_divergence(),
-            Self::Nothing { .. }
-            | Self::Length { .. }
-            | Self::Targets { .. }
-            | Self::Probe { .. }
-            | Self::Privacy { .. }
-            | Self::Ledger { .. }
-            | Self::Peer { .. }
-            | Self::Generate { .. }
-            | Self::Session(_)
-            | Self::Unreachable(_)
-            | Self::Stopped
-            | Self::Data(_)
-            | Self::Model(_)
-            | Self::Plan(_) => false,
+        matches!(self, Self::NotFinite { .. })
+            || matches!(self, Self::Wire(error) if error.is_divergence())
+    }
+
+    pub(crate) fn nothing(client: &str, what: &'static str) -> Self {
+        Self::Nothing { client: client.to_owned(), what }
+    }
+
+    pub(crate) fn targets(found: impl Into<String>, expected: impl Into<String>) -> Self {
+        Self::Targets { found: found.into(), expected: expected.into() }
+    }
+
+    pub(crate) fn privacy(reason: impl Display) -> Self {
+        Self::Privacy { reason: format!("{reason}") }
+    }
+
+    pub(crate) fn peer(reason: impl Into<String>) -> Self {
+        Self::Peer { reason: reason.into() }
+    }
+
+    pub(crate) fn generate(
+        what: &'static str,
+        found: impl Display,
+        expected: impl Into<String>,
+    ) -> Self {
+        Self::Generate { what, found: format!("{found}"), expected: expected.into() }
+    }
+
+    /// The same for an engine, whose fleet was doing this.
+    pub(crate) fn of_fleet(&self, doing: &'static str) -> EngineError {
+        if matches!(self, Self::Stopped) {
+            return EngineError::Stopped;
         }
+        EngineError::Fleet { doing, reason: self.to_string() }
     }
 
     /// What a server is told of it.

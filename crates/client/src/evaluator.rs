@@ -16,8 +16,9 @@ use crate::error::{ClientError, Result};
 use crate::examples::Examples;
 use crate::labelled_batch::{LabelledBatch, check_head};
 use crate::likelihood::{ChoiceBatch, Guess};
+use crate::logits::{highest, log_sum_exp};
 use crate::meter::Meter;
-use crate::ordered_jobs::in_order;
+use crate::ordered_jobs::{by_batch, placed};
 use crate::scores::{Counts, Scores};
 use crate::split::{Ends, Passing};
 
@@ -56,7 +57,8 @@ impl Evaluator<'_> {
             meter.advance(chosen.len() as u64);
             Ok(answer)
         };
-        Ok(self.counted(examples, self.answers(&batches, examples.len(), &answer)?))
+        check_head(self.model, self.task, self.labels)?;
+        Ok(self.counted(examples, &by_batch(&batches, answer)?))
     }
 
     /// The loss of each example, the mean over its targets; none for an example without a target.
@@ -70,41 +72,18 @@ impl Evaluator<'_> {
             let question = Question::gather(self, examples, chosen)?;
             self.answer_from(params, (examples, chosen), (&question, None))
         };
-        let answers = self.answers(&batches, examples.len(), &answer)?;
+        check_head(self.model, self.task, self.labels)?;
+        let answers = by_batch(&batches, answer)?;
         let mean =
             |answer: Answer| (answer.targets > 0).then(|| answer.loss_sum / answer.targets as f64);
-        Ok(answers.into_iter().map(|answer| answer.and_then(mean)).collect())
-    }
-
-    /// What is answered to each example, batches side by side.
-    fn answers(
-        &self,
-        batches: &[Vec<usize>],
-        examples: usize,
-        answer: &(dyn Fn(&[usize]) -> Result<Vec<Answer>> + Sync),
-    ) -> Result<Vec<Option<Answer>>> {
-        check_head(self.model, self.task, self.labels)?;
-        let mut answers: Vec<Option<Answer>> = vec![None; examples];
-        in_order(
-            batches.len(),
-            |number| Ok((number, answer(&batches[number])?)),
-            |outcome: Result<_>| {
-                let (number, batch) = outcome?;
-                for (&example, answer) in batches[number].iter().zip(batch) {
-                    answers[example] = Some(answer);
-                }
-                Ok::<(), ClientError>(())
-            },
-        )?;
-        Ok(answers)
+        Ok(answers.into_iter().map(mean).collect())
     }
 
     /// The scores of what was answered to each example.
-    fn counted(&self, examples: &Examples, answers: Vec<Option<Answer>>) -> Scores {
+    fn counted(&self, examples: &Examples, answers: &[Answer]) -> Scores {
         let mut scores = Scores::new(self.task, self.labels);
-        for (index, answer) in answers.into_iter().enumerate() {
-            let answer = answer.expect("every example is in exactly one batch");
-            self.count(&mut scores, examples, index, &answer);
+        for (index, answer) in answers.iter().enumerate() {
+            self.count(&mut scores, examples, index, answer);
         }
         scores
     }
@@ -117,34 +96,28 @@ impl Evaluator<'_> {
         (ends, meter): (&mut Ends<'_>, &Meter<'_>),
     ) -> Result<Scores> {
         check_head(self.model, self.task, self.labels)?;
-        let mut answers: Vec<Option<Answer>> = vec![None; examples.len()];
         if self.task == Task::Generation {
             let reason = "the task generation: a cut model is not asked to write text, score it \
                           where it is whole";
-            return Err(ClientError::Peer { reason: reason.to_owned() });
+            return Err(ClientError::peer(reason));
         }
-        for batch in self.batches(examples) {
+        let (batches, mut answers) = (self.batches(examples), Vec::with_capacity(examples.len()));
+        for batch in &batches {
             meter.check()?;
-            let question = Question::gather(self, examples, &batch)?;
-            let names = question.names(&batch);
+            let question = Question::gather(self, examples, batch)?;
+            let names = question.names(batch);
             let passing = Passing { batch: question.batch(), examples: &names };
             let hidden = ends.answer(params, passing)?;
             let start = Some((hidden, ends.middle().end));
-            let all = self.answer_from(params, (examples, &batch), (&question, start))?;
-            for (&example, answer) in batch.iter().zip(all) {
-                answers[example] = Some(answer);
-            }
+            answers.extend(self.answer_from(params, (examples, batch), (&question, start))?);
             meter.advance(batch.len() as u64);
         }
-        Ok(self.counted(examples, answers))
+        Ok(self.counted(examples, &placed(&batches, answers)))
     }
 
     pub(crate) fn batches(&self, examples: &Examples) -> Vec<Vec<usize>> {
-        let lengths: Vec<usize> = examples
-            .encoded()
-            .iter()
-            .map(|example| example.scored_lengths().into_iter().sum())
-            .collect();
+        let length = |example: &Encoded| example.scored_lengths().into_iter().sum();
+        let lengths: Vec<usize> = examples.encoded().iter().map(length).collect();
         evaluation_batches(&lengths, self.tokens)
     }
 
@@ -172,8 +145,7 @@ impl Evaluator<'_> {
     ) -> Result<()> {
         let Some(writing) = examples.writing() else {
             let expected = "examples that say how text is written (Examples::with_writing)";
-            let found = "a text to write".to_owned();
-            return Err(ClientError::Targets { found, expected: expected.to_owned() });
+            return Err(ClientError::targets("a text to write", expected));
         };
         let asked: Vec<(&[u32], &str)> = chosen
             .iter()
@@ -264,9 +236,7 @@ impl Evaluator<'_> {
             }
             (Counts::Rouge(score), Target::Text(_)) => score.add(answer.rouge),
             (Counts::Loss, _) => {}
-            (Counts::Classes(_) | Counts::Codes(_) | Counts::Spans(_) | Counts::Rouge(_), _) => {
-                unreachable!("the head has just answered targets of this kind")
-            }
+            _ => unreachable!("the head has just answered targets of this kind"),
         }
     }
 }
@@ -300,17 +270,10 @@ enum Question {
 impl Question {
     fn gather(evaluator: &Evaluator<'_>, examples: &Examples, chosen: &[usize]) -> Result<Self> {
         let encoded = examples.encoded();
-        Ok(match evaluator.task {
-            Task::Choice => Self::Choices(ChoiceBatch::gather(encoded, chosen)?),
-            Task::Concepts
-            | Task::Diagnosis
-            | Task::Classes
-            | Task::Tokens
-            | Task::Language
-            | Task::Generation => {
-                Self::Labelled(LabelledBatch::gather(evaluator.model, encoded, chosen)?)
-            }
-        })
+        if evaluator.task == Task::Choice {
+            return Ok(Self::Choices(ChoiceBatch::gather(encoded, chosen)?));
+        }
+        Ok(Self::Labelled(LabelledBatch::gather(evaluator.model, encoded, chosen)?))
     }
 
     fn batch(&self) -> &Batch {
@@ -404,21 +367,4 @@ impl Answer {
 fn share_of_loss(mean: f64, question: &LabelledBatch) -> Vec<Answer> {
     let share = |targets: u64| Answer::of_loss(mean * targets as f64, targets);
     question.targets_by_sequence().into_iter().map(share).collect()
-}
-
-/// The class with the highest logit, the first of equals.
-pub(crate) fn highest(row: &[f32]) -> u32 {
-    let mut best = 0;
-    for (class, logit) in row.iter().enumerate() {
-        if *logit > row[best] {
-            best = class;
-        }
-    }
-    best as u32
-}
-
-pub(crate) fn log_sum_exp(row: &[f32]) -> f64 {
-    let top = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let sum: f64 = row.iter().map(|logit| f64::from(logit - top).exp()).sum();
-    f64::from(top) + sum.ln()
 }

@@ -8,11 +8,12 @@ use fedra_compute::{Params, Tape};
 use fedra_data::{AnswerForm, Target};
 
 use crate::error::{ClientError, Result};
-use crate::evaluator::{Answer, Evaluator, log_sum_exp};
+use crate::evaluator::{Answer, Evaluator};
 use crate::examples::Examples;
 use crate::labelled_batch::{LabelledBatch, check_head};
+use crate::logits::{rows_of_each, sigmoid, softmax};
 use crate::meter::Meter;
-use crate::ordered_jobs::in_order;
+use crate::ordered_jobs::by_batch;
 use crate::scores::Scores;
 
 /// One example under examination.
@@ -67,8 +68,7 @@ impl Evaluator<'_> {
         check_head(self.model, self.task, self.labels)?;
         if !self.can_examine() {
             let found = format!("the task {}", self.task.name());
-            let expected = "a task whose labels have probabilities".to_owned();
-            return Err(ClientError::Targets { found, expected });
+            return Err(ClientError::targets(found, "a task whose labels have probabilities"));
         }
         let logits = self.logits(params, examples, meter)?;
         let mut scores = Scores::new(self.task, self.labels);
@@ -100,46 +100,18 @@ impl Evaluator<'_> {
         examples: &Examples,
         meter: &Meter<'_>,
     ) -> Result<Vec<Vec<f32>>> {
-        let batches = self.batches(examples);
-        let mut all: Vec<Vec<f32>> = vec![Vec::new(); examples.len()];
-        let one_batch = |chosen: &[usize]| -> Result<Vec<f32>> {
+        by_batch(&self.batches(examples), |chosen| {
             meter.check()?;
             let question = LabelledBatch::gather(self.model, examples.encoded(), chosen)?;
             let mut tape = Tape::new(self.device);
             let logits = self.model.logits(&mut tape, params.frozen(), &question.batch)?;
             meter.advance(chosen.len() as u64);
-            Ok(logits.tensor.to_host().into_owned())
-        };
-        in_order(
-            batches.len(),
-            |number| Ok((number, one_batch(&batches[number])?)),
-            |outcome: Result<_>| {
-                let (number, numbers) = outcome?;
-                let mut rest = &numbers[..];
-                for &example in &batches[number] {
-                    let rows = match &examples.encoded()[example].target {
-                        Target::PerToken(labels) => labels.len(),
-                        Target::One(_) | Target::Many(_) => 1,
-                        Target::Choice(_) | Target::Text(_) => 0,
-                    };
-                    let (own, others) = rest.split_at(rows * self.labels.len());
-                    all[example] = own.to_vec();
-                    rest = others;
-                }
-                Ok::<(), ClientError>(())
-            },
-        )?;
-        Ok(all)
+            let rows = chosen.iter().map(|&example| match &examples.encoded()[example].target {
+                Target::PerToken(labels) => labels.len(),
+                Target::One(_) | Target::Many(_) => 1,
+                Target::Choice(_) | Target::Text(_) => 0,
+            });
+            Ok(rows_of_each(&logits.tensor, rows))
+        })
     }
-}
-
-/// Probabilities of classes of which one is right.
-pub fn softmax(logits: &[f32]) -> Vec<f64> {
-    let all = log_sum_exp(logits);
-    logits.iter().map(|logit| (f64::from(*logit) - all).exp()).collect()
-}
-
-/// Probabilities of labels of which any number is right.
-pub fn sigmoid(logits: &[f32]) -> Vec<f64> {
-    logits.iter().map(|logit| 1.0 / (1.0 + (-f64::from(*logit)).exp())).collect()
 }

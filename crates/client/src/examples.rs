@@ -48,17 +48,9 @@ impl Examples {
         let mut all = Parts::default();
         for (example, encoded) in encoded {
             for encoded in encoded {
-                match &example.labels {
-                    Labels::PerWord(tags) if encoded.dropped > 0 => {
-                        let lost = tags[tags.len() - encoded.dropped..].to_vec();
-                        all.cut.insert(all.encoded.len(), lost);
-                    }
-                    Labels::PerWord(_)
-                    | Labels::One(_)
-                    | Labels::Many(_)
-                    | Labels::Absent
-                    | Labels::Choice(_)
-                    | Labels::Text(_) => {}
+                if let (Labels::PerWord(tags), 1..) = (&example.labels, encoded.dropped) {
+                    let lost = tags[tags.len() - encoded.dropped..].to_vec();
+                    all.cut.insert(all.encoded.len(), lost);
                 }
                 all.encoded.push(encoded);
             }

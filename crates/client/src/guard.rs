@@ -71,9 +71,7 @@ impl PrivacyGuard {
         if self.agreed.noise.is_some_and(|least| private.noise < least) {
             return Err(refused("less noise than was agreed on", "at least privacy.noise"));
         }
-        let counted = work.release(&private, examples);
-        let counted =
-            counted.map_err(|error| ClientError::Privacy { reason: error.to_string() })?;
+        let counted = work.release(&private, examples).map_err(ClientError::privacy)?;
         let Some(release) = counted else { return Ok(()) };
         self.record((request.round, EXAMPLE_GRADIENTS), (name, Some(input)), release)
     }
@@ -134,18 +132,17 @@ impl PrivacyGuard {
     /// Refuses scores of the model, unless they were agreed on. Where the model is cut, rows of the scored
     /// examples leave too, under noise; they must not be those of ends that learned without any.
     pub(crate) fn evaluate(&self, request: &EvaluationRequest<'_>, own: OwnRows) -> Result<()> {
-        if let (Some(split), true) = (request.split, self.agreed.client_scores) {
-            let relation = self.ledger().promise().relation;
-            RowsAtCut::new(split, relation, own.ends).map_err(refusal)?;
-            return match own.ends {
-                EndsLearn::No => Ok(()),
-                EndsLearn::Yes => Err(refused("scores of ends that learned without noise", "none")),
-            };
+        if !self.agreed.client_scores {
+            let expected = "none: privacy.client_scores is false";
+            return Err(refused("scores on its own examples", expected));
         }
-        if self.agreed.client_scores {
-            return Ok(());
+        let Some(split) = request.split else { return Ok(()) };
+        let relation = self.ledger().promise().relation;
+        RowsAtCut::new(split, relation, own.ends).map_err(refusal)?;
+        match own.ends {
+            EndsLearn::No => Ok(()),
+            EndsLearn::Yes => Err(refused("scores of ends that learned without noise", "none")),
         }
-        Err(refused("scores on its own examples", "none: privacy.client_scores is false"))
     }
 
     /// Refuses to tell where the model looks.
@@ -171,7 +168,7 @@ fn is_cut(request: &TrainRequest) -> bool {
 }
 
 fn refused(found: &str, expected: &str) -> ClientError {
-    ClientError::Privacy { reason: format!("was asked for {found}, expected {expected}") }
+    ClientError::privacy(format!("was asked for {found}, expected {expected}"))
 }
 
 #[expect(clippy::wildcard_enum_match_arm, reason = "all others are said in their own words")]

@@ -103,8 +103,8 @@ fn ones(codes: &[Vec<u32>], classes: usize) -> Result<Vec<f32>> {
     for (row, codes) in labels.chunks_exact_mut(classes).zip(codes) {
         for &code in codes {
             let Some(place) = row.get_mut(code as usize) else {
-                let (found, expected) = (format!("code {code}"), format!("codes below {classes}"));
-                return Err(ClientError::Targets { found, expected });
+                let expected = format!("codes below {classes}");
+                return Err(ClientError::targets(format!("code {code}"), expected));
             };
             *place = 1.0;
         }
@@ -119,7 +119,7 @@ fn mismatch(found: &str, head: Head) -> ClientError {
         Head::Tokens { classes } => format!("one of {classes} classes a token"),
         Head::Language => "the next token".to_owned(),
     };
-    ClientError::Targets { found: found.to_owned(), expected }
+    ClientError::targets(found, expected)
 }
 
 /// Refuses a task whose labels the head of the model does not answer one for one.

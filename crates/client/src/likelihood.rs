@@ -14,7 +14,7 @@ use fedra_data::{Encoded, EncodedChoice, Target};
 use fedra_model::{Batch, Model, Reading};
 
 use crate::error::{ClientError, Result};
-use crate::evaluator::log_sum_exp;
+use crate::logits::log_sum_exp;
 
 /// Logits held at once, in floats (16 MiB), as for a loss over a vocabulary.
 const HELD: usize = 1 << 22;
@@ -66,8 +66,7 @@ impl ChoiceBatch {
         for (place, &index) in chosen.iter().enumerate() {
             let Encoded { ids: whole, target: Target::Choice(choice), .. } = &encoded[index] else {
                 let (found, expected) = ("an example without answers", "answers to choose from");
-                let (found, expected) = (found.to_owned(), expected.to_owned());
-                return Err(ClientError::Targets { found, expected });
+                return Err(ClientError::targets(found, expected));
             };
             let EncodedChoice { prompt, label, candidates } = choice;
             let carriers = choice.carriers();
@@ -144,9 +143,8 @@ impl ChoiceBatch {
                 let all = log_sum_exp(row);
                 for (token, told) in asked {
                     let Some(logit) = row.get(*token as usize) else {
-                        let (found, expected) =
-                            (format!("token {token}"), format!("below {words}"));
-                        return Err(ClientError::Targets { found, expected });
+                        let expected = format!("below {words}");
+                        return Err(ClientError::targets(format!("token {token}"), expected));
                     };
                     *told = f64::from(*logit) - all;
                 }

@@ -5,7 +5,6 @@
 //! over in client order, so the number of threads shows in the time and in no bit of the result.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 
 use fedra_compute::{Device, Params};
@@ -25,7 +24,7 @@ use crate::evaluator::Evaluator;
 use crate::examples::Examples;
 use crate::labelled_batch::check_head;
 use crate::meter::{Meter, Observer, Silent};
-use crate::ordered_jobs::{AtOnce, in_order, so_many_in_order};
+use crate::ordered_jobs::{AtOnce, collected, in_order, so_many_in_order};
 use crate::scores::Scores;
 use crate::shards::Shards;
 use crate::split::{Connect, Middle};
@@ -42,7 +41,6 @@ pub struct LocalFleet {
     infos: Vec<ClientInfo>,
     /// What they keep between rounds; those at work hold a copy, the others nothing.
     state_store: StateStore,
-    limits: Limits,
     observer: Arc<dyn Observer>,
     /// The server's half of a cut model, in this process.
     middle: Option<Arc<Middle>>,
@@ -64,7 +62,7 @@ impl LocalFleet {
                 examples: shard.train.len() as u64,
             })
             .collect();
-        let (limits, observer) = (Limits::default(), Arc::new(Silent));
+        let observer = Arc::new(Silent);
         let secrets = secrets(&SecretKey::simulated(Seed(0)), shards.clients.len());
         let (shallow, state_store) = (BTreeMap::new(), StateStore::in_memory());
         Ok(Self {
@@ -75,17 +73,11 @@ impl LocalFleet {
             shards,
             infos,
             state_store,
-            limits,
             observer,
             middle: None,
             noise_seed: Seed(0),
             secrets,
         })
-    }
-
-    /// The same fleet within other limits.
-    pub fn with_limits(self, limits: Limits) -> Self {
-        Self { limits, ..self }
     }
 
     /// The same fleet before its first round, whose clients keep their states there.
@@ -147,7 +139,7 @@ impl LocalFleet {
             device: &self.device,
             task: self.shards.task,
             labels: &self.shards.labels,
-            tokens: self.limits.tokens,
+            tokens: Limits::default().tokens,
         };
         evaluator.score_counted(params, examples, &meter)
     }
@@ -167,7 +159,6 @@ impl LocalFleet {
             layout: self.model.layout(),
             device: &self.device,
             shared: &self.shared,
-            limits: self.limits,
             connect: self.middle.as_deref().map(|middle| middle as &dyn Connect),
             noise_seed: self.noise_seed.with(u64::from(self.infos[place].id.0)),
             secret: &self.secrets[place],
@@ -273,7 +264,7 @@ impl Fleet for LocalFleet {
         )?;
         // A client without an answer follows the others, as long as there are others.
         match first {
-            Some(error) if all.is_empty() => Err(failure("probe the model", &error)),
+            Some(error) if all.is_empty() => Err(error.of_fleet("probe the model")),
             Some(_) | None => Ok(all),
         }
     }
@@ -292,7 +283,7 @@ impl Fleet for LocalFleet {
                 let worker = fleet.worker(places[number], &meter);
                 let compared = worker.compare_attention(&state, request);
                 meter.client_done();
-                compared.map_err(|error| failure("look at attention", &error))
+                compared.map_err(|error| error.of_fleet("look at attention"))
             },
             |compared| {
                 let (answer, next) = compared?;
@@ -344,32 +335,25 @@ impl Fleet for LocalFleet {
     }
 
     fn evaluate(&mut self, request: &EvaluationRequest<'_>) -> Result<Vec<Scored>, EngineError> {
-        let failed = |error: ClientError| failure("evaluate the model", &error);
+        let failed = |error: ClientError| error.of_fleet("evaluate the model");
         if request.on == EvaluationSet::CentralTest {
             let exact = to_params(&self.device, self.model.layout(), request.model);
             let scores = exact.and_then(|exact| self.score(&exact, &self.shards.central_test));
             return Ok(vec![scores.map_err(failed)?.scored(None)]);
         }
-        let (fleet, mut all) = (&*self, Vec::new());
+        let fleet = &*self;
         let asked = fleet.places(&fleet.scorers(request.on))?;
         let examples = |place: &usize| fleet.shards.clients[*place].of(request.on);
         let examples = asked.iter().filter_map(examples).map(|examples| examples.len() as u64);
         let meter = fleet.meter(Activity::Evaluating, (asked.len(), examples.sum()));
-        in_order(
-            asked.len(),
-            |number| {
-                let worker = fleet.worker(asked[number], &meter);
-                let state = fleet.state_store.own_of(worker.info.id)?;
-                let scored = worker.evaluate(&state, request);
-                meter.client_done();
-                scored.map_err(failed)
-            },
-            |scored: Result<_, EngineError>| {
-                all.extend(scored?);
-                Ok::<(), EngineError>(())
-            },
-        )?;
-        Ok(all)
+        let scored = collected(asked.len(), |number| {
+            let worker = fleet.worker(asked[number], &meter);
+            let state = fleet.state_store.own_of(worker.info.id)?;
+            let scored = worker.evaluate(&state, request);
+            meter.client_done();
+            scored.map_err(failed)
+        })?;
+        Ok(scored.into_iter().flatten().collect())
     }
 
     fn scorers(&self, on: EvaluationSet) -> Vec<ClientId> {
@@ -408,7 +392,7 @@ impl Fleet for LocalFleet {
         shared: &ParamValues,
         states: &mut dyn Iterator<Item = Result<Arc<ClientState>, EngineError>>,
     ) -> Result<(), EngineError> {
-        let failed = |error: ClientError| failure("restore the clients", &error);
+        let failed = |error: ClientError| error.of_fleet("restore the clients");
         self.shared = to_params(&self.device, self.model.layout(), shared).map_err(failed)?;
         let checked = |state: Arc<ClientState>| {
             for tensors in [&state.personal, &state.correction, &state.residual] {
@@ -419,24 +403,6 @@ impl Fleet for LocalFleet {
         };
         self.state_store.replace(&mut states.map(|state| state.and_then(checked)))
     }
-}
-
-impl fmt::Debug for LocalFleet {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter
-            .debug_struct("LocalFleet")
-            .field("clients", &self.infos.len())
-            .field("parameters", &self.shared.len())
-            .field("limits", &self.limits)
-            .finish_non_exhaustive()
-    }
-}
-
-fn failure(doing: &'static str, error: &ClientError) -> EngineError {
-    if matches!(error, ClientError::Stopped) {
-        return EngineError::Stopped;
-    }
-    EngineError::Fleet { doing, reason: error.to_string() }
 }
 
 /// A key for each client.

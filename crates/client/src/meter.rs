@@ -123,13 +123,6 @@ impl<'a> Meter<'a> {
     }
 }
 
-impl fmt::Debug for Meter<'_> {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let activity = self.counter.as_ref().map(|counter| counter.activity);
-        formatter.debug_struct("Meter").field("activity", &activity).finish_non_exhaustive()
-    }
-}
-
 /// An observer that is shared.
 #[derive(Clone)]
 pub(crate) struct Watched(pub Arc<dyn Observer>);

@@ -8,10 +8,16 @@
 //! handed   0 1 2 ...                in order, on the caller's thread
 //! ```
 
+use std::any::Any;
 use std::collections::BTreeMap;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Mutex, PoisonError};
 
 use fedra_compute::{ThreadPool, set_worker};
+
+use crate::error::Result;
 
 /// Jobs begun and not yet handed over, for each worker: one being done, one waiting its turn.
 pub const AHEAD: usize = 2;
@@ -50,20 +56,23 @@ pub(crate) fn so_many_in_order<T: Send, E>(
     if workers <= 1 {
         return (0..count).try_for_each(|number| deliver(job(number)));
     }
-    let belt =
-        Belt { count, room: AHEAD * workers, state: Mutex::default(), moved: Condvar::new() };
-    let (belt, job) = (&belt, &job);
+    let has_ended = AtomicBool::new(false);
+    let (to_workers, jobs) = channel::<usize>();
+    let (jobs, (to_caller, results)) = (Mutex::new(jobs), channel());
+    let (job, jobs, has_ended) = (&job, &jobs, &has_ended);
     std::thread::scope(|scope| {
+        let to_workers = to_workers;
         let mut begun = 0;
         for worker in 0..workers {
             let size = (threads / workers + usize::from(worker < threads % workers)).max(1);
+            let to_caller = to_caller.clone();
             let work = move || {
-                let _stop = StopOnPanic(belt);
                 set_worker(worker);
+                let all = || work_through(jobs, &to_caller, job, has_ended);
                 match ThreadPool::new(size) {
-                    Ok(pool) => pool.install(|| belt.work(job)),
+                    Ok(pool) => pool.install(all),
                     // No more threads to be had: the jobs then share what there is.
-                    Err(_) => belt.work(job),
+                    Err(_) => all(),
                 }
             };
             // Where no more threads are to be had, those that have begun do all the jobs.
@@ -75,109 +84,85 @@ pub(crate) fn so_many_in_order<T: Send, E>(
         if begun == 0 {
             return (0..count).try_for_each(|number| deliver(job(number)));
         }
-        let _stop = StopOnPanic(belt);
-        belt.hand_over(&mut deliver)
+        let (mut sent, mut early) = (0, BTreeMap::new());
+        let outcome = (0..count).try_for_each(|number| {
+            while sent < count.min(number + AHEAD * begun) {
+                to_workers.send(sent).expect("the receiver outlives the scope");
+                sent += 1;
+            }
+            let result = loop {
+                if let Some(result) = early.remove(&number) {
+                    break result;
+                }
+                let (other, outcome) = results.recv().expect("a worker answers every job");
+                early.insert(other, outcome.unwrap_or_else(|panic| ended(has_ended, panic)));
+            };
+            deliver(result)
+        });
+        has_ended.store(true, Ordering::Relaxed);
+        outcome
     })
 }
 
-/// What moves between the workers and the caller.
-struct Belt<T> {
+/// Does jobs until there are no more, or what is left of them is not wanted any more.
+fn work_through<T>(
+    jobs: &Mutex<Receiver<usize>>,
+    to_caller: &Sender<(usize, std::thread::Result<T>)>,
+    job: &impl Fn(usize) -> T,
+    has_ended: &AtomicBool,
+) {
+    loop {
+        let next = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let Ok(number) = next else { return };
+        if has_ended.load(Ordering::Relaxed) {
+            return;
+        }
+        let result = catch_unwind(AssertUnwindSafe(|| job(number)));
+        if to_caller.send((number, result)).is_err() {
+            return;
+        }
+    }
+}
+
+/// Carries a job's panic on, and lets no further job begin.
+fn ended<T>(has_ended: &AtomicBool, panic: Box<dyn Any + Send>) -> T {
+    has_ended.store(true, Ordering::Relaxed);
+    resume_unwind(panic)
+}
+
+/// What is answered to items that come in batches, by item; batches run side by side.
+pub(crate) fn by_batch<T: Send>(
+    batches: &[Vec<usize>],
+    answer: impl Fn(&[usize]) -> Result<Vec<T>> + Sync,
+) -> Result<Vec<T>> {
+    let answers = collected(batches.len(), |number| answer(&batches[number]))?;
+    Ok(placed(batches, answers.into_iter().flatten().collect()))
+}
+
+/// The results of jobs `0 .. count`, or the first error among them.
+pub(crate) fn collected<T: Send, E: Send>(
     count: usize,
-    room: usize,
-    state: Mutex<State<T>>,
-    moved: Condvar,
-}
-
-struct State<T> {
-    begun: usize,
-    handed: usize,
-    stopped: bool,
-    done: BTreeMap<usize, T>,
-}
-
-impl<T> Default for State<T> {
-    fn default() -> Self {
-        Self { begun: 0, handed: 0, stopped: false, done: BTreeMap::new() }
-    }
-}
-
-impl<T> Belt<T> {
-    fn work(&self, job: &impl Fn(usize) -> T) {
-        while let Some(number) = self.begin() {
-            let result = job(number);
-            self.state().done.insert(number, result);
-            self.moved.notify_all();
-        }
-    }
-
-    /// The next job, once there is room for it.
-    fn begin(&self) -> Option<usize> {
-        let mut state = self.state();
-        loop {
-            if state.stopped || state.begun == self.count {
-                return None;
-            }
-            if state.begun < state.handed + self.room {
-                state.begun += 1;
-                return Some(state.begun - 1);
-            }
-            state = self.moved.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-
-    fn hand_over<E>(&self, deliver: &mut impl FnMut(T) -> Result<(), E>) -> Result<(), E> {
-        for number in 0..self.count {
-            let Some(result) = self.wait_for(number) else { break };
-            if let Err(error) = deliver(result) {
-                self.stop();
-                return Err(error);
-            }
-            self.state().handed += 1;
-            self.moved.notify_all();
-        }
+    job: impl Fn(usize) -> Result<T, E> + Sync,
+) -> Result<Vec<T>, E> {
+    let mut all = Vec::with_capacity(count);
+    in_order(count, job, |result| {
+        all.push(result?);
         Ok(())
-    }
-
-    /// The result of a job; `None` when a worker broke down, whose panic the scope then carries on.
-    fn wait_for(&self, number: usize) -> Option<T> {
-        let mut state = self.state();
-        loop {
-            if let Some(result) = state.done.remove(&number) {
-                return Some(result);
-            }
-            if state.stopped {
-                return None;
-            }
-            state = self.moved.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-
-    fn stop(&self) {
-        self.state().stopped = true;
-        self.moved.notify_all();
-    }
-
-    fn state(&self) -> MutexGuard<'_, State<T>> {
-        // Nothing in here panics while it holds the lock.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+    })?;
+    Ok(all)
 }
 
-/// Lets nobody wait for a thread that is gone.
-struct StopOnPanic<'a, T>(&'a Belt<T>);
-
-impl<T> Drop for StopOnPanic<'_, T> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.0.stop();
-        }
-    }
+/// The answers to items in the order of batches, in that of items.
+pub(crate) fn placed<T>(batches: &[Vec<usize>], answers: Vec<T>) -> Vec<T> {
+    let mut placed: Vec<(&usize, T)> = batches.iter().flatten().zip(answers).collect();
+    placed.sort_by_key(|(item, _)| **item);
+    placed.into_iter().map(|(_, answer)| answer).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::AtomicUsize;
 
     fn with_threads<R: Send>(threads: usize, run: impl FnOnce() -> R + Send) -> R {
         ThreadPool::new(threads).expect("a few threads").install(run)
@@ -230,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "a scoped thread panicked")]
+    #[should_panic(expected = "broken")]
     fn a_panic_of_a_job_is_not_waited_for() {
         let _outcome: Result<(), ()> =
             with_threads(2, || in_order(10, |number| assert_ne!(number, 4, "broken"), |()| Ok(())));

@@ -10,7 +10,8 @@ use fedra_model::{Batch, Head, Model};
 
 use crate::error::{ClientError, Result};
 use crate::evaluator::evaluation_batches;
-use crate::ordered_jobs::in_order;
+use crate::logits::rows_of_each;
+use crate::ordered_jobs::{by_batch, collected};
 
 /// Texts that are cut in one job; a job costs some microseconds, a text tens of them.
 const TEXTS_AT_ONCE: usize = 32;
@@ -62,7 +63,7 @@ impl Predictor<'_> {
     pub fn logits(&self, texts: &[Body]) -> Result<Vec<Result<Logits, DataError>>> {
         let Some(classes) = self.model.head().classes() else {
             let (found, expected) = ("a model without classes", "a head that classifies");
-            return Err(ClientError::Targets { found: found.into(), expected: expected.into() });
+            return Err(ClientError::targets(found, expected));
         };
         let cuts = self.cut(texts)?;
         let mut sequences: Vec<(&[u32], &[u32])> = Vec::new();
@@ -103,35 +104,16 @@ impl Predictor<'_> {
                 encoder.sequence(text).map(Cut::Whole)
             }
         };
-        let mut all = Vec::with_capacity(texts.len());
-        in_order(
-            parts.len(),
-            |number| parts[number].iter().map(one).collect::<Vec<_>>(),
-            |part| {
-                all.extend(part);
-                Ok::<(), ClientError>(())
-            },
-        )?;
-        Ok(all)
+        let cut =
+            |number: usize| Ok::<Vec<_>, ClientError>(parts[number].iter().map(one).collect());
+        Ok(collected(parts.len(), cut)?.into_iter().flatten().collect())
     }
 
     /// The rows of logits of each sequence, end to end.
     fn rows(&self, sequences: &[(&[u32], &[u32])]) -> Result<Vec<Vec<f32>>> {
         let lengths: Vec<usize> = sequences.iter().map(|(ids, _)| ids.len()).collect();
         let batches = evaluation_batches(&lengths, self.tokens);
-        let mut all: Vec<Vec<f32>> = vec![Vec::new(); sequences.len()];
-        in_order(
-            batches.len(),
-            |number| Ok((number, self.batch_rows(sequences, &batches[number])?)),
-            |outcome: Result<_>| {
-                let (number, rows) = outcome?;
-                for (&place, rows) in batches[number].iter().zip(rows) {
-                    all[place] = rows;
-                }
-                Ok::<(), ClientError>(())
-            },
-        )?;
-        Ok(all)
+        by_batch(&batches, |chosen| self.batch_rows(sequences, chosen))
     }
 
     fn batch_rows(
@@ -150,17 +132,10 @@ impl Predictor<'_> {
         }
         let mut tape = Tape::new(self.device);
         let logits = self.model.logits(&mut tape, self.params.frozen(), &batch)?.tensor;
-        let (classes, numbers) = (logits.cols(), logits.to_host());
-        let mut rest = &numbers[..];
-        let split = chosen.iter().map(|&place| {
-            let rows = match self.model.head() {
-                Head::Sequence { .. } => 1,
-                Head::Tokens { .. } | Head::Bare | Head::Language => sequences[place].0.len(),
-            };
-            let (own, others) = rest.split_at(rows * classes);
-            rest = others;
-            own.to_vec()
+        let rows = chosen.iter().map(|&place| match self.model.head() {
+            Head::Sequence { .. } => 1,
+            Head::Tokens { .. } | Head::Bare | Head::Language => sequences[place].0.len(),
         });
-        Ok(split.collect())
+        Ok(rows_of_each(&logits, rows))
     }
 }

@@ -85,7 +85,7 @@ impl PrivateTraining {
         }
         let step = u64::from(self.taken);
         let noise = self.steps.gradient_noise();
-        let noise = noise.map_err(|error| ClientError::Privacy { reason: error.to_string() })?;
+        let noise = noise.map_err(ClientError::privacy)?;
         let deviation = noise.get() * self.clip / self.mean;
         sum.cover(params, task.scope)?;
         sum.add_noise(deviation as f32, &self.key.of("noise").with(step))?;
@@ -172,10 +172,4 @@ impl PrivateTraining {
 fn outside(factors: &ClipFactors, sites: &BTreeMap<Site, SiteNoise>) -> usize {
     let clipped = sites.keys().map(|site| factors.clipped(*site)).max().unwrap_or(0);
     clipped + factors.not_finite()
-}
-
-/// The error of a client that is told to keep a promise and has no secret of its own.
-pub(crate) fn no_key(client: &str) -> ClientError {
-    let reason = format!("{client}: private steps need a secret key: expected one");
-    ClientError::Privacy { reason }
 }

@@ -40,102 +40,110 @@ impl Prober<'_> {
         probe: Probe,
         (client, examples): (&str, &[Encoded]),
     ) -> Result<BlockScores> {
-        self.probe_counted(params, probe, (client, examples), &Meter::unwatched())
+        self.probe_counted(params, probe, (client, examples), (None, &Meter::unwatched()))
     }
 
-    /// The same, counted; it may be stopped.
+    /// The same, counted; it may be stopped. Where the model is cut, examples have names, for noise that is
+    /// drawn once for each.
     pub(crate) fn probe_counted(
         &self,
         params: &Params,
         probe: Probe,
         (client, examples): (&str, &[Encoded]),
-        meter: &Meter<'_>,
+        (cut, meter): (Option<Cut<'_, '_>>, &Meter<'_>),
     ) -> Result<BlockScores> {
         if examples.is_empty() {
-            let client = client.to_owned();
-            return Err(ClientError::Nothing { client, what: "example to probe with" });
+            return Err(ClientError::nothing(client, "example to probe with"));
         }
-        let scores = match probe {
-            Probe::Attention { side, tokens } => {
-                self.attention(params, (probe, side, tokens), (examples, meter))?.means()
+        let given = (examples, meter);
+        let scores = match (probe, cut) {
+            (Probe::Attention { side, tokens }, None) => {
+                self.attention(params, (probe, side, tokens), given)?.means()
             }
-            Probe::GradientNorm => self.gradient_norms(params, (examples, meter))?,
-            Probe::RelativeGradient => {
-                let norms = self.gradient_norms(params, (examples, meter))?;
-                norms.into_iter().zip(self.norms(params)?).map(|(g, w)| g / w.max(TINY)).collect()
+            (Probe::Attention { side, tokens }, Some(cut)) => {
+                self.attention_across(params, (probe, side, tokens), (given, cut))?
             }
-        };
-        Ok(BlockScores::new(probe, scores)?)
-    }
-
-    /// One score for each block of a model that is cut. `places` names the examples, for noise that is
-    /// drawn once for each.
-    pub(crate) fn probe_cut(
-        &self,
-        params: &Params,
-        probe: Probe,
-        (client, examples): (&str, &[Encoded]),
-        (places, ends, meter): (&[usize], &mut Ends<'_>, &Meter<'_>),
-    ) -> Result<BlockScores> {
-        if examples.is_empty() {
-            let client = client.to_owned();
-            return Err(ClientError::Nothing { client, what: "example to probe with" });
-        }
-        let scores = match probe {
-            Probe::Attention { side, tokens } => {
-                let mut scores = vec![0.0; self.model.blocks()];
-                for chosen in chunks(examples.len()) {
-                    meter.check()?;
-                    meter.advance(chosen.len() as u64);
-                    let question = LabelledBatch::gather(self.model, examples, &chosen)?;
-                    let relevant = self.relevant((probe, side, tokens), examples, &chosen)?;
-                    let names = names(places, &chosen);
-                    let passing = Passing { batch: &question.batch, examples: &names };
-                    let received = ends.received_attention(params, passing, relevant.queries())?;
-                    for (sum, received) in scores.iter_mut().zip(received) {
-                        let of_batch = relevant.scores(question.batch.packing(), &received)?;
-                        *sum += of_batch.into_iter().sum::<f64>();
-                    }
-                }
-                scores.into_iter().map(|sum| sum / examples.len() as f64).collect()
-            }
-            Probe::GradientNorm => {
-                let norms = self.norms_across(params, examples, (places, ends, meter))?;
+            (Probe::GradientNorm, cut) => {
+                let norms = self.norms(params, (given, cut))?;
                 norms.into_iter().map(|[gradient, _]| gradient).collect()
             }
-            Probe::RelativeGradient => {
-                let norms = self.norms_across(params, examples, (places, ends, meter))?;
+            (Probe::RelativeGradient, cut) => {
+                let norms = self.norms(params, (given, cut))?;
                 norms.into_iter().map(|[gradient, weights]| gradient / weights.max(TINY)).collect()
             }
         };
         Ok(BlockScores::new(probe, scores)?)
     }
 
-    /// For each block of a cut model the norm of the gradient of the mean loss, and of its weights.
-    fn norms_across(
+    /// Looks at examples, a batch at a time.
+    fn each_batch(
         &self,
-        params: &Params,
-        examples: &[Encoded],
-        (places, ends, meter): (&[usize], &mut Ends<'_>, &Meter<'_>),
-    ) -> Result<Vec<[f64; 2]>> {
-        let (layout, middle) = (self.model.layout(), ends.middle());
-        let is_own = |block: &u16| !middle.contains(&usize::from(*block));
-        let own = Scope::of_blocks(layout, (0..layout.blocks()).filter(is_own));
-        let mut sum = Gradients::default();
-        let mut asked = false;
-        for chosen in chunks(examples.len()) {
+        (examples, meter): (&[Encoded], &Meter<'_>),
+        mut look: impl FnMut(&LabelledBatch, &[usize]) -> Result<()>,
+    ) -> Result<()> {
+        let places: Vec<usize> = (0..examples.len()).collect();
+        for chosen in places.chunks(BATCH) {
             meter.check()?;
             meter.advance(chosen.len() as u64);
-            let question = LabelledBatch::gather(self.model, examples, &chosen)?;
-            if question.targets_counted() == 0 {
-                continue;
-            }
-            let names = names(places, &chosen);
-            let passing = Passing { batch: &question.batch, examples: &names };
-            let share = chosen.len() as f32 / examples.len() as f32;
-            sum.add(ends.trace((params, &own), (&question, passing), share)?)?;
-            asked = true;
+            look(&LabelledBatch::gather(self.model, examples, chosen)?, chosen)?;
         }
+        Ok(())
+    }
+
+    /// The mean attention that counts, for each block of a cut model.
+    fn attention_across(
+        &self,
+        params: &Params,
+        watched: (Probe, AttentionSide, RelevantTokens),
+        (given, cut): ((&[Encoded], &Meter<'_>), Cut<'_, '_>),
+    ) -> Result<Vec<f64>> {
+        let mut scores = vec![0.0; self.model.blocks()];
+        self.each_batch(given, |question, chosen| {
+            let relevant = self.relevant(watched, given.0, chosen)?;
+            let names = cut.names(chosen);
+            let passing = Passing { batch: &question.batch, examples: &names };
+            let received = cut.ends.received_attention(params, passing, relevant.queries())?;
+            for (sum, received) in scores.iter_mut().zip(received) {
+                let of_batch = relevant.scores(question.batch.packing(), &received)?;
+                *sum += of_batch.into_iter().sum::<f64>();
+            }
+            Ok(())
+        })?;
+        Ok(scores.into_iter().map(|sum| sum / given.0.len() as f64).collect())
+    }
+
+    /// For each block the norm of the gradient of the mean loss, and of its weights.
+    fn norms(
+        &self,
+        params: &Params,
+        (given, mut cut): ((&[Encoded], &Meter<'_>), Option<Cut<'_, '_>>),
+    ) -> Result<Vec<[f64; 2]>> {
+        let layout = self.model.layout();
+        let middle = cut.as_ref().map_or(0..0, |cut| cut.ends.middle());
+        let is_own = |block: &u16| !middle.contains(&usize::from(*block));
+        let own = Scope::of_blocks(layout, (0..layout.blocks()).filter(is_own));
+        let (mut sum, mut is_empty) = (Gradients::default(), true);
+        self.each_batch(given, |question, chosen| {
+            if question.targets_counted() == 0 {
+                return Ok(());
+            }
+            let share = chosen.len() as f32 / given.0.len() as f32;
+            sum.add(match &mut cut {
+                None => {
+                    let mut tape = Tape::new(self.device);
+                    let (batch, targets) = (&question.batch, question.targets());
+                    let loss = self.model.loss(&mut tape, params.training(&own), batch, targets)?;
+                    tape.backward(&[(&loss, Tensor::scalar(self.device, share))])?
+                }
+                Some(cut) => {
+                    let names = cut.names(chosen);
+                    let passing = Passing { batch: &question.batch, examples: &names };
+                    cut.ends.trace((params, &own), (question, passing), share)?
+                }
+            })?;
+            is_empty = false;
+            Ok(())
+        })?;
         let mut squares = vec![[0.0; 2]; self.model.blocks()];
         for (id, gradient) in sum.iter() {
             if let Some(block) = id.site.block() {
@@ -148,8 +156,8 @@ impl Prober<'_> {
             }
         }
         let mut norms: Vec<[f64; 2]> = squares.into_iter().map(|two| two.map(f64::sqrt)).collect();
-        if asked {
-            norms[middle].copy_from_slice(&ends.norms_of_middle()?);
+        if let Some(cut) = cut.filter(|_| !is_empty) {
+            norms[middle].copy_from_slice(&cut.ends.norms_of_middle()?);
         }
         Ok(norms)
     }
@@ -169,19 +177,16 @@ impl Prober<'_> {
     fn attention(
         &self,
         params: &Params,
-        (probe, side, tokens): (Probe, AttentionSide, RelevantTokens),
-        (examples, meter): (&[Encoded], &Meter<'_>),
+        watched: (Probe, AttentionSide, RelevantTokens),
+        given: (&[Encoded], &Meter<'_>),
     ) -> Result<BlockProbe> {
         let mut watching = BlockProbe::new(Relevant::All);
-        for chosen in chunks(examples.len()) {
-            meter.check()?;
-            meter.advance(chosen.len() as u64);
-            let question = LabelledBatch::gather(self.model, examples, &chosen)?;
-            watching.set_relevant(self.relevant((probe, side, tokens), examples, &chosen)?);
+        self.each_batch(given, |question, chosen| {
+            watching.set_relevant(self.relevant(watched, given.0, chosen)?);
             let mut tape = Tape::new(self.device);
             let weights = params.frozen();
-            self.model.probe_blocks(&mut tape, weights, &question.batch, &mut watching)?;
-        }
+            Ok(self.model.probe_blocks(&mut tape, weights, &question.batch, &mut watching)?)
+        })?;
         Ok(watching)
     }
 
@@ -217,62 +222,22 @@ impl Prober<'_> {
         }
         Some(marks)
     }
-
-    /// For each block the norm of its parameters.
-    fn norms(&self, params: &Params) -> Result<Vec<f64>> {
-        let mut squares = vec![0.0; self.model.blocks()];
-        for id in self.model.layout().ids() {
-            if let Some(block) = id.site.block() {
-                squares[usize::from(block)] += params.get(id)?.sum_of_squares();
-            }
-        }
-        Ok(squares.into_iter().map(f64::sqrt).collect())
-    }
-
-    /// For each block the norm of the gradient of the mean loss.
-    fn gradient_norms(
-        &self,
-        params: &Params,
-        (examples, meter): (&[Encoded], &Meter<'_>),
-    ) -> Result<Vec<f64>> {
-        let layout = self.model.layout();
-        let scope = Scope::of_blocks(layout, 0..layout.blocks());
-        let mut sum = Gradients::default();
-        for chosen in chunks(examples.len()) {
-            meter.check()?;
-            meter.advance(chosen.len() as u64);
-            let question = LabelledBatch::gather(self.model, examples, &chosen)?;
-            if question.targets_counted() == 0 {
-                continue;
-            }
-            let mut tape = Tape::new(self.device);
-            let weights = params.training(&scope);
-            let loss = self.model.loss(&mut tape, weights, &question.batch, question.targets())?;
-            let share = chosen.len() as f32 / examples.len() as f32;
-            sum.add(tape.backward(&[(&loss, Tensor::scalar(self.device, share))])?)?;
-        }
-        let mut squares = vec![0.0; self.model.blocks()];
-        for (id, gradient) in sum.iter() {
-            if let Some(block) = id.site.block() {
-                squares[usize::from(block)] += gradient.values().sum_of_squares();
-            }
-        }
-        Ok(squares.into_iter().map(f64::sqrt).collect())
-    }
 }
 
-/// What noise knows the examples of a batch by.
-fn names(places: &[usize], chosen: &[usize]) -> Vec<u64> {
-    chosen.iter().map(|&number| places[number] as u64).collect()
+/// The rest of a cut model, and the places by which noise knows the examples.
+pub(crate) struct Cut<'a, 'e> {
+    pub places: &'a [usize],
+    pub ends: &'a mut Ends<'e>,
+}
+
+impl Cut<'_, '_> {
+    fn names(&self, chosen: &[usize]) -> Vec<u64> {
+        chosen.iter().map(|&number| self.places[number] as u64).collect()
+    }
 }
 
 /// The places of the examples that a client looks at to measure blocks, a batch at a time.
 pub fn probed_batches(examples: usize, most: usize, seed: Seed) -> Vec<Vec<usize>> {
     let places = sample(examples, most, seed);
     places.chunks(BATCH).map(<[usize]>::to_vec).collect()
-}
-
-/// The places of so many examples, a batch at a time.
-pub(crate) fn chunks(count: usize) -> impl Iterator<Item = Vec<usize>> {
-    (0..count).step_by(BATCH).map(move |first| (first..count.min(first + BATCH)).collect())
 }

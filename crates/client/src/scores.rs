@@ -57,14 +57,7 @@ impl Scores {
             (Counts::Spans(mine), Counts::Spans(more)) => mine.merge(more),
             (Counts::Rouge(mine), Counts::Rouge(more)) => mine.merge(more),
             (Counts::Loss, Counts::Loss) => {}
-            (
-                Counts::Classes(_)
-                | Counts::Codes(_)
-                | Counts::Spans(_)
-                | Counts::Rouge(_)
-                | Counts::Loss,
-                _,
-            ) => panic!("scores of different tasks"),
+            _ => panic!("scores of different tasks"),
         }
         self.examples += other.examples;
         self.loss_sum += other.loss_sum;

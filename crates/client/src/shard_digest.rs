@@ -4,7 +4,7 @@
 //! are. A plain digest of short rows can be found by trying rows, so a secret of the client's goes in
 //! first: without it a digest says nothing but whether two are alike.
 
-use fedra_data::{Encoded, Target};
+use fedra_data::{Encoded, EncodedChoice, Target};
 use fedra_plan::Digest;
 use sha2::{Digest as _, Sha256};
 
@@ -54,39 +54,32 @@ impl Sum {
         self.list(types);
         self.number(*dropped);
         match target {
-            Target::One(label) => {
-                self.number(0);
-                self.number(*label as usize);
-            }
+            Target::One(label) => self.numbers([0, *label as usize]),
             Target::Many(labels) => {
                 self.number(1);
                 self.list(labels);
             }
             Target::PerToken(labels) => {
-                self.number(2);
-                self.number(labels.len());
-                for label in labels {
-                    self.number(label.map_or(0, |label| label as usize + 1));
-                }
+                self.numbers([2, labels.len()]);
+                self.numbers(labels.iter().map(|label| label.map_or(0, |one| one as usize + 1)));
             }
             Target::Choice(choice) => {
-                self.number(3);
-                self.number(choice.prompt);
-                self.number(choice.label as usize);
-                self.number(choice.candidates.len());
-                for candidate in &choice.candidates {
-                    self.number(candidate.label as usize);
-                    self.number(candidate.length as usize);
+                let EncodedChoice { prompt, label, candidates } = choice;
+                self.numbers([3, *prompt, *label as usize, candidates.len()]);
+                for candidate in candidates {
+                    self.numbers([candidate.label as usize, candidate.length as usize]);
                     self.list(&candidate.ids);
                 }
             }
             Target::Text(text) => {
-                self.number(4);
-                self.number(text.prompt);
-                self.number(text.reference.len());
+                self.numbers([4, text.prompt, text.reference.len()]);
                 self.0.update(text.reference.as_bytes());
             }
         }
+    }
+
+    fn numbers(&mut self, numbers: impl IntoIterator<Item = usize>) {
+        numbers.into_iter().for_each(|number| self.number(number));
     }
 
     fn number(&mut self, number: usize) {

@@ -5,21 +5,16 @@
 //! examples are seen more than once, the hidden states behind the prefix are kept, which changes
 //! the time and no number.
 
-use fedra_compute::{Device, Gradients, Optimiser, Params, SecretKey, Tape, Tensor, Value};
-use fedra_data::{Encoded, epoch};
+use fedra_compute::{Device, Optimiser, Params, SecretKey, Tape, Value};
+use fedra_data::Encoded;
 use fedra_engine::{Damped, StepNoise, Work};
 use fedra_model::{Batch, Model, PrefixCache, Weighted};
-use fedra_plan::{ByteCount, Cut, Plan, Scope};
+use fedra_plan::{ByteCount, Scope};
 use fedra_seed::Seed;
 use fedra_wire::ParamValues;
 
-use crate::convert::to_values;
-use crate::correction::{Correction, Placed};
-use crate::error::{ClientError, Result};
-use crate::labelled_batch::LabelledBatch;
-use crate::meter::Meter;
-use crate::private_training::{PrivateTraining, no_key};
-use crate::split::{CutStep, Ends};
+use crate::correction::Correction;
+use crate::error::Result;
 
 /// Trains any client of a model.
 #[derive(Clone, Copy, Debug)]
@@ -45,7 +40,7 @@ pub struct TrainTask<'a> {
     /// correction carries it out.
     pub work: &'a Work,
     /// What the local rule adds to gradients.
-    pub correction: Correction<'a>,
+    pub correction: Correction<&'a ParamValues>,
     /// Where the order of examples comes from.
     pub seed: Seed,
     /// Where the draws of private steps come from; only for work that has some.
@@ -77,156 +72,6 @@ pub struct Course {
 }
 
 impl Trainer<'_> {
-    /// Trains `params` in place. On an error they are left half-trained: train a clone.
-    pub fn train(&self, params: &mut Params, task: &TrainTask<'_>) -> Result<TrainResult> {
-        let start = params.clone();
-        let course = self.train_cut(params, task, (None, &Meter::unwatched()))?;
-        let difference = |id| {
-            let change = params.get(id)?.minus(start.get(id)?)?;
-            Ok((id, change.to_host().into_owned()))
-        };
-        let change = task.scope.iter().map(difference).collect::<Result<_>>()?;
-        Ok(TrainResult { change, course })
-    }
-
-    /// The same where the middle of the model may be elsewhere, and without taking the change: the plan
-    /// then says who trains what, and the scope is the client's part of it.
-    pub(crate) fn train_cut(
-        &self,
-        params: &mut Params,
-        task: &TrainTask<'_>,
-        (mut cut, meter): (Option<(&Plan, &mut Ends<'_>)>, &Meter<'_>),
-    ) -> Result<Course> {
-        let nothing = |what| ClientError::Nothing { client: task.client.to_owned(), what };
-        if task.scope.is_empty() && cut.is_none() {
-            return Err(nothing("parameter to train"));
-        }
-        if task.examples.is_empty() || task.work.batch == 0 {
-            return Err(nothing("example to train on"));
-        }
-        let plan = Plan::new(self.model.layout(), task.scope.clone(), Cut::none())?;
-        let mut cache = if cut.is_none() { self.cache_for(&plan, task.work) } else { None };
-        let mut optimiser = Optimiser::new(self.device, task.work.solver)?;
-        if let Some(Damped { part, factor }) = &task.work.damped {
-            optimiser.damp(part.clone(), *factor)?;
-        }
-        let mut gathered = match task.correction {
-            Correction::Variates { .. } => Some(self.zeros(params, task.scope)?),
-            Correction::Nothing | Correction::Proximal { .. } | Correction::Dynamic { .. } => None,
-        };
-        let correction = Placed::on(self.device, task.correction, (params, task.scope))?;
-
-        let start = params.clone();
-        let mut private = match (task.work.private, task.key) {
-            (None, _) => None,
-            (Some(_), None) => return Err(no_key(task.client)),
-            (Some(private), Some(key)) => Some(PrivateTraining::new((private, key), task, params)?),
-        };
-        let (mut steps, mut loss_sum, mut seen) = (0_u32, 0.0, 0_u64);
-        if let Some(private) = &mut private {
-            for _ in 0..task.work.steps(task.examples.len() as u64) {
-                meter.check()?;
-                let batch = private.draw();
-                let mut gradients = private.gradients(self, params, (task, &batch), &mut cache)?;
-                steps += 1;
-                if let Some(norm) = task.work.clip {
-                    gradients.clip(norm);
-                }
-                if let Some(sum) = &mut gathered {
-                    add(sum, &gradients)?;
-                }
-                correction.apply(&mut gradients, (params, &start))?;
-                optimiser.step(params, &gradients)?;
-                meter.advance(1);
-            }
-        }
-        let plain = private.is_none().then(|| order(task));
-        for chosen in plain.into_iter().flatten() {
-            meter.check()?;
-            let question = LabelledBatch::gather(self.model, task.examples, &chosen)?;
-            // What has no label is left out, unless that would tell that it has none.
-            let accounted = cut.as_ref().is_some_and(|(_, ends)| ends.are_accounted());
-            if question.targets_counted() == 0 && !accounted {
-                meter.advance(1);
-                continue;
-            }
-            steps += 1;
-            let names: Vec<u64> = chosen.iter().map(|&index| index as u64).collect();
-            let batch = (&question, names);
-            let (found, mut gradients) = if let Some((plan, ends)) = &mut cut {
-                cut_step((params, plan), ends, batch, task.work.clip)?
-            } else {
-                let (found, gradients) = self.whole_step(params, task, batch, &mut cache)?;
-                (Some(found), gradients)
-            };
-            if let Some(found) = found.filter(|found| !found.is_finite()) {
-                let client = task.client.to_owned();
-                return Err(ClientError::NotFinite { client, step: steps, found });
-            }
-            if let Some(found) = found {
-                loss_sum += f64::from(found) * chosen.len() as f64;
-                seen += chosen.len() as u64;
-            }
-            if let Some(sum) = &mut gathered {
-                add(sum, &gradients)?;
-            }
-            correction.apply(&mut gradients, (params, &start))?;
-            optimiser.step(params, &gradients)?;
-            meter.advance(1);
-        }
-        if steps == 0 {
-            return Err(nothing("labelled example to train on"));
-        }
-        let mean_gradient = gathered.map(|mut sum| {
-            sum.iter_mut().for_each(|(_, sum)| sum.divide(steps as f32));
-            to_values(&sum)
-        });
-        let (loss, noise) = match private {
-            None => ((seen > 0).then(|| loss_sum / seen as f64), None),
-            Some(private) => (None, Some(private.told())),
-        };
-        Ok(Course { mean_gradient, steps, loss, noise })
-    }
-
-    /// A zero for every number of the scope.
-    fn zeros(&self, params: &Params, scope: &Scope) -> Result<Params> {
-        let zeros = |id| {
-            let (rows, cols) = params.get(id)?.shape();
-            Ok((id, Tensor::zeros(self.device, rows, cols)))
-        };
-        scope.iter().map(zeros).collect()
-    }
-
-    /// A cache, where it can save work: something is frozen in front, and examples come again.
-    fn cache_for(&self, plan: &Plan, work: &Work) -> Option<PrefixCache> {
-        let blocks = plan.frozen_prefix()?;
-        let worth = work.epochs > 1 && self.cache.0 > 0;
-        worth.then(|| PrefixCache::new(usize::from(blocks), self.cache.0 as usize))
-    }
-
-    /// The loss of a batch and its gradients, clipped; no gradients where the loss is no number.
-    fn whole_step(
-        &self,
-        params: &Params,
-        task: &TrainTask<'_>,
-        batch: (&LabelledBatch, Vec<u64>),
-        cache: &mut Option<PrefixCache>,
-    ) -> Result<(f32, Gradients)> {
-        let mut tape = Tape::new(self.device);
-        let (question, names) = batch;
-        let asked = (&question.batch, question.targets().into(), names.as_slice());
-        let loss = self.loss(&mut tape, (params, task.scope), asked, cache)?;
-        let found = loss.tensor.item();
-        if !found.is_finite() {
-            return Ok((found, Gradients::default()));
-        }
-        let mut gradients = tape.backward(&[(&loss, Tensor::scalar(self.device, 1.0))])?;
-        if let Some(norm) = task.work.clip {
-            gradients.clip(norm);
-        }
-        Ok((found, gradients))
-    }
-
     /// The loss of a batch, from where the cache ends if there is one.
     pub(crate) fn loss(
         &self,
@@ -240,73 +85,16 @@ impl Trainer<'_> {
             return Ok(self.model.loss(tape, weights, batch, targets)?);
         };
         let hidden = cache.hidden(tape, (self.model, params), batch, names)?;
-        Ok(self.model.loss_from(
-            tape,
-            weights,
-            (hidden, cache.blocks()),
-            batch.packing(),
-            targets,
-        )?)
+        let start = (hidden, cache.blocks());
+        Ok(self.model.loss_from(tape, weights, start, batch.packing(), targets)?)
     }
 }
 
-/// The same where the middle is elsewhere. The norm that is clipped is that of both sides together, so
-/// the server is told by what it scales its own.
-fn cut_step(
-    given: (&Params, &Plan),
-    ends: &mut Ends<'_>,
-    (question, names): (&LabelledBatch, Vec<u64>),
-    clip: Option<f32>,
-) -> Result<(Option<f32>, Gradients)> {
-    let CutStep { loss, mut gradients, elsewhere } = ends.learn(given, question, &names)?;
-    let is_sound = loss.is_none_or(f32::is_finite);
-    let Some(norm) = clip.filter(|_| is_sound) else { return Ok((loss, gradients)) };
-    let all = (gradients.sum_of_squares() + elsewhere).sqrt();
-    let factor = (f64::from(norm) / all).min(1.0);
-    if factor < 1.0 {
-        gradients.scale(factor as f32);
+/// The optimiser of a round, before its first step.
+pub(crate) fn optimiser(device: &Device, work: &Work) -> Result<Optimiser> {
+    let mut optimiser = Optimiser::new(device, work.solver)?;
+    if let Some(Damped { part, factor }) = &work.damped {
+        optimiser.damp(part.clone(), *factor)?;
     }
-    if !given.1.gradient_crossings().is_empty() {
-        ends.scale_step(factor)?;
-    }
-    Ok((loss, gradients))
-}
-
-/// The batches of all epochs, no more than the work allows.
-fn order(task: &TrainTask<'_>) -> impl Iterator<Item = Vec<usize>> {
-    let lengths: Vec<usize> = task.examples.iter().map(|example| example.ids.len()).collect();
-    let (seed, size) = (task.seed.of("order"), task.work.batch as usize);
-    let limit = task.work.max_steps.map_or(usize::MAX, |steps| steps as usize);
-    let epochs = 0..u64::from(task.work.epochs);
-    epochs.flat_map(move |number| epoch(&lengths, size, seed.with(number).0)).take(limit)
-}
-
-/// Adds a step's gradients to those before it.
-fn add(sum: &mut Params, gradients: &Gradients) -> Result<()> {
-    for (id, sum) in sum.iter_mut() {
-        if let Some(gradient) = gradients.get(id) {
-            gradient.add_to(sum)?;
-        }
-    }
-    Ok(())
-}
-
-/// What a part has become less what it was. Each parameter is let go once its difference is taken: nobody
-/// needs what was learnt and its change in memory at once.
-pub(crate) fn change_out_of(
-    (mut now, start): (Params, &Params),
-    part: &Scope,
-    device: &Device,
-) -> Result<ParamValues> {
-    // Nor gradients and moments.
-    device.rest();
-    let taken = |id| {
-        // In its place: a difference of its own would take the largest parameter's memory once more.
-        now.get_mut(id)?.add_scaled(-1.0, start.get(id)?)?;
-        let change = now.get(id)?.to_host().into_owned();
-        drop(now.remove(id));
-        device.rest();
-        Ok((id, change))
-    };
-    part.iter().map(taken).collect()
+    Ok(optimiser)
 }

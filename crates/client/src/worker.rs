@@ -23,12 +23,13 @@ use crate::error::{ClientError, Result};
 use crate::evaluator::Evaluator;
 use crate::examples::sample;
 use crate::heads::Dropped;
+use crate::local_steps::change_out_of;
 use crate::meter::Meter;
-use crate::prober::Prober;
+use crate::prober::{Cut, Prober};
 use crate::request_key::{self, Sources};
 use crate::shards::Shard;
 use crate::split::{AccountedNoise, Connect, Ends, Perturbation, Purpose, RowNoise};
-use crate::trainer::{TrainTask, Trainer, change_out_of};
+use crate::trainer::{TrainTask, Trainer};
 
 /// How much memory and time the work around training may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +47,7 @@ impl Default for Limits {
 }
 
 /// One client and all that it works with, but for its state.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub(crate) struct Worker<'a> {
     pub info: &'a ClientInfo,
     pub shard: &'a Shard,
@@ -60,7 +61,6 @@ pub(crate) struct Worker<'a> {
     pub device: &'a Device,
     /// The shared model as it was received.
     pub shared: &'a Params,
-    pub limits: Limits,
     /// The way to the server's half, where the model is cut.
     pub connect: Option<&'a dyn Connect>,
     /// Where the noise of its rows at a cut starts; nobody else may know it.
@@ -91,7 +91,7 @@ impl Worker<'_> {
             examples: self.shard.train.encoded(),
             scope: &own,
             work: &request.work,
-            correction: correction(request.work.local, &state.correction, &server),
+            correction: Correction::of(request.work.local, &state.correction, &server),
             seed: request.seed,
             key: key.as_ref(),
         };
@@ -165,13 +165,9 @@ impl Worker<'_> {
         }
         let input = |_: &Plan| self.sources(&params).of_probing(request, self.info.id);
         let mut ends = self.ends_to_ask(request.split, (Purpose::Probe(request.round), input))?;
-        let scores = match &mut ends {
-            None => self.prober().probe_counted(&params, request.probe, of_client, self.meter)?,
-            Some(ends) => {
-                let way = (&places[..], ends, self.meter);
-                self.prober().probe_cut(&params, request.probe, of_client, way)?
-            }
-        };
+        let cut = ends.as_mut().map(|ends| Cut { places: &places, ends });
+        let way = (cut, self.meter);
+        let scores = self.prober().probe_counted(&params, request.probe, of_client, way)?;
         Ok(Evidence { client: self.info.id, scores })
     }
 
@@ -193,14 +189,14 @@ impl Worker<'_> {
         (sample, noise): (&[Encoded], NoiseMultiplier),
     ) -> Result<BlockScores> {
         if !request.probe.is_bounded() || request.split.is_some() {
-            let reason = "noise on scores is for attention in a model that is not cut".to_owned();
-            return Err(ClientError::Privacy { reason });
+            let reason = "noise on scores is for attention in a model that is not cut";
+            return Err(ClientError::privacy(reason));
         }
         let mut sums = vec![0.0_f32; self.model.blocks()];
         for example in sample {
             let of_client = (self.info.name.as_str(), std::slice::from_ref(example));
-            let scores =
-                self.prober().probe_counted(params, request.probe, of_client, self.meter)?;
+            let way = (None, self.meter);
+            let scores = self.prober().probe_counted(params, request.probe, of_client, way)?;
             for (sum, score) in sums.iter_mut().zip(scores.as_slice()) {
                 *sum += if score.is_nan() { 0.0 } else { score.clamp(0.0, 1.0) as f32 };
             }
@@ -248,7 +244,7 @@ impl Worker<'_> {
             device: self.device,
             task: self.task,
             labels: self.labels,
-            tokens: self.limits.tokens,
+            tokens: Limits::default().tokens,
         };
         let input = |plan: &Plan| self.sources(&params).of_scoring(request, (self.info.id, plan));
         let mut ends = self.ends_to_ask(request.split, (Purpose::Score(request.round), input))?;
@@ -311,8 +307,8 @@ impl Worker<'_> {
     ) -> Result<Option<Ends<'_>>> {
         let (Some(split), Some(_)) = (split, plan.cut().server_blocks()) else { return Ok(None) };
         let Some(connect) = self.connect else {
-            let reason = "the model is cut and there is no way to the server's half".to_owned();
-            return Err(ClientError::Peer { reason });
+            let reason = "the model is cut and there is no way to the server's half";
+            return Err(ClientError::peer(reason));
         };
         let peer = connect.connect(self.info.id, purpose)?;
         let of_round = |round: Round| Seed(u64::from(round.0));
@@ -342,10 +338,9 @@ impl Worker<'_> {
         if own <= longest as usize {
             return Ok(());
         }
-        let reason = format!(
+        Err(ClientError::privacy(format!(
             "an example of {own} tokens, expected at most {longest}, which are accounted at the cut"
-        );
-        Err(ClientError::Privacy { reason })
+        )))
     }
 
     /// What its answers are computed from, with these parameters.
@@ -354,7 +349,7 @@ impl Worker<'_> {
     }
 
     fn trainer(&self) -> Trainer<'_> {
-        Trainer { model: self.model, device: self.device, cache: self.limits.cache }
+        Trainer { model: self.model, device: self.device, cache: Limits::default().cache }
     }
 
     fn prober(&self) -> Prober<'_> {
@@ -377,19 +372,6 @@ impl Worker<'_> {
         let expected =
             Expectation { scope: Some(&uploads), ..Expectation::of(self.layout, &header) };
         Ok(decode(bytes, &expected)?.1)
-    }
-}
-
-pub(crate) fn correction<'a>(
-    rule: LocalRule,
-    own: &'a ParamValues,
-    server: &'a ParamValues,
-) -> Correction<'a> {
-    match rule {
-        LocalRule::Plain => Correction::Nothing,
-        LocalRule::Proximal { mu } => Correction::Proximal { mu },
-        LocalRule::ControlVariate => Correction::Variates { own, server },
-        LocalRule::Dynamic { alpha } => Correction::Dynamic { alpha, memory: own },
     }
 }
 

@@ -13,12 +13,6 @@ use std::collections::BTreeMap;
 const MARGIN: f64 = 5e-6;
 
 /// How an example's gradient is bounded.
-///
-/// ```
-/// # use fedra_compute::Clipping;
-/// let clipping = Clipping::Flat(1.0);
-/// assert_eq!(clipping.largest_norm(), 1.0);
-/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub enum Clipping {
     /// The norm over everything that trains is at most this.
@@ -28,14 +22,6 @@ pub enum Clipping {
 }
 
 impl Clipping {
-    /// The largest norm over everything that an example's clipped gradient can have.
-    pub fn largest_norm(&self) -> f64 {
-        match self {
-            Self::Flat(norm) => *norm,
-            Self::PerSite(norms) => norms.values().map(|norm| norm * norm).sum::<f64>().sqrt(),
-        }
-    }
-
     /// The factors of all examples.
     pub fn factors(&self, gradients: &ExampleGradients) -> ClipFactors {
         let examples = gradients.examples();
@@ -117,11 +103,5 @@ mod tests {
         ] {
             assert_eq!(factor(norm, square), 0.0, "{norm} {square}");
         }
-    }
-
-    #[test]
-    fn norms_by_site_add_up_as_squares() {
-        let norms = [(Site::Embedding, 3.0), (Site::Head, 4.0)].into_iter().collect();
-        assert_eq!(Clipping::PerSite(norms).largest_norm(), 5.0);
     }
 }

@@ -88,6 +88,24 @@ impl ComputeError {
         Err(Self::Shape { operation, what, found, expected })
     }
 
+    /// Refuses what has a size of zero.
+    pub(crate) fn not_empty(
+        operation: &'static str,
+        what: &'static str,
+        size: usize,
+    ) -> Result<(), Self> {
+        if size == 0 { Err(Self::Empty { operation, what }) } else { Ok(()) }
+    }
+
+    pub(crate) fn shape(
+        operation: &'static str,
+        what: &'static str,
+        found: impl Into<String>,
+        expected: impl Into<String>,
+    ) -> Self {
+        Self::Shape { operation, what, found: found.into(), expected: expected.into() }
+    }
+
     /// Checks that every index is below `limit`.
     pub(crate) fn within(
         operation: &'static str,

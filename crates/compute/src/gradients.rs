@@ -2,7 +2,7 @@
 
 use crate::device::Device;
 use crate::error::ComputeError;
-use crate::kernels;
+use crate::kernels::{self, Fill};
 use crate::tensor::Tensor;
 use crate::value::Value;
 use fedra_plan::ParamId;
@@ -59,21 +59,36 @@ impl Gradients {
 
     /// Adds the gradients of another batch.
     pub fn add(&mut self, other: Self) -> Result<(), ComputeError> {
-        for (id, gradient) in other.weights {
-            match self.weights.remove(&id) {
-                None => drop(self.weights.insert(id, gradient)),
-                Some(mine) => drop(self.weights.insert(id, mine.plus(&gradient)?)),
-            }
+        other.weights.into_iter().try_for_each(|(id, gradient)| self.add_one(id, gradient))
+    }
+
+    /// Takes a parameter's gradient out to be written, and says whether there is anything to add to; the
+    /// caller puts it back with [`Gradients::close`].
+    pub(crate) fn open(
+        &mut self,
+        device: &Device,
+        id: ParamId,
+        (rows, cols): (usize, usize),
+    ) -> (Tensor, Fill) {
+        match self.weights.remove(&id) {
+            None => (Tensor::scratch(device, rows, cols), Fill::Overwrite),
+            Some(sum) => (sum.into_dense(), Fill::Add),
         }
+    }
+
+    /// Puts back what [`Gradients::open`] took out.
+    pub(crate) fn close(&mut self, id: ParamId, sum: Tensor) {
+        self.weights.insert(id, Gradient::Dense(sum));
+    }
+
+    /// Adds a gradient, whole or in rows, to a parameter's.
+    pub(crate) fn add_one(&mut self, id: ParamId, gradient: Gradient) -> Result<(), ComputeError> {
+        let sum = match self.weights.remove(&id) {
+            None => gradient,
+            Some(there) => there.plus(&gradient)?,
+        };
+        self.weights.insert(id, sum);
         Ok(())
-    }
-
-    pub(crate) fn take(&mut self, id: ParamId) -> Option<Gradient> {
-        self.weights.remove(&id)
-    }
-
-    pub(crate) fn put(&mut self, id: ParamId, gradient: Gradient) {
-        self.weights.insert(id, gradient);
     }
 
     pub(crate) fn put_input(&mut self, slot: usize, gradient: Tensor) {
@@ -172,8 +187,8 @@ impl Gradient {
                 if rows.is_sorted_by(|a, b| a < b) {
                     return Ok(());
                 }
-                let (found, expected) = (format!("{rows:?}"), "ascending".to_owned());
-                Err(ComputeError::Shape { operation, what: "order of rows", found, expected })
+                let found = format!("{rows:?}");
+                Err(ComputeError::shape(operation, "order of rows", found, "ascending"))
             }
         }
     }

@@ -29,20 +29,26 @@ use std::ops::Range;
 pub(crate) use crate::cpu::attention::ProbeWeights;
 pub(crate) use crate::cpu::losses::Factors;
 pub(crate) use crate::cpu::norm::Kind as NormKind;
+pub(crate) use crate::cpu::vocabulary::VocabularyExamples;
 pub(crate) use crate::fill::Fill;
 pub(crate) use crate::operands::{
     Attended, Change, Factor, Linear, LinearBackward, Outer, Slope, View, Vocabulary,
-    VocabularyExamples, WeightGradient,
+    WeightGradient,
 };
 
 // One pass over whole tensors.
 
-/// `x += factor * y`.
-pub(crate) fn add_scaled(device: &Device, x: &mut Tensor, factor: f32, y: &Tensor) {
+/// Writes all of a tensor.
+fn write(device: &Device, x: &mut Tensor, run: impl FnOnce(&mut [f32])) {
     match device {
-        Device::Cpu(_) => elementwise::add_scaled(x.write(), factor, &y.read()),
+        Device::Cpu(_) => run(x.write()),
         Device::Meta(_) => x.own(),
     }
+}
+
+/// `x += factor * y`.
+pub(crate) fn add_scaled(device: &Device, x: &mut Tensor, factor: f32, y: &Tensor) {
+    write(device, x, |x| elementwise::add_scaled(x, factor, &y.read()));
 }
 
 /// `x += factor * (to - from)`.
@@ -52,36 +58,25 @@ pub(crate) fn add_scaled_difference(
     factor: f32,
     (to, from): (&Tensor, &Tensor),
 ) {
-    match device {
-        Device::Cpu(_) => {
-            elementwise::add_scaled_difference(x.write(), factor, (&to.read(), &from.read()));
-        }
-        Device::Meta(_) => x.own(),
-    }
+    let add = |x: &mut [f32]| {
+        elementwise::add_scaled_difference(x, factor, (&to.read(), &from.read()));
+    };
+    write(device, x, add);
 }
 
 /// `into = x - y`.
 pub(crate) fn subtract(device: &Device, into: &mut Tensor, (x, y): (&Tensor, &Tensor)) {
-    match device {
-        Device::Cpu(_) => elementwise::subtract(into.write(), (&x.read(), &y.read())),
-        Device::Meta(_) => into.own(),
-    }
+    write(device, into, |into| elementwise::subtract(into, (&x.read(), &y.read())));
 }
 
 /// `x *= y`.
 pub(crate) fn multiply(device: &Device, x: &mut Tensor, y: &Tensor) {
-    match device {
-        Device::Cpu(_) => elementwise::multiply_into(x.write(), &y.read()),
-        Device::Meta(_) => x.own(),
-    }
+    write(device, x, |x| elementwise::multiply_into(x, &y.read()));
 }
 
 /// `x *= factor`.
 pub(crate) fn scale(device: &Device, x: &mut Tensor, factor: f32) {
-    match device {
-        Device::Cpu(_) => elementwise::scale(x.write(), factor),
-        Device::Meta(_) => x.own(),
-    }
+    write(device, x, |x| elementwise::scale(x, factor));
 }
 
 /// `x *= factor`, where the factor is a tensor of one element.
@@ -99,10 +94,7 @@ pub(crate) fn scale_by(device: &Device, x: &mut Tensor, factor: &Tensor) {
 
 /// `x /= divisor`.
 pub(crate) fn divide(device: &Device, x: &mut Tensor, divisor: f32) {
-    match device {
-        Device::Cpu(_) => elementwise::divide(x.write(), divisor),
-        Device::Meta(_) => x.own(),
-    }
+    write(device, x, |x| elementwise::divide(x, divisor));
 }
 
 /// The sum of squares.
@@ -115,10 +107,7 @@ pub(crate) fn sum_of_squares(device: &Device, x: &Tensor) -> f64 {
 
 /// `into = sum over the rows of x`, in some columns of it.
 pub(crate) fn column_sums(device: &Device, into: &mut Tensor, x: &View<'_>) {
-    match device {
-        Device::Cpu(_) => cpu_linear::column_sums(into.write(), x.mat(&x.tensor.read())),
-        Device::Meta(_) => into.own(),
-    }
+    write(device, into, |into| cpu_linear::column_sums(into, x.mat(&x.tensor.read())));
 }
 
 /// Takes a step for every parameter that changes.
@@ -175,28 +164,16 @@ fn looked_up<'a>(table: &'a Tensor, index: &'a [u32]) -> (Numbers<'a>, Option<&'
 /// `into[index[i]] += from[i]`; indices may repeat.
 pub(crate) fn scatter_add(device: &Device, into: &mut Tensor, index: &[u32], from: &Tensor) {
     let width = into.cols();
-    match device {
-        Device::Cpu(_) => rows::scatter_add(into.write(), width, index, &from.read()),
-        Device::Meta(_) => into.own(),
-    }
+    write(device, into, |into| rows::scatter_add(into, width, index, &from.read()));
 }
 
 /// The rows that occur in an index, ascending, and for each the sum of `from` where it occurs.
 pub(crate) fn sum_by_row(device: &Device, index: &[u32], from: &Tensor) -> (Vec<u32>, Tensor) {
     let width = from.cols();
-    match device {
-        Device::Cpu(_) => {
-            let occurrences = Occurrences::of(index);
-            let mut sums = Tensor::scratch(device, occurrences.rows.len(), width);
-            occurrences.sum_rows(sums.write(), width, &from.read());
-            (occurrences.rows, sums)
-        }
-        Device::Meta(_) => {
-            let rows = Occurrences::of(index).rows;
-            let sums = Tensor::scratch(device, rows.len(), width);
-            (rows, sums)
-        }
-    }
+    let occurrences = Occurrences::of(index);
+    let mut sums = Tensor::scratch(device, occurrences.rows.len(), width);
+    write(device, &mut sums, |sums| occurrences.sum_rows(sums, width, &from.read()));
+    (occurrences.rows, sums)
 }
 
 // Products.
@@ -375,28 +352,19 @@ pub(crate) fn rotate(
     (positions, angles, turn): (&[u32], &Angles, Turn),
 ) {
     let cols = x.cols();
-    match device {
-        Device::Cpu(_) => rotary::rotate(x.write(), cols, heads, positions, angles, turn),
-        Device::Meta(_) => x.own(),
-    }
+    write(device, x, |x| rotary::rotate(x, cols, heads, positions, angles, turn));
 }
 
 /// `y = silu(gate) * up`, where a row of `x` is gate then up.
 pub(crate) fn swiglu(device: &Device, x: &Tensor, y: &mut Tensor) {
     let width = y.cols();
-    match device {
-        Device::Cpu(_) => cpu_swiglu::forward(&x.read(), y.write(), width),
-        Device::Meta(_) => y.own(),
-    }
+    write(device, y, |y| cpu_swiglu::forward(&x.read(), y, width));
 }
 
 /// The gradient of [`swiglu`]'s input.
 pub(crate) fn swiglu_backward(device: &Device, (x, dy): (&Tensor, &Tensor), dx: &mut Tensor) {
     let width = dy.cols();
-    match device {
-        Device::Cpu(_) => cpu_swiglu::backward(&x.read(), &dy.read(), dx.write(), width),
-        Device::Meta(_) => dx.own(),
-    }
+    write(device, dx, |dx| cpu_swiglu::backward(&x.read(), &dy.read(), dx, width));
 }
 
 /// Attention; `log_sums` are written when backward will follow. With a probe, returns for each span
@@ -504,12 +472,8 @@ pub(crate) fn lookup_squares(
 /// One row for each example: the sum of its rows.
 pub(crate) fn example_sums(device: &Device, x: &Tensor, examples: &[Range<usize>]) -> Tensor {
     let mut sums = Tensor::scratch(device, examples.len(), x.cols());
-    match device {
-        Device::Cpu(_) => {
-            example_squares::column_sums(sums.write(), x.read().mat(x), examples);
-        }
-        Device::Meta(_) => {}
-    }
+    let run = |sums: &mut [f32]| example_squares::column_sums(sums, x.read().mat(x), examples);
+    write(device, &mut sums, run);
     sums
 }
 
@@ -547,32 +511,23 @@ pub(crate) fn row_squares(device: &Device, x: &View<'_>) -> Vec<f64> {
 
 /// `into = sum over rows of factor * row`, in some columns; a factor of zero leaves a row out.
 pub(crate) fn weighted_rows(device: &Device, into: &mut Tensor, x: &View<'_>, factors: &[f32]) {
-    match device {
-        Device::Cpu(_) => {
-            example_squares::weighted_rows(into.write(), x.mat(&x.tensor.read()), factors);
-        }
-        Device::Meta(_) => into.own(),
-    }
+    let run = |into: &mut [f32]| {
+        example_squares::weighted_rows(into, x.mat(&x.tensor.read()), factors);
+    };
+    write(device, into, run);
 }
 
 /// `x[i] *= factors[i]`, row by row; a factor of zero makes zeros of anything.
 pub(crate) fn scale_rows(device: &Device, x: &mut Tensor, factors: &[f32]) {
     let width = x.cols();
-    match device {
-        Device::Cpu(_) => example_squares::scale_rows(x.write(), width, factors),
-        Device::Meta(_) => x.own(),
-    }
+    write(device, x, |x| example_squares::scale_rows(x, width, factors));
 }
 
 /// `x += deviation * normal`, by a key.
 pub(crate) fn add_noise(device: &Device, x: &mut Tensor, deviation: f32, key: &SecretKey) {
     const RUN: usize = 32 * NOISE_GROUP;
-    match device {
-        Device::Cpu(_) => thread_pool::each_chunk(x.write(), RUN, |task, run| {
-            key.add_normal(run, task * RUN, deviation);
-        }),
-        Device::Meta(_) => x.own(),
-    }
+    let add = |task: usize, run: &mut [f32]| key.add_normal(run, task * RUN, deviation);
+    write(device, x, |x| thread_pool::each_chunk(x, RUN, add));
 }
 
 // Losses. Each turns logits into the gradient of the loss and returns the loss.
@@ -585,14 +540,8 @@ pub(crate) fn cross_entropy(
     factors: Factors<'_>,
 ) -> Tensor {
     let classes = logits.cols();
-    match device {
-        Device::Cpu(_) => divided(
-            device,
-            factors,
-            losses::cross_entropy_rows(logits.write(), classes, labels, factors),
-        ),
-        Device::Meta(_) => Tensor::scalar(device, 0.0),
-    }
+    let run = |logits: &mut [f32]| losses::cross_entropy_rows(logits, classes, labels, factors);
+    loss(device, factors, logits, run)
 }
 
 /// Binary cross-entropy of every logit with its target.
@@ -603,12 +552,18 @@ pub(crate) fn binary_cross_entropy(
     factors: Factors<'_>,
 ) -> Tensor {
     let classes = logits.cols();
+    let run = |logits: &mut [f32]| losses::binary_cross_entropy(logits, classes, targets, factors);
+    loss(device, factors, logits, run)
+}
+
+fn loss(
+    device: &Device,
+    factors: Factors<'_>,
+    logits: &mut Tensor,
+    run: impl FnOnce(&mut [f32]) -> f64,
+) -> Tensor {
     match device {
-        Device::Cpu(_) => divided(
-            device,
-            factors,
-            losses::binary_cross_entropy(logits.write(), classes, targets, factors),
-        ),
+        Device::Cpu(_) => divided(device, factors, run(logits.write())),
         Device::Meta(_) => Tensor::scalar(device, 0.0),
     }
 }
@@ -617,19 +572,8 @@ pub(crate) fn binary_cross_entropy(
 pub(crate) fn vocabulary_loss(device: &Device, given: Vocabulary<'_>) -> Tensor {
     match device {
         Device::Cpu(pool) => {
-            let (x, weight, bias) =
-                (given.x.read(), given.weight.read(), given.bias.map(Tensor::read));
-            let loss = vocabulary::Loss {
-                x: x.mat(given.x),
-                weight: weight.mat(given.weight),
-                bias: bias.as_deref(),
-                labels: given.labels,
-                factors: given.factors,
-                dx: given.dx.map(Tensor::write),
-                dw: given.dw.map(Tensor::write),
-                db: given.db.map(Tensor::write),
-            };
-            divided(device, given.factors, vocabulary::run(pool, loss))
+            let factors = given.factors;
+            divided(device, factors, given.on_cpu(|loss| vocabulary::run(pool, loss)))
         }
         Device::Meta(counter) => {
             meta::vocabulary_loss(counter, &given);
@@ -646,20 +590,10 @@ pub(crate) fn vocabulary_loss_by_example(
 ) -> (Tensor, [Vec<f64>; 2]) {
     match device {
         Device::Cpu(pool) => {
-            let (x, weight, bias) =
-                (given.x.read(), given.weight.read(), given.bias.map(Tensor::read));
-            let loss = vocabulary::Loss {
-                x: x.mat(given.x),
-                weight: weight.mat(given.weight),
-                bias: bias.as_deref(),
-                labels: given.labels,
-                factors: given.factors,
-                dx: given.dx.map(Tensor::write),
-                dw: None,
-                db: None,
-            };
-            let (sum, squares) = vocabulary::run_by_example(pool, loss, examples);
-            (divided(device, given.factors, sum), squares)
+            let factors = given.factors;
+            let (sum, squares) =
+                given.on_cpu(|loss| vocabulary::run_by_example(pool, loss, examples));
+            (divided(device, factors, sum), squares)
         }
         Device::Meta(counter) => {
             meta::vocabulary_loss_by_example(counter, &given, examples);

@@ -6,12 +6,10 @@
 
 use crate::cpu::attention;
 use crate::cpu::matmul::{self, Right};
-use crate::cpu::norm;
-use crate::cpu::{example_squares, vocabulary};
+use crate::cpu::vocabulary::{self, VocabularyExamples};
+use crate::cpu::{example_squares, norm};
 use crate::fill::Fill;
-use crate::operands::{
-    Attended, Factor, Linear, LinearBackward, Outer, View, Vocabulary, VocabularyExamples,
-};
+use crate::operands::{Attended, Factor, Linear, LinearBackward, Outer, View, Vocabulary};
 use crate::pool::{Counted, Counter};
 use crate::tensor::Tensor;
 

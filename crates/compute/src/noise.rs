@@ -4,10 +4,9 @@
 //! weight that no example reached gets a gradient of zeros first. Gaps would tell who was in the batch.
 
 use crate::error::ComputeError;
-use crate::gradients::{Gradient, Gradients};
-use crate::kernels;
+use crate::gradients::Gradients;
+use crate::kernels::{self, Fill};
 use crate::params::Params;
-use crate::tensor::Tensor;
 use fedra_plan::Scope;
 use fedra_seed::SecretKey;
 
@@ -16,12 +15,11 @@ impl Gradients {
     pub fn cover(&mut self, params: &Params, scope: &Scope) -> Result<(), ComputeError> {
         for id in scope {
             let weight = params.get(id)?;
-            let (rows, cols) = weight.shape();
-            let covered = match self.take(id) {
-                None => Tensor::zeros(&weight.device(), rows, cols),
-                Some(gradient) => gradient.into_dense(),
-            };
-            self.put(id, Gradient::Dense(covered));
+            let (mut covered, fill) = self.open(&weight.device(), id, weight.shape());
+            if fill == Fill::Overwrite {
+                covered.clear();
+            }
+            self.close(id, covered);
         }
         Ok(())
     }

@@ -1,9 +1,10 @@
 //! What kernels are given: tensors by the names that they have in an operation.
 
 use crate::activation::Activation;
-use crate::cpu::attention::{Columns, Inputs};
+use crate::cpu::attention_inputs::{Columns, Inputs};
 use crate::cpu::losses::Factors;
 use crate::cpu::matmul::Mat;
+use crate::cpu::vocabulary::Loss;
 use crate::fill::Fill;
 use crate::geometry::{Attention, Span};
 use crate::solver::Step;
@@ -149,15 +150,21 @@ pub(crate) struct Vocabulary<'a> {
     pub db: Option<&'a mut Tensor>,
 }
 
-/// What the vocabulary loss is to find out about each example.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct VocabularyExamples<'a> {
-    /// The rows of each example.
-    pub rows: &'a [Range<usize>],
-    /// Whether the squares of the weight's gradient are wanted.
-    pub weight: bool,
-    /// Whether the squares of the bias's gradient are wanted.
-    pub bias: bool,
+impl Vocabulary<'_> {
+    /// Runs something on the processor's view of it.
+    pub fn on_cpu<R>(self, run: impl FnOnce(Loss<'_>) -> R) -> R {
+        let (x, weight, bias) = (self.x.read(), self.weight.read(), self.bias.map(Tensor::read));
+        run(Loss {
+            x: x.mat(self.x),
+            weight: weight.mat(self.weight),
+            bias: bias.as_deref(),
+            labels: self.labels,
+            factors: self.factors,
+            dx: self.dx.map(Tensor::write),
+            dw: self.dw.map(Tensor::write),
+            db: self.db.map(Tensor::write),
+        })
+    }
 }
 
 /// One parameter and what its step needs.

@@ -30,28 +30,6 @@ impl Optimiser {
         Ok(Self { solver, device: device.clone(), memory: BTreeMap::new(), damped: None })
     }
 
-    /// The solver.
-    pub fn solver(&self) -> Solver {
-        self.solver
-    }
-
-    /// Changes the solver's settings (a schedule); what is remembered stays, so after the first step
-    /// the solver's kind must stay too.
-    pub fn set_solver(&mut self, solver: Solver) -> Result<(), ComputeError> {
-        check(solver)?;
-        if !self.memory.is_empty() {
-            let what = "moments per element of the new solver";
-            ComputeError::expect(
-                "optimiser",
-                what,
-                solver.moments() as usize,
-                self.solver.moments() as usize,
-            )?;
-        }
-        self.solver = solver;
-        Ok(())
-    }
-
     /// From now on multiplies the rate by a factor wherever a parameter is in the scope; refuses a
     /// factor that makes no rate. Decoupled decay goes with the rate, as in a parameter group.
     pub fn damp(&mut self, scope: Scope, factor: f32) -> Result<(), ComputeError> {

@@ -17,6 +17,7 @@
 mod counted;
 mod high_water;
 mod slabs;
+mod usage;
 
 use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
@@ -26,6 +27,7 @@ pub(crate) use counted::Counted;
 pub use counted::Counter;
 use high_water::HighWater;
 use slabs::{Piece, Slabs};
+pub use usage::Usage;
 
 /// Most threads that have a shard to themselves.
 const SHARDS: usize = 32;
@@ -139,19 +141,6 @@ impl Pool {
         // A panic elsewhere cannot leave the lists half-changed: nothing in there panics half-way.
         self.0.shards[place].lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// What a pool has handed out, in bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Usage {
-    /// In use now.
-    pub live_bytes: usize,
-    /// Most ever in use at once.
-    pub peak_bytes: usize,
-    /// Kept for the next request.
-    pub idle_bytes: usize,
-    /// How often memory was taken that had never been used before.
-    pub allocations: usize,
 }
 
 /// Floats from a [`Pool`], aligned to a cache line; they go back when dropped.

@@ -44,9 +44,6 @@ impl Step {
 
     /// Whether decay alone gives a weight a moment, so that every row always changes.
     pub(crate) fn decay_enters_moments(self) -> bool {
-        match self.solver {
-            Solver::Momentum { weight_decay, .. } => weight_decay != 0.0,
-            Solver::Sgd { .. } | Solver::AdamW { .. } => false,
-        }
+        matches!(self.solver, Solver::Momentum { weight_decay, .. } if weight_decay != 0.0)
     }
 }

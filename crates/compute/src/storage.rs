@@ -13,102 +13,96 @@ use std::sync::Arc;
 
 /// Shared memory on a device; there may be room for more numbers than its tensor has.
 #[derive(Clone, Debug)]
-pub(crate) enum Storage {
-    /// f32 in main memory.
+pub(crate) struct Storage {
+    memory: Memory,
+    /// Whether there are two bf16 in the place of each f32.
+    is_bf16: bool,
+}
+
+#[derive(Clone, Debug)]
+enum Memory {
+    /// Main memory.
     Cpu(Arc<Buffer>),
-    /// bf16 in main memory, two to each float of the buffer.
-    CpuBf16(Arc<Buffer>),
-    /// f32 that are counted and not there.
+    /// Memory that is counted and not there.
     Meta(Arc<Counted>),
-    /// bf16 that are counted and not there, two to each float.
-    MetaBf16(Arc<Counted>),
 }
 
 impl Storage {
     /// Room for this many f32, with arbitrary contents.
     pub fn allocate(device: &Device, elements: usize) -> Self {
-        match device {
-            Device::Cpu(pool) => Self::Cpu(Arc::new(pool.take(elements))),
-            Device::Meta(counter) => Self::Meta(Arc::new(counter.take(elements))),
-        }
+        let memory = match device {
+            Device::Cpu(pool) => Memory::Cpu(Arc::new(pool.take(elements))),
+            Device::Meta(counter) => Memory::Meta(Arc::new(counter.take(elements))),
+        };
+        Self { memory, is_bf16: false }
     }
 
     /// The device that the numbers are on.
     pub fn device(&self) -> Device {
-        match self {
-            Self::Cpu(buffer) | Self::CpuBf16(buffer) => Device::Cpu(buffer.pool().clone()),
-            Self::Meta(counted) | Self::MetaBf16(counted) => {
-                Device::Meta(counted.counter().clone())
-            }
+        match &self.memory {
+            Memory::Cpu(buffer) => Device::Cpu(buffer.pool().clone()),
+            Memory::Meta(counted) => Device::Meta(counted.counter().clone()),
         }
     }
 
     /// How many numbers there is room for.
     pub fn capacity(&self) -> usize {
-        match self {
-            Self::Cpu(buffer) => buffer.len(),
-            Self::CpuBf16(buffer) => 2 * buffer.len(),
-            Self::Meta(counted) => counted.len(),
-            Self::MetaBf16(counted) => 2 * counted.len(),
-        }
+        let floats = match &self.memory {
+            Memory::Cpu(buffer) => buffer.len(),
+            Memory::Meta(counted) => counted.len(),
+        };
+        if self.is_bf16 { 2 * floats } else { floats }
     }
 
     pub fn is_bf16(&self) -> bool {
-        match self {
-            Self::Cpu(_) | Self::Meta(_) => false,
-            Self::CpuBf16(_) | Self::MetaBf16(_) => true,
-        }
+        self.is_bf16
     }
 
     pub fn is_shared(&self) -> bool {
-        match self {
-            Self::Cpu(buffer) | Self::CpuBf16(buffer) => Arc::strong_count(buffer) > 1,
-            Self::Meta(counted) | Self::MetaBf16(counted) => Arc::strong_count(counted) > 1,
+        match &self.memory {
+            Memory::Cpu(buffer) => Arc::strong_count(buffer) > 1,
+            Memory::Meta(counted) => Arc::strong_count(counted) > 1,
         }
     }
 
     /// Whether two tensors are the same memory.
     pub fn is_same(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Cpu(a), Self::Cpu(b)) | (Self::CpuBf16(a), Self::CpuBf16(b)) => {
-                Arc::ptr_eq(a, b)
-            }
-            (Self::Meta(a), Self::Meta(b)) | (Self::MetaBf16(a), Self::MetaBf16(b)) => {
-                Arc::ptr_eq(a, b)
-            }
-            (Self::Cpu(_) | Self::CpuBf16(_) | Self::Meta(_) | Self::MetaBf16(_), _) => false,
+        match (&self.memory, &other.memory) {
+            (Memory::Cpu(a), Memory::Cpu(b)) => Arc::ptr_eq(a, b),
+            (Memory::Meta(a), Memory::Meta(b)) => Arc::ptr_eq(a, b),
+            (Memory::Cpu(_) | Memory::Meta(_), _) => false,
         }
     }
 
     /// The first `count` numbers as f32 in main memory.
     pub fn read(&self, count: usize) -> Numbers<'_> {
-        match self {
-            Self::Cpu(buffer) => Numbers::Borrowed(&buffer[..count]),
-            Self::CpuBf16(buffer) => {
+        match &self.memory {
+            Memory::Cpu(buffer) if self.is_bf16 => {
                 let mut numbers = buffer.pool().take(count);
                 bf16::widen(&mut numbers, &buffer.halves()[..count]);
                 Numbers::Converted(numbers)
             }
-            Self::Meta(_) | Self::MetaBf16(_) => Numbers::Absent(vec![0.0; count]),
+            Memory::Cpu(buffer) => Numbers::Borrowed(&buffer[..count]),
+            Memory::Meta(_) => Numbers::Absent(vec![0.0; count]),
         }
     }
 
     /// The first numbers as a matrix of the precision that they have.
     pub fn stored(&self, rows: usize, cols: usize) -> Stored<'_> {
-        match self {
-            Self::Cpu(buffer) => Stored::f32(Mat::new(&buffer[..rows * cols], rows, cols)),
-            Self::CpuBf16(buffer) => Stored::bf16(&buffer.halves()[..rows * cols], rows, cols),
-            Self::Meta(_) | Self::MetaBf16(_) => unreachable!("{NO_NUMBERS}"),
+        let (buffer, count) = (self.buffer(), rows * cols);
+        if self.is_bf16 {
+            Stored::bf16(&buffer.halves()[..count], rows, cols)
+        } else {
+            Stored::f32(Mat::new(&buffer[..count], rows, cols))
         }
     }
 
     /// Some rows of a bf16 matrix as f32, one after another; `None` where rows can be read in place.
     pub fn read_rows(&self, cols: usize, rows: &[u32]) -> Option<Buffer> {
-        let buffer = match self {
-            Self::Cpu(_) => return None,
-            Self::CpuBf16(buffer) => buffer,
-            Self::Meta(_) | Self::MetaBf16(_) => unreachable!("{NO_NUMBERS}"),
-        };
+        let buffer = self.buffer();
+        if !self.is_bf16 {
+            return None;
+        }
         let mut numbers = buffer.pool().take(rows.len() * cols);
         for (row, into) in rows.iter().zip(numbers.chunks_exact_mut(cols.max(1))) {
             bf16::widen(into, &buffer.halves()[*row as usize * cols..][..cols]);
@@ -116,82 +110,85 @@ impl Storage {
         Some(numbers)
     }
 
+    /// What the processor's kernels read.
+    fn buffer(&self) -> &Buffer {
+        match &self.memory {
+            Memory::Cpu(buffer) => buffer,
+            Memory::Meta(_) => unreachable!("{NO_NUMBERS}"),
+        }
+    }
+
     /// The first `count` numbers, to be written: shared ones are copied first, and bf16 becomes f32.
     pub fn write(&mut self, count: usize) -> &mut [f32] {
+        self.write_to(count).expect(NO_NUMBERS)
+    }
+
+    /// The same; `None` where there are no numbers.
+    fn write_to(&mut self, count: usize) -> Option<&mut [f32]> {
         self.own(count);
-        match self {
-            Self::Cpu(buffer) => {
-                &mut Arc::get_mut(buffer).expect("it was relocated if anybody shared it")[..count]
+        match &mut self.memory {
+            Memory::Cpu(buffer) => {
+                let buffer = Arc::get_mut(buffer).expect("it was relocated if anybody shared it");
+                Some(&mut buffer[..count])
             }
-            Self::CpuBf16(_) => unreachable!("relocating leaves f32"),
-            Self::Meta(_) | Self::MetaBf16(_) => unreachable!("{NO_NUMBERS}"),
+            Memory::Meta(_) => None,
         }
     }
 
     /// Makes the first `count` numbers nobody else's and f32, as whoever writes them needs them.
     pub fn own(&mut self, count: usize) {
-        if self.is_bf16() || self.is_shared() {
+        if self.is_bf16 || self.is_shared() {
             self.relocate(count, self.capacity());
         }
     }
 
     /// Copies numbers of the host over the first ones.
     pub fn upload(&mut self, numbers: &[f32]) {
-        self.own(numbers.len());
-        match self {
-            Self::Cpu(_) | Self::CpuBf16(_) => self.write(numbers.len()).copy_from_slice(numbers),
-            Self::Meta(_) | Self::MetaBf16(_) => {}
+        if let Some(into) = self.write_to(numbers.len()) {
+            into.copy_from_slice(numbers);
         }
     }
 
     /// Zeros in place of the first `count` numbers.
     pub fn clear(&mut self, count: usize) {
-        self.own(count);
-        match self {
-            Self::Cpu(_) | Self::CpuBf16(_) => self.write(count).fill(0.0),
-            Self::Meta(_) | Self::MetaBf16(_) => {}
+        if let Some(into) = self.write_to(count) {
+            into.fill(0.0);
         }
     }
 
     /// Copies a range of another tensor's numbers over those from `first` on, of `count` in all.
     pub fn copy(&mut self, (count, first): (usize, usize), from: &Self, range: Range<usize>) {
-        self.own(count);
-        match self {
-            Self::Cpu(_) | Self::CpuBf16(_) => {
-                let from = &from.read(range.end)[range];
-                self.write(count)[first..][..from.len()].copy_from_slice(from);
-            }
-            Self::Meta(_) | Self::MetaBf16(_) => {}
+        if let Some(into) = self.write_to(count) {
+            let from = &from.read(range.end)[range];
+            into[first..][..from.len()].copy_from_slice(from);
         }
     }
 
     /// Moves the first `count` numbers to f32 memory of their own with room for `capacity`.
     pub fn relocate(&mut self, count: usize, capacity: usize) {
-        let mut moved = match self {
-            Self::Cpu(buffer) | Self::CpuBf16(buffer) => buffer.pool().take(capacity.max(count)),
-            Self::Meta(counted) | Self::MetaBf16(counted) => {
-                let moved = counted.counter().take(capacity.max(count));
-                *self = Self::Meta(Arc::new(moved));
-                return;
-            }
-        };
-        moved[..count].copy_from_slice(&self.read(count));
-        *self = Self::Cpu(Arc::new(moved));
+        let mut moved = Self::allocate(&self.device(), capacity.max(count));
+        if let Some(into) = moved.write_to(count) {
+            into.copy_from_slice(&self.read(count));
+        }
+        *self = moved;
     }
 
     /// The first `count` numbers, each rounded to the nearest bf16.
     pub fn to_bf16(&self, count: usize) -> Self {
-        match self {
-            Self::Cpu(buffer) => {
+        if self.is_bf16 {
+            return self.clone();
+        }
+        let memory = match &self.memory {
+            Memory::Cpu(buffer) => {
                 let mut rounded = buffer.pool().take(count.div_ceil(2));
                 bf16::narrow(&mut rounded.halves_mut()[..count], &buffer[..count]);
-                Self::CpuBf16(Arc::new(rounded))
+                Memory::Cpu(Arc::new(rounded))
             }
-            Self::Meta(counted) => {
-                Self::MetaBf16(Arc::new(counted.counter().take(count.div_ceil(2))))
+            Memory::Meta(counted) => {
+                Memory::Meta(Arc::new(counted.counter().take(count.div_ceil(2))))
             }
-            Self::CpuBf16(_) | Self::MetaBf16(_) => self.clone(),
-        }
+        };
+        Self { memory, is_bf16: true }
     }
 }
 

@@ -153,7 +153,7 @@ impl Tensor {
     ) -> Result<Self, ComputeError> {
         if first.checked_add(count).is_none_or(|end| end > self.rows) {
             let (found, expected) = (format!("{first}+{count}"), format!("at most {}", self.rows));
-            return Err(ComputeError::Shape { operation: "rows", what: "range", found, expected });
+            return Err(ComputeError::shape("rows", "range", found, expected));
         }
         let mut part = Self::scratch(device, count, self.cols);
         part.copy_rows(0, self, first..first + count);
@@ -185,8 +185,7 @@ impl Tensor {
         ComputeError::expect("append", "width", from.cols, self.cols)?;
         if rows.start > rows.end || rows.end > from.rows {
             let (found, expected) = (format!("{rows:?}"), format!("inside 0..{}", from.rows));
-            let (operation, what) = ("append", "range of rows");
-            return Err(ComputeError::Shape { operation, what, found, expected });
+            return Err(ComputeError::shape("append", "range of rows", found, expected));
         }
         let first = self.rows;
         let wanted = first.checked_add(rows.len()).expect("rows are fewer than can be counted");

@@ -10,6 +10,7 @@
 
 mod choice;
 mod judgement;
+mod path;
 mod setting;
 mod student;
 
@@ -20,17 +21,12 @@ use serde::Serialize;
 
 pub use choice::{Choice, Trial};
 pub use judgement::{Judgement, Shown, Survival};
+pub use path::BridgeRun;
+use path::{Path, Task};
 pub use setting::{BridgeError, BridgeSetting, Teacher, TunedAt};
 pub use student::Student;
 
-use crate::attention::Attention;
-use crate::federation::{Federation, Work};
-use crate::frozen_attention::FrozenAttention;
-use crate::network::{Learns, Weights};
 use crate::parallel;
-use crate::phi::Phi;
-use crate::study::Sweep;
-use crate::world::World;
 
 /// All runs of the bridge.
 #[derive(Clone, Debug, Serialize)]
@@ -41,25 +37,6 @@ pub struct Bridge {
     pub choices: Vec<Choice>,
     /// One for each student, heterogeneity and world.
     pub runs: Vec<BridgeRun>,
-}
-
-/// One student on one world.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct BridgeRun {
-    /// Who learns.
-    pub student: Student,
-    /// `h_kernel = h_value`.
-    pub heterogeneity: f64,
-    /// Which world, from 0.
-    pub world: u32,
-    /// Final global loss for each warm-up; absent where the run diverged: left the finite numbers, or ended
-    /// above where it began.
-    pub final_by_warmup: Sweep,
-    /// The global loss of the weights that every warm-up begins with.
-    pub start: f64,
-    /// Which share of its loss never freezing still lost over the last sixth of the rounds: how far from done;
-    /// absent where it diverged.
-    pub still_falling: Option<f64>,
 }
 
 impl Bridge {
@@ -82,7 +59,7 @@ impl Bridge {
         let all = attempts.len() + jobs.len();
         let tick = || done(finished.fetch_add(1, Ordering::Relaxed) + 1, all);
         let trials = parallel::map(&attempts, threads, |attempt| {
-            let trial = attempt.made(setting);
+            let trial = Trial::of(setting, *attempt);
             tick();
             trial
         });
@@ -127,78 +104,6 @@ impl Bridge {
             .iter()
             .map(|choice| Judgement::of(choice, &self.select(choice.student, choice.heterogeneity)))
             .collect()
-    }
-}
-
-/// What distinguishes one path of training from another.
-#[derive(Clone, Copy)]
-struct Task {
-    student: Student,
-    heterogeneity: f64,
-    rate: f64,
-    seed: Seed,
-}
-
-/// Full training, round by round, from which every warm-up departs.
-struct Path<'s> {
-    setting: &'s BridgeSetting,
-    federation: Federation,
-    rounds: Vec<Weights>,
-}
-
-impl<'s> Path<'s> {
-    fn follow(setting: &'s BridgeSetting, task: Task) -> Self {
-        let Task { student, heterogeneity, rate, seed } = task;
-        let teacher = match setting.teacher {
-            Teacher::Softmax => Attention::Softmax,
-            Teacher::Linear => Attention::Linear(Phi::Identity),
-        };
-        let data = World {
-            sizes: setting.sizes,
-            teacher,
-            clients: setting.clients,
-            samples: setting.samples,
-            kernel_shift: heterogeneity,
-            value_shift: heterogeneity,
-            noise: setting.noise,
-        };
-        let network = student.network(setting);
-        let work = Work { local_steps: setting.local_steps, rate, cohort: setting.cohort };
-        let federation = Federation { clients: data.clients(seed), network, work, seed };
-        let start = network.start(setting.sizes, seed.of("student"));
-        let rounds = federation.train(start, setting.rounds, Learns::Everything);
-        Self { setting, federation, rounds }
-    }
-
-    /// Final loss for each warm-up.
-    fn sweep(&self) -> Sweep {
-        let ceiling = self.start();
-        let kept = |loss: &f64| *loss < ceiling;
-        let end = |&warmup: &u32| (warmup, self.end(warmup).filter(kept));
-        self.setting.warmups.iter().map(end).collect()
-    }
-
-    fn start(&self) -> f64 {
-        self.federation.loss(&self.rounds[0])
-    }
-
-    /// Final loss when the kernel is frozen after this many rounds.
-    fn end(&self, warmup: u32) -> Option<f64> {
-        let last = self.setting.rounds;
-        let at = self.rounds.get(warmup as usize)?;
-        if let Some(frozen) = FrozenAttention::at(&self.federation, at) {
-            return Some(self.federation.loss(&frozen.train(at.clone(), warmup, last)?));
-        }
-        let frozen = self.federation.freeze(at);
-        let values = frozen.train(at.value.clone(), warmup, last);
-        Some(frozen.loss(values.get((last - warmup) as usize)?))
-    }
-
-    fn still_falling(&self) -> Option<f64> {
-        let rounds = self.setting.rounds;
-        let loss = |round: u32| Some(self.federation.loss(self.rounds.get(round as usize)?));
-        let end = loss(rounds).filter(|loss| *loss < self.start())?;
-        Some(1.0 - end / loss(rounds - rounds.div_ceil(6))?).filter(|share| share.is_finite())
     }
 }
 

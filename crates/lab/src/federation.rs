@@ -3,6 +3,8 @@
 //! A run that trains everything is kept round by round, because every question about warm-up is a question
 //! about one of its rounds: freezing at `W` starts from round `W` of the same path.
 
+use std::ops::Range;
+
 use fedra_seed::Seed;
 use serde::{Deserialize, Serialize};
 
@@ -49,15 +51,8 @@ impl Federation {
         rounds: u32,
         learns: Learns,
     ) -> Vec<Weights> {
-        let mut path = vec![start];
-        for round in first..rounds {
-            let next = self.round(&path[path.len() - 1], round, learns);
-            if !next.is_finite() {
-                break;
-            }
-            path.push(next);
-        }
-        path
+        let next = |global: &Weights, round| self.round(global, round, learns);
+        path(start, first..rounds, next, Weights::is_finite)
     }
 
     /// One round: local steps at each client of the cohort, then the weighted mean.
@@ -110,6 +105,24 @@ impl Federation {
     }
 }
 
+/// What comes of a start round after round, as long as it is finite.
+fn path<T>(
+    start: T,
+    rounds: Range<u32>,
+    next: impl Fn(&T, u32) -> T,
+    is_finite: impl Fn(&T) -> bool,
+) -> Vec<T> {
+    let mut path = vec![start];
+    for round in rounds {
+        let reached = next(&path[path.len() - 1], round);
+        if !is_finite(&reached) {
+            break;
+        }
+        path.push(reached);
+    }
+    path
+}
+
 /// A federation whose kernel is frozen: a quadratic problem in the value block.
 pub struct Frozen<'f> {
     federation: &'f Federation,
@@ -140,15 +153,7 @@ impl Frozen<'_> {
 
     /// Value blocks after each of the rounds `first .. last`, the start included.
     pub fn train(&self, start: Matrix, first: u32, last: u32) -> Vec<Matrix> {
-        let mut path = vec![start];
-        for round in first..last {
-            let next = self.round(&path[path.len() - 1], round);
-            if !next.is_finite() {
-                break;
-            }
-            path.push(next);
-        }
-        path
+        path(start, first..last, |value, round| self.round(value, round), Matrix::is_finite)
     }
 
     /// One round of local gradient steps on the value block.

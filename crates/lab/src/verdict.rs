@@ -51,6 +51,21 @@ fn curves(study: &Study, heterogeneity: f64, cohort: usize) -> Vec<&Curves> {
     runs.into_iter().filter_map(|run| run.curves.as_ref()).collect()
 }
 
+/// Whether it holds in every world with everyone in each round, at each of these heterogeneities.
+fn everywhere(study: &Study, levels: &[f64], holds: impl Fn(&Curves) -> bool) -> bool {
+    levels.iter().all(|&h| curves(study, h, study.setting.clients).into_iter().all(&holds))
+}
+
+/// Whether it holds between a share of the clients and everyone, in every world, at each of these
+/// heterogeneities.
+fn with_a_share(study: &Study, levels: &[f64], holds: fn(&Valley, &Valley) -> bool) -> bool {
+    levels.iter().all(|&h| {
+        let part = valleys(study, h, study.setting.cohort);
+        let all = valleys(study, h, study.setting.clients);
+        part.len() == all.len() && part.iter().zip(&all).all(|(part, all)| holds(part, all))
+    })
+}
+
 /// The mean, or nothing where one is missing or there are none.
 pub fn mean(values: impl IntoIterator<Item = Option<f64>>) -> Option<f64> {
     let values: Vec<f64> = values.into_iter().collect::<Option<_>>()?;
@@ -73,12 +88,12 @@ fn profile_falls(study: &Study) -> Verdict {
     let warmup = study.setting.warmup as usize;
     let everyone = study.setting.clients;
     let ends = |curves: &Curves| Some((*curves.profile.first()?, *curves.profile.get(warmup)?));
-    let fell = |curves: &&Curves| ends(curves).is_some_and(|(before, after)| after < before);
+    let fell = |curves: &Curves| ends(curves).is_some_and(|(before, after)| after < before);
     let levels = &study.setting.heterogeneities;
     Verdict {
         shape: "warm-up improves the kernel",
         criterion: "the profile objective is lower after warm-up than before it, in every world",
-        seen: levels.iter().all(|&h| curves(study, h, everyone).iter().all(fell)),
+        seen: everywhere(study, levels, fell),
         numbers: each(levels, |&h| {
             let ends: Vec<_> = curves(study, h, everyone).into_iter().map(ends).collect();
             let before = mean(ends.iter().map(|ends| ends.map(|ends| ends.0)));
@@ -110,7 +125,7 @@ fn tracking_contracts(study: &Study) -> Verdict {
         shape: "in stage 2 the tracking error shrinks geometrically to the fixed point's floor",
         criterion: "each round brings V nearer to V_inf by at least the predicted spectral radius, and |V - V*| \
                     ends within 1 % of |V_inf - V*|, in every world",
-        seen: levels.iter().all(|&h| curves(study, h, everyone).into_iter().all(settled)),
+        seen: everywhere(study, levels, settled),
         numbers: each(levels, |&h| {
             let curves = curves(study, h, everyone);
             let radius = mean(curves.iter().map(|curves| Some(curves.contraction)));
@@ -153,9 +168,7 @@ fn floor_grows_with_local_steps(study: &Study) -> Verdict {
     Verdict {
         shape: "the bias floor grows with local steps",
         criterion: "at one frozen kernel |V_inf - V*| rises from each E to the next, at every heterogeneity",
-        seen: levels
-            .iter()
-            .all(|&h| curves(study, h, everyone).into_iter().all(|curves| rising(&floors(curves)))),
+        seen: everywhere(study, levels, |curves| rising(&floors(curves))),
         numbers: each(study.setting.local_step_sweep.iter().enumerate(), |(place, steps)| {
             let at = curves(study, last, everyone);
             let floor = mean(at.iter().map(|curves| floors(curves)[place]));
@@ -279,7 +292,7 @@ fn homogeneous_falls(study: &Study) -> Verdict {
         shape: "without heterogeneity a longer warm-up never hurts",
         criterion: "at h 0 the final loss does not rise by more than 0.1 % from any warm-up to the next, in every \
                     world",
-        seen: curves(study, 0.0, everyone).into_iter().all(falls),
+        seen: everywhere(study, &[0.0], falls),
         numbers: valley_numbers(study, &[0.0], everyone),
     }
 }
@@ -319,9 +332,7 @@ fn kernel_gets_worse(study: &Study) -> Verdict {
         shape: "drift makes the kernel itself worse after its best round",
         criterion: "full training's profile objective ends more than 0.1 % above its lowest, at every h > 0 and in \
                     every world",
-        seen: levels
-            .iter()
-            .all(|&h| curves(study, h, everyone).into_iter().all(|curves| turn(curves) > NOTABLE)),
+        seen: everywhere(study, &levels, |curves| turn(curves) > NOTABLE),
         numbers: each(&levels, |&h| {
             let turns = curves(study, h, everyone).into_iter().map(|curves| Some(turn(curves)));
             let turns = mean(turns).unwrap_or(f64::NAN);
@@ -358,12 +369,7 @@ fn share_raises_losses(study: &Study) -> Verdict {
         shape: "a share of the clients per round raises the curves",
         criterion: "the lowest final loss over warm-ups is higher with a share than with everyone, at every h > 0 \
                     and in every world",
-        seen: levels.iter().all(|&h| {
-            let (part, all) =
-                (valleys(study, h, setting.cohort), valleys(study, h, setting.clients));
-            part.len() == all.len()
-                && part.iter().zip(&all).all(|(part, all)| part.lowest > all.lowest)
-        }),
+        seen: with_a_share(study, &levels, |part, all| part.lowest > all.lowest),
         numbers: each(&levels, |&h| {
             let (all, part) = (lowest(h, setting.clients), lowest(h, setting.cohort));
             format!("h {h}: {} -> {}", shown(all), shown(part))
@@ -377,12 +383,7 @@ fn share_keeps_the_shape(study: &Study) -> Verdict {
         shape: "a share of the clients per round keeps the shape",
         criterion: "the minimum over warm-ups is inside (or at an end) with a share exactly where it is so with \
                     everyone, at every h and in every world",
-        seen: setting.heterogeneities.iter().all(|&h| {
-            let (part, all) =
-                (valleys(study, h, setting.cohort), valleys(study, h, setting.clients));
-            part.len() == all.len()
-                && part.iter().zip(&all).all(|(part, all)| part.inside == all.inside)
-        }),
+        seen: with_a_share(study, &setting.heterogeneities, |part, all| part.inside == all.inside),
         numbers: valley_numbers(study, &setting.heterogeneities, setting.cohort),
     }
 }

@@ -176,7 +176,7 @@ fn position(
     match host.sessions.position(key.clone()) {
         // A server that was started again has lost it: the client begins anew, from its own rows.
         Err(SessionError::Unknown { .. }) => host.sessions.open(key.clone()).map(|()| 0),
-        Ok(_) if !hello.resumes => Err(SessionError::Open { id: key.id }),
+        Ok(_) if !hello.resumes => Err(SessionError::open(key.id)),
         found => found,
     }
 }
@@ -187,10 +187,10 @@ fn refusal(error: &SessionError) -> Status {
     let told = error.to_string();
     match error {
         SessionError::ShutDown => Status::unavailable(told),
-        SessionError::TooMany { .. } | SessionError::Full { .. } => {
-            Status::resource_exhausted(told)
+        SessionError::Busy(_) => Status::resource_exhausted(told),
+        SessionError::Unknown { .. } | SessionError::Refused { .. } => {
+            Status::failed_precondition(told)
         }
-        _ => Status::failed_precondition(told),
     }
 }
 

@@ -10,10 +10,11 @@
 //!                        near cache       sent      cache    far cache
 //! ```
 
-use super::peer::{Answer, DecodePeer};
+use super::peer::DecodePeer;
+use super::sessions::Answer;
 use crate::{ClientError, Result};
 use fedra_compute::{Device, Params, Tape, Tensor, Value};
-use fedra_model::{Backbone, Batch, Head, KeyValueCache, Model, ModelError, Packing};
+use fedra_model::{Batch, Head, KeyValueCache, Model, ModelError, Packing};
 use fedra_plan::Cut;
 
 /// Tokens of a prompt that are read at once, unless said otherwise: enough for products at full
@@ -64,8 +65,7 @@ impl<'a> CachedDecoder<'a> {
         peer: Box<dyn DecodePeer + 'a>,
     ) -> Result<Self> {
         let Some(server) = cut.server_blocks() else {
-            let (found, expected) = ("no blocks at the server".into(), "some".into());
-            return Err(ClientError::Generate { what: "cut", found, expected });
+            return Err(ClientError::generate("cut", "no blocks at the server", "some"));
         };
         let ends = (0..usize::from(server.start), usize::from(server.end)..model.blocks());
         let middle = Middle { peer, leaving: None, sent: Vec::new() };
@@ -79,8 +79,8 @@ impl<'a> CachedDecoder<'a> {
         middle: Option<Middle<'a>>,
     ) -> Result<Self> {
         if model.head() != Head::Language {
-            let (found, expected) = (format!("{:?}", model.head()), "a language head".into());
-            return Err(ClientError::Generate { what: "head", found, expected });
+            let found = format!("{:?}", model.head());
+            return Err(ClientError::generate("head", found, "a language head"));
         }
         Ok(Self {
             near: KeyValueCache::new(device, model, first, 0)?,
@@ -134,13 +134,11 @@ impl<'a> CachedDecoder<'a> {
         let total = self.tokens.len() + tokens.len();
         if total == 0 || total > self.model.longest() {
             let expected = format!("1 to {}, the model's longest", self.model.longest());
-            let found = total.to_string();
-            return Err(ClientError::Generate { what: "number of tokens", found, expected });
+            return Err(ClientError::generate("number of tokens", total, expected));
         }
-        let words = words(self.model);
+        let words = self.model.config().vocabulary();
         if let Some(token) = tokens.iter().find(|token| **token as usize >= words) {
-            let (found, expected) = (token.to_string(), format!("less than {words}"));
-            return Err(ClientError::Generate { what: "token", found, expected });
+            return Err(ClientError::generate("token", token, format!("less than {words}")));
         }
         self.tokens.extend_from_slice(tokens);
         self.finish()
@@ -154,8 +152,7 @@ impl<'a> CachedDecoder<'a> {
             let mut at = middle.peer.position()?;
             if at > self.near.len() {
                 let expected = format!("at most {}, the rows that were sent", self.near.len());
-                let found = at.to_string();
-                return Err(ClientError::Generate { what: "the peer's position", found, expected });
+                return Err(ClientError::generate("the peer's position", at, expected));
             }
             let width = self.model.width();
             while at < self.done {
@@ -177,8 +174,7 @@ impl<'a> CachedDecoder<'a> {
             self.cross()?;
         }
         let Some(last) = self.last.clone() else {
-            let (found, expected) = ("0".into(), "at least 1".into());
-            return Err(ClientError::Generate { what: "number of tokens", found, expected });
+            return Err(ClientError::generate("number of tokens", 0, "at least 1"));
         };
         let mut tape = Tape::new(&self.device);
         let last = tape.constant(last);
@@ -250,32 +246,16 @@ impl Middle<'_> {
 }
 
 /// Words of the vocabulary.
-fn words(model: &Model) -> usize {
-    match model.backbone() {
-        Backbone::Bert(bert) => bert.config().vocab_size,
-        Backbone::Llama(llama) => llama.config().vocab_size,
-    }
-}
-
 /// What a peer sends is from outside.
 fn check_rows(received: &[f32], rows: usize, width: usize) -> Result<()> {
     if received.len() != rows * width {
         let found = format!("{} numbers", received.len());
         let expected = format!("{rows} rows of {width}");
-        return Err(ClientError::Generate { what: "the peer's answer", found, expected });
+        return Err(ClientError::generate("the peer's answer", found, expected));
     }
     if let Some(at) = received.iter().position(|x| !x.is_finite()) {
         let found = format!("{} in row {}", received[at], at / width);
-        let expected = "finite numbers".into();
-        return Err(ClientError::Generate { what: "the peer's answer", found, expected });
+        return Err(ClientError::generate("the peer's answer", found, "finite numbers"));
     }
     Ok(())
-}
-
-impl std::fmt::Debug for CachedDecoder<'_> {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let mut shown = out.debug_struct("CachedDecoder");
-        shown.field("tokens", &self.tokens.len()).field("done", &self.done);
-        shown.field("cut", &self.middle.is_some()).finish_non_exhaustive()
-    }
 }

@@ -73,7 +73,6 @@ impl Ended {
 /// assert_eq!((tokens.len(), generator.ended()), (5, Some(Ended::MaxTokens)));
 /// # Ok::<(), fedra_client::ClientError>(())
 /// ```
-#[derive(Debug)]
 pub struct Generator<'a> {
     decoder: CachedDecoder<'a>,
     settings: GenerateSettings,
@@ -93,19 +92,17 @@ impl<'a> Generator<'a> {
         settings: GenerateSettings,
     ) -> Result<Self> {
         settings.sampling.check()?;
-        let refuse = |what, found: String, expected: String| {
-            Err(ClientError::Generate { what, found, expected })
-        };
         if prompt.is_empty() {
-            return refuse("prompt", "no token".into(), "at least one".into());
+            return Err(ClientError::generate("prompt", "no token", "at least one"));
         }
         if settings.max_tokens == 0 {
-            return refuse("most tokens", "0".into(), "at least 1".into());
+            return Err(ClientError::generate("most tokens", 0, "at least 1"));
         }
         let longest = decoder.model().longest();
         if decoder.tokens().len() + prompt.len() > longest {
             let found = format!("{} tokens", decoder.tokens().len() + prompt.len());
-            return refuse("prompt", found, format!("at most {longest}, the model's longest"));
+            let expected = format!("at most {longest}, the model's longest");
+            return Err(ClientError::generate("prompt", found, expected));
         }
         let unread = prompt.to_vec();
         Ok(Self { decoder, settings, unread, logits: None, written: 0, ended: None })

@@ -25,9 +25,9 @@ mod shared_sessions;
 
 pub use cached_decoder::{CachedDecoder, Leaving};
 pub use generator::{Ended, GenerateSettings, Generator, Reader, Written};
-pub use peer::{Answer, DecodePeer, LocalPeer, SharedPeer};
+pub use peer::{DecodePeer, LocalPeer};
 pub use sampling::{Candidate, RandomSampling, Sampling};
 pub use session_error::SessionError;
-pub use sessions::{DecodeSessions, SessionKey, SessionLimits, Step};
-pub use shared_sessions::{Gathering, SessionUsage, SharedSessions};
+pub use sessions::{Answer, DecodeSessions, SessionKey, SessionLimits, Step};
+pub use shared_sessions::{Gathering, SessionUsage, SharedPeer, SharedSessions};
 pub use text_stream::{NewText, TextStream};

@@ -4,10 +4,8 @@
 //! keys and values of what it has seen, so that each further token costs one row each way. How rows
 //! travel is the peer's affair: in this process here, over a network elsewhere.
 
-use super::sessions::{DecodeSessions, SessionKey, Step};
-use super::shared_sessions::SharedSessions;
+use super::sessions::{Answer, DecodeSessions, SessionKey, Step};
 use crate::Result;
-use std::sync::Arc;
 use std::time::Instant;
 
 /// The middle of one cut decoder, for one sequence.
@@ -20,15 +18,6 @@ pub trait DecodePeer {
 
     /// How many rows the peer has: where to go on after a lost connection.
     fn position(&mut self) -> Result<usize>;
-}
-
-/// Which rows of a step are wanted back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
-    /// Every one, because blocks behind the middle have a cache too.
-    All,
-    /// The last one, because only the head reads it.
-    Last,
 }
 
 /// The middle in this process and on this thread.
@@ -55,38 +44,5 @@ impl DecodePeer for LocalPeer {
 
     fn position(&mut self) -> Result<usize> {
         Ok(self.sessions.position(&self.key, Instant::now())?)
-    }
-}
-
-/// A session of sessions that many threads share, closed when it is dropped.
-#[derive(Debug)]
-pub struct SharedPeer {
-    sessions: Arc<SharedSessions>,
-    key: SessionKey,
-}
-
-impl SharedPeer {
-    /// Opens a session under this key.
-    pub fn open(sessions: Arc<SharedSessions>, key: SessionKey) -> Result<Self> {
-        sessions.open(key.clone())?;
-        Ok(Self { sessions, key })
-    }
-}
-
-impl DecodePeer for SharedPeer {
-    fn decode(&mut self, position: usize, rows: &[f32], answer: Answer) -> Result<Vec<f32>> {
-        let step = Step { key: self.key.clone(), position, rows: rows.to_vec(), answer };
-        Ok(self.sessions.decode(step)?)
-    }
-
-    fn position(&mut self) -> Result<usize> {
-        Ok(self.sessions.position(self.key.clone())?)
-    }
-}
-
-impl Drop for SharedPeer {
-    fn drop(&mut self) {
-        // A session that is gone already has nothing left to close.
-        let _closed = self.sessions.close(self.key.clone());
     }
 }

@@ -9,6 +9,7 @@
 //! a token goes if it and all less likely ones together have at most 1 - top_p
 //! ```
 
+use crate::logits::highest;
 use crate::{ClientError, Result};
 use fedra_seed::Seed;
 
@@ -47,22 +48,18 @@ pub struct Candidate {
 impl Sampling {
     /// Refuses settings under which nothing could be drawn.
     pub fn check(&self) -> Result<()> {
-        let random = match self {
-            Self::Greedy => return Ok(()),
-            Self::Random(random) => random,
+        let Self::Random(RandomSampling { temperature, top_k, top_p, .. }) = *self else {
+            return Ok(());
         };
-        let refuse = |what, found: String, expected: &str| {
-            Err(ClientError::Generate { what, found, expected: expected.into() })
-        };
-        if !(random.temperature > 0.0 && random.temperature.is_finite()) {
-            return refuse("temperature", random.temperature.to_string(), "a number above 0");
+        if !(temperature > 0.0 && temperature.is_finite()) {
+            return Err(ClientError::generate("temperature", temperature, "a number above 0"));
         }
-        if random.top_k == Some(0) {
-            return refuse("top_k", "0".into(), "at least 1");
+        if top_k == Some(0) {
+            return Err(ClientError::generate("top_k", 0, "at least 1"));
         }
-        match random.top_p {
+        match top_p {
             Some(top_p) if !(top_p > 0.0 && top_p <= 1.0) => {
-                refuse("top_p", top_p.to_string(), "above 0 and at most 1")
+                Err(ClientError::generate("top_p", top_p, "above 0 and at most 1"))
             }
             Some(_) | None => Ok(()),
         }
@@ -71,10 +68,12 @@ impl Sampling {
     /// The token that follows, as number `index` of those generated.
     pub fn choose(&self, logits: &[f32], index: u64) -> Result<u32> {
         if let Some(at) = logits.iter().position(|logit| logit.is_nan()) {
-            let (found, expected) = (format!("NaN for token {at}"), "numbers".into());
-            return Err(ClientError::Generate { what: "logits", found, expected });
+            return Err(ClientError::generate("logits", format!("NaN for token {at}"), "numbers"));
         }
-        let likeliest = likeliest(logits)?;
+        if logits.is_empty() {
+            return Err(ClientError::generate("logits", "none", "one for each word"));
+        }
+        let likeliest = highest(logits);
         match self {
             Self::Greedy => Ok(likeliest),
             Self::Random(random) => {
@@ -150,17 +149,4 @@ fn within(weights: Vec<(u32, f64)>, total: f64, top_p: f64) -> Vec<(u32, f64)> {
         .count();
     kept.drain(..gone);
     kept
-}
-
-fn likeliest(logits: &[f32]) -> Result<u32> {
-    let mut best: Option<(u32, f32)> = None;
-    for (id, &logit) in (0..).zip(logits) {
-        if best.is_none_or(|(_, most)| logit > most) {
-            best = Some((id, logit));
-        }
-    }
-    best.map(|(id, _)| id).ok_or_else(|| {
-        let (found, expected) = ("none".into(), "one for each word".into());
-        ClientError::Generate { what: "logits", found, expected }
-    })
 }

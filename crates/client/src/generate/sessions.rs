@@ -6,7 +6,6 @@
 //! which gives the same bits and needs no memory for old answers. Any other position is refused, so a
 //! frame that arrives twice or late changes nothing. Time is an argument; nothing here has a clock.
 
-use super::peer::Answer;
 use super::session_error::SessionError;
 use crate::Result;
 use fedra_compute::{Device, Params, Tape, Tensor};
@@ -76,6 +75,15 @@ pub struct Step {
     pub answer: Answer,
 }
 
+/// Which rows of a step are wanted back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// Every one, because blocks behind the middle have a cache too.
+    All,
+    /// The last one, because only the head reads it.
+    Last,
+}
+
 /// One sequence.
 #[derive(Debug)]
 struct Session {
@@ -141,7 +149,7 @@ impl DecodeSessions {
     pub fn open(&mut self, key: &SessionKey, now: Instant) -> Result<(), SessionError> {
         self.expire(now);
         if self.sessions.contains_key(key) {
-            return Err(SessionError::Open { id: key.id });
+            return Err(SessionError::open(key.id));
         }
         let (limits, all) = (self.limits, self.sessions.len());
         let theirs = self.sessions.keys().filter(|other| other.owner == key.owner).count();
@@ -149,11 +157,14 @@ impl DecodeSessions {
             [("your", theirs, limits.per_owner), ("all", all, limits.total)]
         {
             if found >= limit {
-                return Err(SessionError::TooMany { whose, found, limit });
+                return Err(SessionError::Busy(format!(
+                    "{whose} sessions: found {found} open, expected fewer than {limit}; close one \
+                     or wait"
+                )));
             }
         }
         let cache = KeyValueCache::new(&self.device, &self.model, self.blocks.clone(), 0)
-            .map_err(|error| refused(key.id, &error))?;
+            .map_err(|error| SessionError::refused(key.id, error))?;
         self.sessions.insert(key.clone(), Session { cache, last: 0, used: now });
         Ok(())
     }
@@ -255,21 +266,28 @@ impl DecodeSessions {
         let session = self.session(&step.key)?;
         let rows = step.rows.len() / width;
         if rows == 0 || step.rows.len() != rows * width {
-            return Err(SessionError::Rows { id, found: step.rows.len(), width });
+            let found = step.rows.len();
+            let reason = format!("found {found} numbers, expected rows of {width}, at least one");
+            return Err(SessionError::refused(id, reason));
         }
         let (found, expected) = (step.position, session.cache.len());
         if found != expected && found != session.last {
-            return Err(SessionError::Position { id, found, expected });
+            let reason = format!("found a step at position {found}, expected {expected}");
+            return Err(SessionError::refused(id, reason));
         }
         check_finite(id, &step.rows, width, "in front of")?;
         let tokens = found.saturating_add(rows);
         if tokens > limit {
-            return Err(SessionError::TooLong { id, found: tokens, limit });
+            let reason = format!("found {tokens} tokens, expected at most {limit}");
+            return Err(SessionError::refused(id, reason));
         }
         let more = tokens.saturating_sub(expected);
         let found = everything - session.cache.bytes() + session.cache.bytes_with(more);
         if more > 0 && found > cache_limit {
-            return Err(SessionError::Full { id, found, limit: cache_limit });
+            return Err(SessionError::Busy(format!(
+                "session {id}: found {found} bytes of caches needed by all sessions, expected at \
+                 most {cache_limit}; try again later"
+            )));
         }
         session.used = now;
         session.cache.truncate(step.position);
@@ -278,7 +296,7 @@ impl DecodeSessions {
     }
 
     fn run_one(&mut self, step: &Step) -> Result<Vec<f32>, SessionError> {
-        let rows = self.run(&[step]).map_err(|error| refused(step.key.id, &error))?;
+        let rows = self.run(&[step]).map_err(|error| SessionError::refused(step.key.id, error))?;
         let rows = rows.into_iter().next().unwrap_or_default();
         self.accept(step, rows)
     }
@@ -341,15 +359,8 @@ fn check_finite(
     width: usize,
     place: &'static str,
 ) -> Result<(), SessionError> {
-    match rows.iter().position(|x| !x.is_finite()) {
-        None => Ok(()),
-        Some(at) => {
-            let found = rows[at].to_string();
-            Err(SessionError::NotFinite { id, found, row: at / width, place })
-        }
-    }
-}
-
-fn refused(id: u64, error: &ModelError) -> SessionError {
-    SessionError::Model { id, reason: error.to_string() }
+    let Some(at) = rows.iter().position(|x| !x.is_finite()) else { return Ok(()) };
+    let (found, row) = (rows[at], at / width);
+    let reason = format!("found {found} in row {row} {place} the blocks, expected finite numbers");
+    Err(SessionError::refused(id, reason))
 }

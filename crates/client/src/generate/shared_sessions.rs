@@ -5,11 +5,13 @@
 //! write at the same pace meet. A long step (a prompt) runs alone, one between two batches: whoever
 //! reads does not stop those who write.
 
+use super::peer::DecodePeer;
 use super::session_error::SessionError;
-use super::sessions::{DecodeSessions, SessionKey, Step};
+use super::sessions::{Answer, DecodeSessions, SessionKey, Step};
 use fedra_compute::ThreadPool;
 use std::collections::VecDeque;
 use std::io;
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -45,14 +47,11 @@ pub struct SharedSessions {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What a caller wants, and where it waits.
-#[derive(Debug)]
+/// What a caller wants.
 enum Request {
-    Open(SessionKey, Sender<Result<(), SessionError>>),
-    Close(SessionKey, Sender<Result<(), SessionError>>),
-    Position(SessionKey, Sender<Result<usize, SessionError>>),
+    /// Something that costs nothing, and is done at once.
+    Now(Box<dyn FnOnce(&mut Worker) + Send>),
     Decode(Waiting),
-    Usage(Sender<SessionUsage>),
 }
 
 #[derive(Debug)]
@@ -88,17 +87,17 @@ impl SharedSessions {
 
     /// See [`DecodeSessions::open`].
     pub fn open(&self, key: SessionKey) -> Result<(), SessionError> {
-        self.ask(|answer| Request::Open(key, answer))?
+        self.ask_now(move |worker| worker.sessions.open(&key, Instant::now()))?
     }
 
     /// See [`DecodeSessions::close`].
     pub fn close(&self, key: SessionKey) -> Result<(), SessionError> {
-        self.ask(|answer| Request::Close(key, answer))?
+        self.ask_now(move |worker| worker.sessions.close(&key))?
     }
 
     /// See [`DecodeSessions::position`].
     pub fn position(&self, key: SessionKey) -> Result<usize, SessionError> {
-        self.ask(|answer| Request::Position(key, answer))?
+        self.ask_now(move |worker| worker.sessions.position(&key, Instant::now()))?
     }
 
     /// See [`DecodeSessions::decode`]; runs together with steps of other callers.
@@ -108,7 +107,24 @@ impl SharedSessions {
 
     /// What sessions take.
     pub fn usage(&self) -> Result<SessionUsage, SessionError> {
-        self.ask(Request::Usage)
+        self.ask_now(|worker| SessionUsage {
+            sessions: worker.sessions.len(),
+            cache_bytes: worker.sessions.bytes(),
+            steps: worker.steps,
+            batches: worker.batches,
+        })
+    }
+
+    fn ask_now<A: Send + 'static>(
+        &self,
+        run: impl FnOnce(&mut Worker) -> A + Send + 'static,
+    ) -> Result<A, SessionError> {
+        self.ask(|answer| {
+            Request::Now(Box::new(move |worker| {
+                // Whoever no longer waits for an answer has gone away.
+                let _gone = answer.send(run(worker));
+            }))
+        })
     }
 
     fn ask<A>(&self, request: impl FnOnce(Sender<A>) -> Request) -> Result<A, SessionError> {
@@ -126,6 +142,39 @@ impl Drop for SharedSessions {
             // If it broke down, its callers have been told.
             let _ended = thread.join();
         }
+    }
+}
+
+/// A session of sessions that many threads share, closed when it is dropped.
+#[derive(Debug)]
+pub struct SharedPeer {
+    sessions: Arc<SharedSessions>,
+    key: SessionKey,
+}
+
+impl SharedPeer {
+    /// Opens a session under this key.
+    pub fn open(sessions: Arc<SharedSessions>, key: SessionKey) -> crate::Result<Self> {
+        sessions.open(key.clone())?;
+        Ok(Self { sessions, key })
+    }
+}
+
+impl DecodePeer for SharedPeer {
+    fn decode(&mut self, position: usize, rows: &[f32], answer: Answer) -> crate::Result<Vec<f32>> {
+        let step = Step { key: self.key.clone(), position, rows: rows.to_vec(), answer };
+        Ok(self.sessions.decode(step)?)
+    }
+
+    fn position(&mut self) -> crate::Result<usize> {
+        Ok(self.sessions.position(self.key.clone())?)
+    }
+}
+
+impl Drop for SharedPeer {
+    fn drop(&mut self) {
+        // A session that is gone already has nothing left to close.
+        let _closed = self.sessions.close(self.key.clone());
     }
 }
 
@@ -189,36 +238,14 @@ impl Worker {
         }
     }
 
-    /// Answers at once what costs nothing, and queues the rest. Whoever no longer waits for an
-    /// answer has gone away.
+    /// Answers at once what costs nothing, and queues the rest.
     fn receive(&mut self, request: Request) {
-        let now = Instant::now();
         match request {
-            Request::Open(key, answer) => {
-                let _gone = answer.send(self.sessions.open(&key, now));
+            Request::Now(run) => run(self),
+            Request::Decode(waiting) if waiting.step.rows.len() > self.sessions.width() => {
+                self.long.push_back(waiting);
             }
-            Request::Close(key, answer) => {
-                let _gone = answer.send(self.sessions.close(&key));
-            }
-            Request::Position(key, answer) => {
-                let _gone = answer.send(self.sessions.position(&key, now));
-            }
-            Request::Usage(answer) => {
-                let usage = SessionUsage {
-                    sessions: self.sessions.len(),
-                    cache_bytes: self.sessions.bytes(),
-                    steps: self.steps,
-                    batches: self.batches,
-                };
-                let _gone = answer.send(usage);
-            }
-            Request::Decode(waiting) => {
-                if waiting.step.rows.len() > self.sessions.width() {
-                    self.long.push_back(waiting);
-                } else {
-                    self.short.push_back(waiting);
-                }
-            }
+            Request::Decode(waiting) => self.short.push_back(waiting),
         }
     }
 

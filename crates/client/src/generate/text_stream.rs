@@ -109,10 +109,3 @@ fn complete(text: &str) -> usize {
     let last = text.chars().rev().take(MOST_INCOMPLETE);
     text.len() - last.take_while(|letter| *letter == REPLACED).count() * REPLACED.len_utf8()
 }
-
-impl std::fmt::Debug for TextStream<'_> {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let mut shown = out.debug_struct("TextStream");
-        shown.field("stops", &self.stops).field("held", &self.held).finish_non_exhaustive()
-    }
-}

@@ -30,10 +30,9 @@ impl AccountedNoise {
         let kind = noise.map(|noise| noise.kind);
         let Some((noise, NoiseKind::Clipped { norm, sigma })) = noise.zip(kind) else {
             let found = kind.map_or("none".to_owned(), NoiseKind::describe);
-            let reason = format!(
+            return Err(ClientError::privacy(format!(
                 "rows at the cut are accounted and their noise is {found}: expected clipped rows"
-            );
-            return Err(ClientError::Privacy { reason });
+            )));
         };
         let gradient_norm = noise.gradient_norm.unwrap_or(norm);
         Ok(Self { norm, gradient_norm, sigma, key })

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use fedra_compute::{Device, Gradients, LossWeights, Params, RowWeights, Tape, Tensor, Value};
 use fedra_engine::Split;
-use fedra_model::{Batch, Model, Packing, Reading, Weighted};
+use fedra_model::{Batch, Model, Reading, Weighted};
 use fedra_plan::{Crossing, Plan, Side};
 use fedra_seed::Seed;
 use fedra_wire::{ExpectedFrame, FrameKind, HiddenFrame, RowEncoding};
@@ -178,9 +178,8 @@ impl<'a> Ends<'a> {
         batch: &Batch,
     ) -> Result<Value> {
         let hidden = self.model.embed(tape, weights, batch)?;
-        let range = 0..self.middle.start;
-        let packing: &Packing = batch.packing();
-        Ok(self.model.run_blocks(tape, weights, hidden, packing, range, &Reading::All)?)
+        let (range, all) = (0..self.middle.start, &Reading::All);
+        Ok(self.model.run_blocks(tape, weights, hidden, batch.packing(), range, all)?)
     }
 
     pub(super) fn send_hidden(
@@ -268,8 +267,7 @@ impl<'a> Ends<'a> {
         if found == expected {
             return Ok(());
         }
-        let reason = format!("the server answered {found} rows, expected {expected}");
-        Err(ClientError::Peer { reason })
+        Err(ClientError::peer(format!("the server answered {found} rows, expected {expected}")))
     }
 
     fn occasion<'p>(&self, passing: Passing<'p>) -> Occasion<'p> {

@@ -109,8 +109,7 @@ impl Joint {
         if let Err(error) = outcome {
             let reason = format!("the step of all clients failed: {error}");
             for client in clients.into_iter().filter(|client| self.here.contains(client)) {
-                let reason = reason.clone();
-                self.answers.entry(client).or_insert(Err(ClientError::Peer { reason }));
+                self.answers.entry(client).or_insert(Err(ClientError::peer(&reason)));
             }
         }
     }
@@ -166,7 +165,7 @@ impl Joint {
             if let Some(found) = own.iter().find(|value| !value.is_finite()) {
                 let reason =
                     format!("its rows are {found} behind the blocks, expected finite numbers");
-                self.expel(span.client, ClientError::Peer { reason });
+                self.expel(span.client, ClientError::peer(reason));
                 any = true;
             }
         }
@@ -214,7 +213,7 @@ impl Joint {
                 bad = true;
                 given.remove(&span.client);
                 let reason = "its gradient overflows in the blocks, expected finite numbers";
-                self.expel(span.client, ClientError::Peer { reason: reason.to_owned() });
+                self.expel(span.client, ClientError::peer(reason));
             }
             if good.is_empty() {
                 return Ok(());

@@ -29,15 +29,16 @@ enum Serves {
     Answers { round: Round, survey: Box<Survey> },
 }
 
-impl<'a> LocalPeer<'a> {
-    pub(super) fn new(middle: &'a Middle, client: ClientId, purpose: Purpose) -> Self {
+impl Middle {
+    /// A connection in this process.
+    pub fn peer(&self, client: ClientId, purpose: Purpose) -> LocalPeer<'_> {
         let serves = match purpose {
-            Purpose::Train(round) => Serves::Training(middle.enter(client, round)),
+            Purpose::Train(round) => Serves::Training(self.enter(client, round)),
             Purpose::Score(round) | Purpose::Probe(round) => {
                 Serves::Answers { round, survey: Box::default() }
             }
         };
-        Self { middle, client, serves }
+        LocalPeer { middle: self, client, serves }
     }
 }
 
@@ -58,9 +59,8 @@ impl Peer for LocalPeer<'_> {
 
 impl Drop for LocalPeer<'_> {
     fn drop(&mut self) {
-        match self.serves {
-            Serves::Training(seat) => self.middle.leave(seat),
-            Serves::Answers { .. } => {}
+        if let Serves::Training(seat) = self.serves {
+            self.middle.leave(seat);
         }
     }
 }

@@ -15,21 +15,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use fedra_compute::{Device, Params, Tensor};
+use fedra_compute::{Device, Params};
 use fedra_engine::{
-    ClientInfo, CrossingBytes, EngineError, MiddleHost, MiddleUpdate, Split, SplitMode,
+    ClientInfo, CrossingBytes, Ends, EngineError, MiddleHost, MiddleUpdate, Split, SplitMode,
     TrainRequest, Verdict,
 };
 use fedra_model::Model;
 use fedra_plan::{ByteCount, ParamId, Round, Scope, Shape, Site};
 use fedra_wire::{ClientId, FrameKind, ParamValues, frame_parts};
 
+use crate::convert::placed;
 use crate::error::{ClientError, Result};
 use crate::split::clocks::{Clocks, Held, HeldUp};
 use crate::split::copies::average;
 use crate::split::joint::Joint;
-use crate::split::local_peer::LocalPeer;
-use crate::split::peer::Purpose;
 use crate::split::survey::Survey;
 use crate::split::turn::{Blocks, Learner, Turn};
 
@@ -114,11 +113,6 @@ impl Middle {
     /// How it is cut.
     pub const fn split(&self) -> &Split {
         &self.split
-    }
-
-    /// A connection in this process.
-    pub fn peer(&self, client: ClientId, purpose: Purpose) -> LocalPeer<'_> {
-        LocalPeer::new(self, client, purpose)
     }
 
     /// How long a client has been waiting for answers from here, be it for others or for the computing
@@ -231,8 +225,9 @@ impl Middle {
         }
         let shared = state.shared.clone();
         let taken = self.slot(&mut state, seat)?.turn.take();
-        let (turn, learner) = taken.ok_or_else(|| ClientError::Peer {
-            reason: format!("{} sent a frame before the last was answered", self.name(seat.client)),
+        let (turn, learner) = taken.ok_or_else(|| {
+            let name = self.name(seat.client);
+            ClientError::peer(format!("{name} sent a frame before the last was answered"))
         })?;
         let learner = learner.or(shared).ok_or_else(|| self.over(seat))?;
         Ok((turn, learner))
@@ -254,7 +249,7 @@ impl Middle {
         self.slot(&mut state, seat)?;
         if !state.joint.put(seat.client, bytes) {
             let reason = format!("{} takes no part in this step", self.name(seat.client));
-            return Err(ClientError::Peer { reason });
+            return Err(ClientError::peer(reason));
         }
         self.step_jointly(&mut state);
         loop {
@@ -282,12 +277,12 @@ impl Middle {
             ),
             Presence::Left | Presence::Settled(_) => return Err(self.over(seat)),
         };
-        Err(ClientError::Peer { reason })
+        Err(ClientError::peer(reason))
     }
 
     fn over(&self, Seat { client, round, .. }: Seat) -> ClientError {
         let (name, round) = (self.name(client), round.0 + 1);
-        ClientError::Peer { reason: format!("{name} has no turn in round {round} (any more)") }
+        ClientError::peer(format!("{name} has no turn in round {round} (any more)"))
     }
 
     fn name(&self, client: ClientId) -> &str {
@@ -336,11 +331,8 @@ impl Middle {
     pub(super) fn is_hosted(&self, id: ParamId) -> bool {
         let Site::Block(block) = id.site else { return false };
         let of_clients = self.split.clients.values().copied();
-        let of_moves = self
-            .split
-            .moves
-            .iter()
-            .map(|step| fedra_engine::Ends { first: step.first, last: step.last });
+        let of_moves = self.split.moves.iter();
+        let of_moves = of_moves.map(|step| Ends { first: step.first, last: step.last });
         let blocks = self.model.layout().blocks();
         let mut all = of_clients.chain(of_moves).chain([self.split.ends]);
         all.any(|ends| (ends.first..blocks.saturating_sub(ends.last)).contains(&block))
@@ -416,11 +408,7 @@ impl MiddleHost for Middle {
     fn host(&self, model: &ParamValues) -> Result<(), EngineError> {
         let hosted = |(id, shape): (ParamId, &Shape)| {
             let values = model.get(id).unwrap_or_default();
-            let (rows, cols) = match *shape.dims() {
-                [rows, cols] => (rows, cols),
-                _ => (1, values.len()),
-            };
-            Ok((id, Tensor::from_slice(&self.device, rows, cols, values)?))
+            Ok((id, placed(&self.device, shape, values)?))
         };
         let layout = self.model.layout();
         let mut state = self.lock();
@@ -428,7 +416,7 @@ impl MiddleHost for Middle {
         *state = State { connections: state.connections, ..State::default() };
         let params: Result<Params> =
             layout.iter().filter(|(id, _)| self.is_hosted(*id)).map(hosted).collect();
-        let hosted = params.map_err(|error| failure("take the model", &error))?;
+        let hosted = params.map_err(|error| error.of_fleet("take the model"))?;
         state.hosted = hosted;
         drop(state);
         self.moved.notify_all();
@@ -440,7 +428,7 @@ impl MiddleHost for Middle {
         requests: &[TrainRequest],
         weights: &BTreeMap<ClientId, f64>,
     ) -> Result<(), EngineError> {
-        self.open(requests, weights).map_err(|error| failure("begin a round", &error))
+        self.open(requests, weights).map_err(|error| error.of_fleet("begin a round"))
     }
 
     fn settle(&self, client: ClientId, verdict: Verdict) {
@@ -495,14 +483,12 @@ impl MiddleHost for Middle {
             let update = |(client, slot): (&ClientId, &Slot)| {
                 let learner = slot.turn.as_ref().and_then(|(_, learner)| learner.as_ref())?;
                 let clients = vec![*client];
-                Some(
-                    change(&learner.params, &slot.scope)
-                        .map(|change| MiddleUpdate { clients, change }),
-                )
+                let change = change(&learner.params, &slot.scope);
+                Some(change.map(|change| MiddleUpdate { clients, change }))
             };
             taken().filter_map(update).collect()
         };
-        let mut made = made.map_err(|error| failure("gather the middle's change", &error))?;
+        let mut made = made.map_err(|error| error.of_fleet("gather the middle's change"))?;
         made.retain(|update| !update.change.is_empty());
         Ok(made)
     }
@@ -514,8 +500,4 @@ impl MiddleHost for Middle {
     fn crossed(&self) -> CrossingBytes {
         std::mem::take(&mut *self.crossed.lock().unwrap_or_else(PoisonError::into_inner))
     }
-}
-
-fn failure(doing: &'static str, error: &ClientError) -> EngineError {
-    EngineError::Fleet { doing, reason: error.to_string() }
 }

@@ -105,7 +105,7 @@ impl Ends<'_> {
         if told.len() != blocks * width {
             let found = told.len() / width.max(1);
             let reason = format!("the server told of {found} blocks, expected {blocks}");
-            return Err(ClientError::Peer { reason });
+            return Err(ClientError::peer(reason));
         }
         Ok(told)
     }

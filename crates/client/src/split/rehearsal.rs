@@ -13,10 +13,11 @@ use fedra_compute::{Device, Params, Tape, Tensor, ThreadPool};
 use fedra_data::{Encoded, LabelSet, Task};
 use fedra_engine::{LocalRule, PrivateSteps, RowPrivacy, Split, SplitMode, TrainRequest, Work};
 use fedra_model::{Model, Packing, Reading};
-use fedra_plan::{ByteCount, ParamId, Plan, Round, Shape, Side};
+use fedra_plan::{ByteCount, Plan, Round, Side};
 use fedra_seed::{SecretKey, Seed};
 use fedra_wire::{ClientId, ExpectedFrame, FrameKind, HiddenFrame, ParamValues, RowEncoding};
 
+use crate::correction::Correction;
 use crate::error::Result;
 use crate::evaluator::Evaluator;
 use crate::examples::Examples;
@@ -28,7 +29,7 @@ use crate::split::noise::Perturbation;
 use crate::split::peer::Peer;
 use crate::split::turn::{Blocks, Learner, Pass, Turn};
 use crate::trainer::{TrainTask, Trainer};
-use crate::worker::{Limits, correction};
+use crate::worker::Limits;
 
 /// A round of one client, and of the server with all of them.
 #[derive(Clone, Copy, Debug)]
@@ -61,9 +62,10 @@ impl Rehearsal<'_> {
     /// The most tensor memory of a client.
     pub fn client(&self) -> Result<ByteCount> {
         let device = Device::meta();
-        let shared = shapes(&device, self.model, |id| self.plan.held_by(Side::Client).contains(id));
+        let held = self.plan.held_by(Side::Client);
+        let shared = self.model.fresh_part(&device, Seed(0), |id| held.contains(id))?;
         let mut params = shared.clone();
-        for id in &(&self.plan.held_by(Side::Client) & self.plan.keeps()) {
+        for id in &(&held & self.plan.keeps()) {
             let (rows, cols) = params.get(id)?.shape();
             params.insert(id, Tensor::zeros(&device, rows, cols));
         }
@@ -82,7 +84,7 @@ impl Rehearsal<'_> {
             examples: &batch,
             scope: &own,
             work: &work,
-            correction: correction(work.local, &kept, &kept),
+            correction: Correction::of(work.local, &kept, &kept),
             seed: Seed(0),
             key: key.as_ref(),
         };
@@ -139,7 +141,7 @@ impl Rehearsal<'_> {
         let Some(split) = self.split else { return Ok(ByteCount(0)) };
         let device = Device::meta();
         let middle = Middle::new((self.model.clone(), device.clone()), split.clone(), &[]);
-        let hosted = shapes(&device, self.model, |id| middle.is_hosted(id));
+        let hosted = self.model.fresh_part(&device, Seed(0), |id| middle.is_hosted(id))?;
         let base = device.usage().live_bytes as u64;
         let request = TrainRequest {
             client: ClientId(0),
@@ -245,18 +247,6 @@ impl Server<'_> {
     }
 }
 
-/// Parameters of which there is only the shape.
-fn shapes(device: &Device, model: &Model, wanted: impl Fn(ParamId) -> bool) -> Params {
-    let shape = |(id, shape): (ParamId, &Shape)| {
-        let (rows, cols) = match *shape.dims() {
-            [rows, cols] => (rows, cols),
-            _ => (1, shape.elements()),
-        };
-        (id, Tensor::zeros(device, rows, cols))
-    };
-    model.layout().iter().filter(|(id, _)| wanted(*id)).map(shape).collect()
-}
-
 /// A server that answers zeros.
 struct ZeroPeer {
     encoding: RowEncoding,
@@ -276,20 +266,12 @@ impl Peer for ZeroPeer {
             longest: usize::MAX,
         };
         let asked = HiddenFrame::decode(&frame, &expected)?;
-        let kind = match asked.kind {
-            Forward | Score => Hidden,
-            Backward => Gradient,
-            Step
-            | Hidden
-            | Gradient
-            | Done
-            | FrameKind::Decode
-            | FrameKind::DecodeLast
-            | FrameKind::Watch
-            | FrameKind::WatchLast
-            | FrameKind::Trace
-            | FrameKind::Ask
-            | FrameKind::Told => Done,
+        let kind = if asked.kind == Backward {
+            Gradient
+        } else if asked.kind == Step {
+            Done
+        } else {
+            Hidden
         };
         let answer = HiddenFrame::of_rows(kind, asked.step, (self.width, asked.rows));
         Ok(answer.encode(self.encoding)?)

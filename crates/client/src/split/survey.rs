@@ -57,39 +57,29 @@ impl Survey {
             FrameKind::Ask,
         ];
         let frame = blocks.read(bytes, (&kinds, step), None)?;
-        match frame.kind {
-            FrameKind::Ask => self.tell(blocks, (hosted, range), step),
-            FrameKind::Watch => self.watch(blocks, (hosted, range), (frame, Queries::All)),
-            FrameKind::WatchLast => self.watch(blocks, (hosted, range), (frame, Queries::Last)),
-            FrameKind::Trace => self.trace(blocks, (hosted, range), frame),
-            FrameKind::Score
-            | FrameKind::Forward
-            | FrameKind::Hidden
-            | FrameKind::Backward
-            | FrameKind::Gradient
-            | FrameKind::Step
-            | FrameKind::Done
-            | FrameKind::Decode
-            | FrameKind::DecodeLast
-            | FrameKind::Told => score(blocks, (hosted, range), frame),
+        if frame.kind == FrameKind::Ask {
+            return self.tell(blocks, (hosted, range), step);
         }
-    }
-
-    fn watch(
-        &mut self,
-        blocks: Blocks<'_>,
-        (hosted, range): (&Params, Range<usize>),
-        (frame, from): (HiddenFrame, Queries),
-    ) -> Result<Vec<u8>> {
+        if frame.kind == FrameKind::Trace {
+            return self.trace(blocks, (hosted, range), frame);
+        }
         let mut tape = Tape::new(blocks.device);
         let hidden = tape.constant(blocks.tensor(&frame.rows)?);
-        let packing = Packing::new(frame.lengths)?;
-        let weights = hosted.frozen();
-        let (behind, received) =
-            blocks.model.received_attention(&mut tape, weights, (hidden, range), &packing, from)?;
-        self.received = Some((packing.tokens(), received.concat()));
+        let (packing, weights) = (Packing::new(frame.lengths)?, hosted.frozen());
+        let behind = if frame.kind == FrameKind::Score {
+            let all = &Reading::All;
+            blocks.model.run_blocks(&mut tape, weights, hidden, &packing, range, all)?
+        } else {
+            let last = frame.kind == FrameKind::WatchLast;
+            let from = if last { Queries::Last } else { Queries::All };
+            let start = (hidden, range);
+            let (behind, received) =
+                blocks.model.received_attention(&mut tape, weights, start, &packing, from)?;
+            self.received = Some((packing.tokens(), received.concat()));
+            behind
+        };
         let rows = (frame.width, behind.tensor.to_host().into_owned());
-        Ok(HiddenFrame::of_rows(FrameKind::Hidden, frame.step, rows).encode(blocks.encoding)?)
+        Ok(HiddenFrame::of_rows(FrameKind::Hidden, step, rows).encode(blocks.encoding)?)
     }
 
     fn trace(
@@ -134,27 +124,12 @@ impl Survey {
             (Some(received), _) => received,
             (None, Some(gradients)) => (NORMS, norms(blocks, (hosted, range), &gradients)?),
             (None, None) => {
-                let reason = "asked what was seen before anything was watched".to_owned();
-                return Err(ClientError::Peer { reason });
+                let reason = "asked what was seen before anything was watched";
+                return Err(ClientError::peer(reason));
             }
         };
         Ok(HiddenFrame::of_rows(FrameKind::Told, step, rows).encode(RowEncoding::F32)?)
     }
-}
-
-/// Hidden states behind the server's blocks.
-fn score(
-    blocks: Blocks<'_>,
-    (hosted, range): (&Params, Range<usize>),
-    frame: HiddenFrame,
-) -> Result<Vec<u8>> {
-    let mut tape = Tape::new(blocks.device);
-    let packing = Packing::new(frame.lengths)?;
-    let hidden = tape.constant(blocks.tensor(&frame.rows)?);
-    let (weights, all) = (hosted.frozen(), &Reading::All);
-    let output = blocks.model.run_blocks(&mut tape, weights, hidden, &packing, range, all)?;
-    let rows = (frame.width, output.tensor.to_host().into_owned());
-    Ok(HiddenFrame::of_rows(FrameKind::Hidden, frame.step, rows).encode(blocks.encoding)?)
 }
 
 /// By block, the norm of its gradient and of its weights.

@@ -5,13 +5,14 @@
 use std::ops::Range;
 
 use fedra_compute::{Device, Gradients, Optimiser, Params, Tape, Tensor, Value};
-use fedra_engine::{Damped, LocalRule, TrainRequest};
+use fedra_engine::{LocalRule, TrainRequest};
 use fedra_model::{Model, Packing, Reading};
 use fedra_plan::{Crossing, Scope, Side};
 use fedra_wire::{ExpectedFrame, FrameKind, HiddenFrame, RowEncoding};
 
-use crate::correction::Placed;
+use crate::correction::Correction;
 use crate::error::{ClientError, Result};
+use crate::trainer::optimiser;
 
 /// Most rows of a frame: no batch of a sane client has more, and memory grows with them.
 pub const MOST_ROWS: usize = 1 << 16;
@@ -77,10 +78,7 @@ pub(crate) struct Pass {
 impl Learner {
     /// Starts a round from these numbers.
     pub fn new(device: &Device, params: &Params, request: &TrainRequest) -> Result<Self> {
-        let mut optimiser = Optimiser::new(device, request.work.solver)?;
-        if let Some(Damped { part, factor }) = &request.work.damped {
-            optimiser.damp(part.clone(), *factor)?;
-        }
+        let optimiser = optimiser(device, &request.work)?;
         Ok(Self { params: params.clone(), start: params.clone(), optimiser })
     }
 }
@@ -90,8 +88,8 @@ impl Turn {
     pub fn new(request: &TrainRequest) -> Result<Self> {
         let plan = &request.plan;
         let Some(blocks) = plan.cut().server_blocks() else {
-            let reason = "found a plan without a cut, expected one of a cut model".to_owned();
-            return Err(ClientError::Peer { reason });
+            let reason = "found a plan without a cut, expected one of a cut model";
+            return Err(ClientError::peer(reason));
         };
         let crossed = plan.gradient_crossings();
         let back = crossed.iter().any(|at| matches!(at, Crossing::IntoServer { .. }));
@@ -182,14 +180,8 @@ impl Turn {
         let packing = Packing::new(lengths)?;
         let weights = learner.params.training(&self.scope);
         let range = self.range.clone();
-        let output = blocks.model.run_blocks(
-            &mut tape,
-            weights,
-            input.clone(),
-            &packing,
-            range,
-            &Reading::All,
-        )?;
+        let (start, all) = (input.clone(), &Reading::All);
+        let output = blocks.model.run_blocks(&mut tape, weights, start, &packing, range, all)?;
         Ok(Pass { tape, input, output })
     }
 
@@ -205,10 +197,8 @@ impl Turn {
         let mut gradients = tape.backward(&[(&output, blocks.tensor(&frame.rows)?)])?;
         let squares = gradients.sum_of_squares();
         check_squares(squares)?;
-        let below = match gradients.of_input(&input) {
-            None => Vec::new(),
-            Some(gradient) => gradient.to_host().into_owned(),
-        };
+        let below = gradients.of_input(&input).map(|below| below.to_host().into_owned());
+        let below = below.unwrap_or_default();
         let answer = HiddenFrame {
             number: squares,
             ..HiddenFrame::of_rows(FrameKind::Gradient, self.step, (frame.width, below))
@@ -231,7 +221,7 @@ impl Turn {
         let frame = blocks.read(bytes, (&[FrameKind::Step], self.step), Some(0))?;
         if !(0.0..=1.0).contains(&frame.number) {
             let reason = format!("a step is scaled by {}, expected 0 to 1", frame.number);
-            return Err(ClientError::Peer { reason });
+            return Err(ClientError::peer(reason));
         }
         let step = self.step;
         if frame.number < 1.0 {
@@ -244,7 +234,7 @@ impl Turn {
     /// Takes a step with gradients and counts it.
     pub fn learn(&mut self, learner: &mut Learner, gradients: &mut Gradients) -> Result<()> {
         if let Some(mu) = self.proximal {
-            Placed::Proximal { mu }.apply(gradients, (&learner.params, &learner.start))?;
+            Correction::Proximal { mu }.apply(gradients, (&learner.params, &learner.start))?;
         }
         learner.optimiser.step(&mut learner.params, gradients)?;
         self.step += 1;
@@ -257,9 +247,9 @@ pub(crate) fn check_squares(squares: f64) -> Result<()> {
     if squares.is_finite() {
         return Ok(());
     }
-    let reason =
-        format!("the server's gradient has the squared norm {squares}, expected a finite number");
-    Err(ClientError::Peer { reason })
+    Err(ClientError::peer(format!(
+        "the server's gradient has the squared norm {squares}, expected a finite number"
+    )))
 }
 
 impl Blocks<'_> {
@@ -283,8 +273,7 @@ impl Blocks<'_> {
         let found = frame.rows.len() / self.model.width();
         match rows {
             Some(expected) if found != expected => {
-                let reason = format!("a frame of {found} rows, expected {expected}");
-                Err(ClientError::Peer { reason })
+                Err(ClientError::peer(format!("a frame of {found} rows, expected {expected}")))
             }
             Some(_) | None => Ok(frame),
         }

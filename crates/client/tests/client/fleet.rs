@@ -310,7 +310,7 @@ fn a_head_that_does_not_answer_the_task_is_refused() {
     world.shards.task = Task::Concepts;
     let (model, params) = (world.model.clone(), world.params.clone());
     let refused = LocalFleet::new(model, params, world.device.clone(), world.shards.clone());
-    let message = refused.unwrap_err().to_string();
+    let message = refused.err().unwrap().to_string();
     assert!(message.starts_with("targets: found the task concepts with"), "{message}");
 }
 

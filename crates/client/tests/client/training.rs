@@ -19,7 +19,7 @@ fn train(world: &World, cache: ByteCount, lesson: &TrainTask<'_>) -> (Params, Tr
     (params, learnt)
 }
 
-fn learnt(world: &World, work: &Work, correction: Correction<'_>) -> TrainResult {
+fn learnt(world: &World, work: &Work, correction: Correction<&ParamValues>) -> TrainResult {
     let scope = world.everything();
     train(world, NO_CACHE, &TrainTask { correction, ..world.lesson(&scope, work) }).1
 }

@@ -115,7 +115,7 @@ fn the_last_step_may_be_repeated_and_no_older_one() {
     }
     // A prompt that is replayed must not throw away what came after it.
     let refused = all.decode(&first, now).unwrap_err();
-    assert_eq!(refused, SessionError::Position { id: 1, found: 0, expected: 6 });
+    assert_eq!(refused.to_string(), "session 1: found a step at position 0, expected 6");
     assert_eq!(all.position(&mine, now), Ok(6));
 }
 
@@ -131,8 +131,8 @@ fn two_steps_of_one_session_in_one_call_run_in_order() {
     ];
     let answers = all.decode_many(&steps, now);
     assert!(answers[..3].iter().all(Result::is_ok));
-    let refused = SessionError::Position { id: 1, found: 3, expected: 2 };
-    assert_eq!(answers[3], Err(refused));
+    let refused = answers[3].as_ref().unwrap_err().to_string();
+    assert_eq!(refused, "session 1: found a step at position 3, expected 2");
 }
 
 #[test]
@@ -165,7 +165,7 @@ fn a_stranger_cannot_tell_a_session_of_another_from_none() {
     all.open(&key("b", 1), now).unwrap();
     assert_eq!(all.position(&key("b", 1), now), Ok(0));
     assert_eq!(all.position(&mine, now), Ok(3));
-    assert_eq!(all.open(&mine, now), Err(SessionError::Open { id: 1 }));
+    assert_eq!(all.open(&mine, now), Err(SessionError::open(1)));
 }
 
 #[test]
@@ -200,15 +200,18 @@ fn limits_hold_for_sessions_of_one_owner_of_all_for_bytes_and_for_length() {
     let mut all = Tiny::new().sessions(1, 1, limits);
     let now = open(&mut all, &[key("a", 1), key("a", 2), key("b", 1)]);
     let refused = |all: &mut DecodeSessions, owner| all.open(&key(owner, 9), now).unwrap_err();
-    let expected = SessionError::TooMany { whose: "your", found: 2, limit: 2 };
-    assert_eq!(refused(&mut all, "a"), expected);
-    let expected = SessionError::TooMany { whose: "all", found: 3, limit: 3 };
-    assert_eq!(refused(&mut all, "b"), expected);
+    for (owner, whose, limit) in [("a", "your", 2), ("b", "all", 3)] {
+        let expected = format!(
+            "{whose} sessions: found {limit} open, expected fewer than {limit}; close one or wait"
+        );
+        assert_eq!(refused(&mut all, owner), SessionError::Busy(expected));
+    }
     let refused = all.decode(&step(&key("a", 1), 0, rows(1, 21)), now).unwrap_err();
-    assert_eq!(refused, SessionError::TooLong { id: 1, found: 21, limit: 20 });
+    assert_eq!(refused.to_string(), "session 1: found 21 tokens, expected at most 20");
     all.decode(&step(&key("a", 1), 0, rows(1, 12)), now).unwrap();
     let refused = all.decode(&step(&key("b", 1), 0, rows(1, 12)), now).unwrap_err();
-    assert!(matches!(refused, SessionError::Full { id: 1, .. }), "{refused}");
+    let SessionError::Busy(reason) = refused else { panic!("{refused}") };
+    assert!(reason.starts_with("session 1: ") && reason.contains(" bytes of caches"), "{reason}");
     assert!(all.bytes() <= limits.cache_bytes);
     assert_eq!(all.position(&key("b", 1), now), Ok(0));
     // Room that is given back can be used.

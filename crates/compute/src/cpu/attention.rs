@@ -10,6 +10,7 @@
 //! dP = dO V^T    dS = s P * (dP - rowsum(P * dP))    dQ = dS K    dK = dS^T Q    dV = P^T dO
 //! ```
 
+use super::attention_inputs::{Columns, Inputs, group, softmax, visible};
 use super::cached_attention;
 use super::math;
 use super::matmul::{Mat, MatMut, Right, Start, multiply_serial};
@@ -24,47 +25,6 @@ use std::ops::Range;
 const TILE: usize = 128;
 /// Queries per causal tile: smaller, because a tile computes up to its last query's key.
 const CAUSAL_TILE: usize = 56;
-
-/// Queries, keys or values: columns of a row-major tensor.
-#[derive(Clone, Copy, Debug)]
-pub struct Columns<'a> {
-    pub data: &'a [f32],
-    /// Row length of the tensor.
-    pub stride: usize,
-    pub column: usize,
-}
-
-impl<'a> Columns<'a> {
-    /// One head of some rows.
-    pub fn head(&self, rows: Range<usize>, head: usize, width: usize) -> Mat<'a> {
-        let first = rows.start * self.stride + self.column + head * width;
-        Mat::strided(&self.data[first..], rows.len(), width, self.stride)
-    }
-
-    /// Some heads of one row, each a row of the result.
-    pub fn heads(&self, row: usize, heads: Range<usize>, width: usize) -> Mat<'a> {
-        let first = row * self.stride + self.column + heads.start * width;
-        Mat::new(&self.data[first..], heads.len(), width)
-    }
-}
-
-/// What attention reads.
-#[derive(Clone, Copy, Debug)]
-pub struct Inputs<'a> {
-    pub q: Columns<'a>,
-    /// Keys and values: one pair for all spans, or one for each (a cache per sequence).
-    pub keys_values: &'a [[Columns<'a>; 2]],
-}
-
-impl<'a> Inputs<'a> {
-    /// Keys and values of a span.
-    pub fn of_span(&self, span: usize) -> [Columns<'a>; 2] {
-        match self.keys_values {
-            [all] => *all,
-            each => each[span],
-        }
-    }
-}
 
 /// Weights of a probe: how much each query row and each key row counts.
 #[derive(Debug)]
@@ -302,12 +262,6 @@ fn part(geometry: Attention, spans: &[Span], task: usize) -> (&Span, usize) {
     (&spans[task / geometry.kv_heads], task % geometry.kv_heads)
 }
 
-/// Query heads that share a key head.
-pub fn group(geometry: Attention, kv_head: usize) -> Range<usize> {
-    let size = geometry.heads / geometry.kv_heads;
-    kv_head * size..(kv_head + 1) * size
-}
-
 fn tiles(geometry: Attention, span: &Span) -> impl Iterator<Item = Range<usize>> + use<> {
     let (count, size) = (span.queries.len(), tile_len(geometry, span));
     (0..count).step_by(size.max(1)).map(move |first| first..count.min(first + size))
@@ -320,28 +274,6 @@ fn tile_len(geometry: Attention, span: &Span) -> usize {
         Mask::Causal => CAUSAL_TILE,
     };
     most.min(span.queries.len())
-}
-
-/// How many keys query `i` of a span sees.
-pub fn visible(geometry: Attention, span: &Span, i: usize) -> usize {
-    match geometry.mask {
-        Mask::Bidirectional => span.keys.len(),
-        Mask::Causal => (span.offset + i + 1).min(span.keys.len()),
-    }
-}
-
-vectorised! {
-    /// Turns the visible scores into unnormalised probabilities and the others into zeros;
-    /// returns the scaled maximum and the sum.
-    pub fn softmax(row: &mut [f32], visible: usize, scale: f32) -> (f32, f32) {
-        let (seen, hidden) = row.split_at_mut(visible);
-        let max = math::max(seen) * scale;
-        for x in seen.iter_mut() {
-            *x = math::exp(x.mul_add(scale, -max));
-        }
-        hidden.fill(0.0);
-        (max, math::sum(seen))
-    }
 }
 
 vectorised! {

@@ -5,7 +5,7 @@
 //! over all keys. So three key heads keep any number of threads busy, and every number is made by the
 //! same chain as in [`attention`](super::attention): the bits are the same.
 
-use super::attention::{Inputs, group, softmax, visible};
+use super::attention_inputs::{Inputs, group, softmax, visible};
 use super::matmul::{Mat, MatMut, Right, Start, has_few_rows, multiply_keys, multiply_serial};
 use super::shared::Shared;
 use crate::geometry::{Attention, Span};
@@ -170,7 +170,8 @@ impl Work<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cpu::attention::{self, Columns};
+    use crate::cpu::attention;
+    use crate::cpu::attention_inputs::Columns;
     use crate::geometry::Mask;
     use crate::{Seed, ThreadPool};
 

@@ -58,7 +58,7 @@ vectorised! {
 }
 
 vectorised! {
-    fn add_run(x: &mut [f32], factor: f32, y: &[f32]) {
+    pub fn add_run(x: &mut [f32], factor: f32, y: &[f32]) {
         for (x, y) in x.iter_mut().zip(y) {
             *x += factor * y;
         }
@@ -82,7 +82,7 @@ vectorised! {
 }
 
 vectorised! {
-    fn scale_run(x: &mut [f32], factor: f32) {
+    pub fn scale_run(x: &mut [f32], factor: f32) {
         for x in x {
             *x *= factor;
         }

@@ -138,7 +138,7 @@ pub fn scale_rows(x: &mut [f32], width: usize, factors: &[f32]) {
             if factor == 0.0 {
                 row.fill(0.0);
             } else if factor != 1.0 {
-                scale(row, factor);
+                elementwise::scale_run(row, factor);
             }
         }
     });
@@ -283,7 +283,7 @@ fn inner_products(into: &mut [f32], parts: &[Mat<'_>], work: &mut Workspace) {
                 let product = MatMut::new(tile, end - start, end);
                 multiply_serial(product, left, &work.right, Start::Zero, &mut work.scratch);
                 for (row, more) in tile.chunks_exact(end).enumerate() {
-                    add(&mut into[(start + row) * rows..][..end], more);
+                    elementwise::add_run(&mut into[(start + row) * rows..][..end], 1.0, more);
                 }
             }
             first = false;
@@ -330,14 +330,6 @@ vectorised! {
 }
 
 vectorised! {
-    fn add(x: &mut [f32], y: &[f32]) {
-        for (x, y) in x.iter_mut().zip(y) {
-            *x += y;
-        }
-    }
-}
-
-vectorised! {
     fn add_row(sums: &mut [f64], row: &[f32]) {
         for (sum, x) in sums.iter_mut().zip(row) {
             *sum += f64::from(*x);
@@ -349,14 +341,6 @@ vectorised! {
     fn add_scaled_row(sums: &mut [f64], factor: f64, row: &[f32]) {
         for (sum, x) in sums.iter_mut().zip(row) {
             *sum += factor * f64::from(*x);
-        }
-    }
-}
-
-vectorised! {
-    fn scale(x: &mut [f32], factor: f32) {
-        for x in x {
-            *x *= factor;
         }
     }
 }

@@ -5,6 +5,7 @@
 //! result is the same to the bit on one thread and on sixty-four.
 
 pub mod attention;
+pub mod attention_inputs;
 pub mod bf16;
 pub mod cached_attention;
 pub mod elementwise;

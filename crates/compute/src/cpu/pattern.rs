@@ -4,7 +4,7 @@
 //! sequences, and computes each row by itself in a fixed order, so the same inputs give the same
 //! bits.
 
-use super::attention::Inputs;
+use super::attention_inputs::Inputs;
 use crate::geometry::{Attention, Mask, Span};
 
 /// For each span, head and query, the weights of all of the span's keys; zero where the mask hides

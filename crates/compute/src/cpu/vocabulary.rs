@@ -4,7 +4,6 @@ use super::elementwise;
 use super::example_squares::{self, Outer};
 use super::losses::{self, Factors};
 use super::matmul::{Extras, Mat, MatMut, Right, Start, multiply};
-use crate::operands::VocabularyExamples;
 use crate::pool::Pool;
 use std::ops::Range;
 
@@ -30,6 +29,17 @@ pub struct Loss<'a> {
     pub dw: Option<&'a mut [f32]>,
     /// Of the bias.
     pub db: Option<&'a mut [f32]>,
+}
+
+/// What the loss is to find out about each example.
+#[derive(Clone, Copy, Debug)]
+pub struct VocabularyExamples<'a> {
+    /// The rows of each example.
+    pub rows: &'a [Range<usize>],
+    /// Whether the squares of the weight's gradient are wanted.
+    pub weight: bool,
+    /// Whether the squares of the bias's gradient are wanted.
+    pub bias: bool,
 }
 
 /// Rows whose logits exist at once.

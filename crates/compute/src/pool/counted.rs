@@ -5,9 +5,9 @@
 
 use std::sync::Arc;
 
-use super::Usage;
 use super::high_water::HighWater;
 use super::slabs::rounded;
+use super::usage::Usage;
 
 /// Counts what a device without numbers would hold.
 #[derive(Clone, Debug, Default)]

@@ -4,11 +4,12 @@
 //! cache for each sequence. A probe reads the attention that passes by, without keeping any of it:
 //! the score of a block is a share in [0, 1], the same whatever the lengths in the batch.
 
-use super::{Flow, Recorded, Slot, Tape, Value};
+use super::record::{Flow, Recorded, Tape, wanted};
 use crate::error::ComputeError;
 use crate::geometry::{Attention, Mask, Span};
 use crate::kernels::{self, Attended, ProbeWeights};
 use crate::tensor::Tensor;
+use crate::value::{Slot, Value};
 
 /// Queries, keys and values as the projections left them.
 #[derive(Clone, Copy, Debug)]
@@ -75,7 +76,7 @@ impl Tape {
             keys_values: &keys_values,
             key_column,
         };
-        let trained = Trained::of(projected)?;
+        let trained = trained(projected)?;
         let rows = queries.tensor.rows();
         let mut out = Tensor::scratch(&self.device, rows, geometry.heads * geometry.width);
         let mut log_sums =
@@ -94,13 +95,15 @@ impl Tape {
                 patterns.push(kernels::attention_pattern(&self.device, &given));
             }
         }
-        let (Some(log_sums), Some(trained)) = (log_sums, trained) else {
+        let (Some(log_sums), Some((own_queries, keys_values))) = (log_sums, trained) else {
             return Ok(self.constant(out).with_rows_of(queries));
         };
         let out = self.finish(out, true, |result| Backward {
             result,
             geometry,
-            trained,
+            queries: own_queries,
+            keys_values,
+            key_column,
             spans: spans.to_vec(),
             log_sums,
         });
@@ -114,13 +117,10 @@ fn sources(
     projected: Projected<'_>,
 ) -> Result<(&Value, Vec<&Tensor>, usize), ComputeError> {
     let Attention { heads, kv_heads, width, .. } = geometry;
-    if heads == 0 || width == 0 {
-        return Err(ComputeError::Empty { operation: "attention", what: "set of heads" });
-    }
+    ComputeError::not_empty("attention", "set of heads", heads.min(width))?;
     if kv_heads == 0 || heads % kv_heads != 0 {
-        let (found, expected) = (format!("{kv_heads}"), format!("a divisor of {heads}"));
-        let (operation, what) = ("attention", "number of key heads");
-        return Err(ComputeError::Shape { operation, what, found, expected });
+        let (what, expected) = ("number of key heads", format!("a divisor of {heads}"));
+        return Err(ComputeError::shape("attention", what, kv_heads.to_string(), expected));
     }
     let query_columns = heads.saturating_mul(width);
     let (queries, keys_values, key_column) = match projected {
@@ -166,14 +166,13 @@ fn check_spans(
             ComputeError::expect("attention", "start of keys", span.keys.start, key)?;
         }
         (query, key) = (span.queries.end.max(query), span.keys.end.max(key));
-        if span.keys.is_empty() || span.queries.is_empty() {
-            return Err(ComputeError::Empty { operation: "attention", what: "sequence" });
-        }
+        let shorter = span.keys.len().min(span.queries.len());
+        ComputeError::not_empty("attention", "sequence", shorter)?;
         let last = span.offset.saturating_add(span.queries.len());
         if geometry.mask == Mask::Causal && last > span.keys.len() {
-            let (found, expected) = (last.to_string(), format!("at most {}", span.keys.len()));
-            let (operation, what) = ("attention", "position behind the last query");
-            return Err(ComputeError::Shape { operation, what, found, expected });
+            let expected = format!("at most {}", span.keys.len());
+            let what = "position behind the last query";
+            return Err(ComputeError::shape("attention", what, last.to_string(), expected));
         }
     }
     ComputeError::expect("attention", "query rows", query, queries.tensor.rows())?;
@@ -235,37 +234,28 @@ impl AttentionProbe {
     }
 }
 
-/// Projections that something trained contributes to.
-#[derive(Debug)]
-enum Trained {
-    Together(Value),
-    Apart { queries: Value, keys_values: Value },
-}
-
-impl Trained {
-    /// `None` where nothing trains.
-    fn of(projected: Projected<'_>) -> Result<Option<Self>, ComputeError> {
-        let trains = |value: &Value| value.slot.is_some();
-        Ok(match projected {
-            Projected::Together(all) => trains(all).then(|| Self::Together(all.clone())),
-            Projected::Apart { queries, keys_values } => (trains(queries) || trains(keys_values))
-                .then(|| Self::Apart {
-                    queries: queries.clone(),
-                    keys_values: keys_values.clone(),
-                }),
-            Projected::Cached { queries, .. } if trains(queries) => {
-                return Err(ComputeError::NoBackward { operation: "attention over a cache" });
-            }
-            Projected::Cached { .. } => None,
-        })
-    }
+/// What wants a gradient, if anything does: queries, and keys and values, which may be one value.
+fn trained(projected: Projected<'_>) -> Result<Option<(Value, Value)>, ComputeError> {
+    let (queries, keys_values) = match projected {
+        Projected::Together(all) => (all, all),
+        Projected::Apart { queries, keys_values } => (queries, keys_values),
+        Projected::Cached { queries, .. } if queries.slot.is_some() => {
+            return Err(ComputeError::NoBackward { operation: "attention over a cache" });
+        }
+        Projected::Cached { .. } => return Ok(None),
+    };
+    let trains = wanted(&[queries, keys_values], &[]);
+    Ok(trains.then(|| (queries.clone(), keys_values.clone())))
 }
 
 #[derive(Debug)]
 struct Backward {
     result: Slot,
     geometry: Attention,
-    trained: Trained,
+    queries: Value,
+    keys_values: Value,
+    /// Where keys begin in their value; zero where queries have a value of their own.
+    key_column: usize,
     spans: Vec<Span>,
     log_sums: Tensor,
 }
@@ -273,20 +263,17 @@ struct Backward {
 impl Recorded for Backward {
     fn backward(self: Box<Self>, flow: &mut Flow) {
         let Some(dout) = flow.take(self.result) else { return };
-        let (queries, keys_values, key_column) = match &self.trained {
-            Trained::Together(all) => (all, all, self.geometry.heads * self.geometry.width),
-            Trained::Apart { queries, keys_values } => (queries, keys_values, 0),
-        };
+        let (queries, keys_values) = (&self.queries, &self.keys_values);
         let gradient_of =
             |value: &Value| Tensor::scratch(&flow.device, value.tensor.rows(), value.tensor.cols());
         let mut d_keys_values = gradient_of(keys_values);
-        let mut d_queries = (key_column == 0).then(|| gradient_of(queries));
+        let mut d_queries = (self.key_column == 0).then(|| gradient_of(queries));
         let given = Attended {
             geometry: self.geometry,
             spans: &self.spans,
             queries: &queries.tensor,
             keys_values: &[&keys_values.tensor],
-            key_column,
+            key_column: self.key_column,
         };
         let into = (d_queries.as_mut(), &mut d_keys_values);
         kernels::attention_backward(&flow.device, &given, (&self.log_sums, &dout), into);

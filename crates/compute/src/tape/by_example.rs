@@ -10,16 +10,17 @@
 //! Keeping costs little: a plain step's peak is at the end of the forward pass, and what is kept is
 //! about as large as what backward frees on its way.
 
+use super::book::{Book, Examples};
 use super::example_gradients::ExampleGradients;
 use super::kept::Kept;
-use super::{Flow, Tape, Value};
+use super::record::{Flow, Tape};
 use crate::device::Device;
 use crate::error::ComputeError;
-use crate::gradients::Gradient;
 use crate::params::Weight;
 use crate::sequences::Sequences;
 use crate::tensor::Tensor;
-use fedra_plan::{ParamId, Site};
+use crate::value::Value;
+use fedra_plan::ParamId;
 use std::collections::BTreeMap;
 
 impl Tape {
@@ -51,7 +52,9 @@ impl Tape {
     /// ```
     pub fn by_example(device: &Device, examples: &Sequences) -> Self {
         let examples = Examples { sequences: examples.clone(), trained: BTreeMap::new() };
-        Self { examples: Some(Box::new(examples)), ..Self::new(device) }
+        let mut tape = Self::new(device);
+        tape.examples = Some(Box::new(examples));
+        tape
     }
 
     /// Replays the tape backward and finds out the norm of each example's gradient.
@@ -117,68 +120,6 @@ impl Tape {
     pub(super) fn is_shared(&self, id: ParamId) -> bool {
         let uses = self.examples.as_ref().and_then(|examples| examples.trained.get(&id));
         uses.is_some_and(|uses| *uses > 1)
-    }
-}
-
-/// What a tape that tells examples apart knows before it is replayed.
-#[derive(Debug)]
-pub(super) struct Examples {
-    sequences: Sequences,
-    /// How many times each weight that trains is used.
-    trained: BTreeMap<ParamId, usize>,
-}
-
-impl Examples {
-    /// Counts a use of each of these that trains; says whether there is any.
-    fn count<'a>(&mut self, weights: impl Iterator<Item = &'a Weight>) -> bool {
-        let mut any = false;
-        for weight in weights.filter(|weight| weight.trains) {
-            *self.trained.entry(weight.id).or_default() += 1;
-            any = true;
-        }
-        any
-    }
-}
-
-/// What operations have found out and kept.
-#[derive(Debug, Default)]
-pub(super) struct Book {
-    pub examples: usize,
-    /// Squared norms by site and example.
-    pub squares: BTreeMap<Site, Vec<f64>>,
-    /// In the order of the backward pass.
-    pub kept: Vec<Kept>,
-    /// Weights that several operations train: an example's gradient is the sum of what each gives, so
-    /// its norm is not known before the last of them.
-    shared: Vec<ParamId>,
-}
-
-impl Book {
-    /// Adds squares of a weight; those of a shared one are left to [`Book::add_shared`].
-    fn add(&mut self, id: ParamId, squares: &[f64]) {
-        if !self.shared.contains(&id) {
-            self.add_to_site(id.site, squares);
-        }
-    }
-
-    fn add_to_site(&mut self, site: Site, squares: &[f64]) {
-        let sums = self.squares.entry(site).or_insert_with(|| vec![0.0; self.examples]);
-        sums.iter_mut().zip(squares).for_each(|(sum, square)| *sum += square);
-    }
-
-    /// The squares of weights that several operations train, from each example's gradient itself.
-    fn add_shared(&mut self, device: &Device) {
-        for id in self.shared.clone() {
-            let square = |example| {
-                let parts = self.kept.iter().filter_map(|kept| kept.gradient(device, id, example));
-                let sum = parts.reduce(|sum, part| {
-                    Gradient::plus(sum, &part).expect("both have the weight's shape")
-                });
-                sum.map_or(0.0, |sum| sum.values().sum_of_squares())
-            };
-            let squares: Vec<f64> = (0..self.examples).map(square).collect();
-            self.add_to_site(id.site, &squares);
-        }
     }
 }
 

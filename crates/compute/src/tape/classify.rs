@@ -2,10 +2,12 @@
 //!
 //! The gradient of the logits is computed with the loss and kept in their place.
 
-use super::{Flow, LossWeights, Recorded, Slot, Tape, Value};
+use super::record::{Flow, Recorded, Tape};
+use super::weights::LossWeights;
 use crate::error::ComputeError;
 use crate::kernels;
 use crate::tensor::Tensor;
+use crate::value::{Slot, Value};
 
 impl Tape {
     /// Cross-entropy of the rows that have a target; `None` rows are ignored.
@@ -36,9 +38,7 @@ impl Tape {
     ) -> Result<Value, ComputeError> {
         let count = logits.tensor.elements();
         ComputeError::expect("multi-label loss", "number of targets", targets.len(), count)?;
-        if count == 0 {
-            return Err(ComputeError::Empty { operation: "multi-label loss", what: "batch" });
-        }
+        ComputeError::not_empty("multi-label loss", "batch", count)?;
         if let Some(&found) = targets.iter().find(|target| !(0.0..=1.0).contains(*target)) {
             let (what, expected) = ("multi-label target", "between 0 and 1");
             return Err(ComputeError::Setting { what, found, expected });
@@ -64,12 +64,7 @@ pub(super) fn labelled(
     let with_place = targets.iter().enumerate();
     let (places, labels): (Vec<u32>, Vec<u32>) =
         with_place.filter_map(|(place, label)| Some((place as u32, (*label)?))).unzip();
-    if places.is_empty() {
-        return Err(ComputeError::Empty {
-            operation: "cross-entropy",
-            what: "set of labelled rows",
-        });
-    }
+    ComputeError::not_empty("cross-entropy", "set of labelled rows", places.len())?;
     if let Some(bad) = labels.iter().position(|&label| label as usize >= classes) {
         let (operation, what) = ("cross-entropy", "label");
         let (found, place) = (labels[bad] as usize, places[bad] as usize);

@@ -1,13 +1,14 @@
 //! Sums of table look-ups: token, position, segment. Saves the indices; gradients stay sparse.
 
 use super::kept::{Kept, Lookup};
-use super::{Flow, Recorded, Slot, Tape, Value};
+use super::record::{Flow, Recorded, Tape};
 use crate::error::ComputeError;
 use crate::gradients::Gradient;
 use crate::kernels;
 use crate::params::Weight;
 use crate::sequences::Sequences;
 use crate::tensor::Tensor;
+use crate::value::{Slot, Value};
 
 impl Tape {
     /// `sum over tables of table[index[i]]` for each token `i`.
@@ -16,12 +17,8 @@ impl Tape {
             return Err(ComputeError::Empty { operation: "embedding", what: "list of tables" });
         };
         let (tokens, width) = (index.len(), first.tensor.cols());
-        if tokens == 0 {
-            return Err(ComputeError::Empty { operation: "embedding", what: "batch" });
-        }
-        if width == 0 {
-            return Err(ComputeError::Empty { operation: "embedding", what: "row of a table" });
-        }
+        ComputeError::not_empty("embedding", "batch", tokens)?;
+        ComputeError::not_empty("embedding", "row of a table", width)?;
         for (table, index) in tables {
             ComputeError::expect("embedding", "table width", table.tensor.cols(), width)?;
             ComputeError::expect("embedding", "number of indices", index.len(), tokens)?;

@@ -1,7 +1,6 @@
 //! What a backward pass that tells examples apart brings back.
 
-use super::Flow;
-use super::by_example::Book;
+use super::book::Book;
 use super::kept::Factors;
 use crate::device::Device;
 use crate::gradients::Gradients;
@@ -50,10 +49,10 @@ impl ExampleGradients {
         let Book { examples, squares, kept, .. } = self.book;
         let of_site = |site: Site| (site, (0..examples).map(|e| factor(site, e)).collect());
         let factors = Factors(squares.into_keys().map(of_site).collect());
-        let mut flow = Flow::new(&self.device);
+        let mut sum = Gradients::default();
         for kept in kept {
-            kept.add_weighted(&mut flow, &factors);
+            kept.add_weighted(&self.device, &mut sum, &factors);
         }
-        flow.gradients
+        sum
     }
 }

@@ -4,10 +4,9 @@
 //! factor for each example, later. An example whose factor is zero is left out whatever it holds: zero
 //! times infinity is not zero.
 
-use super::Flow;
 use super::weights::Resolved;
 use crate::device::Device;
-use crate::gradients::Gradient;
+use crate::gradients::{Gradient, Gradients};
 use crate::kernels::{self, Factor, Fill, LinearBackward, Outer, View, WeightGradient};
 use crate::params::Weight;
 use crate::sequences::Sequences;
@@ -78,20 +77,24 @@ impl Kept {
     }
 
     /// Adds the gradients of all examples, each with its factor.
-    pub fn add_weighted(self, flow: &mut Flow, factors: &Factors) {
+    pub fn add_weighted(self, device: &Device, into: &mut Gradients, factors: &Factors) {
         match self {
-            Self::Linear(linear) => linear.add_weighted(flow, factors),
-            Self::Lookup(lookup) => lookup.add_weighted(flow, factors),
-            Self::Vocabulary(kept, _) => kept.add_weighted(flow, factors),
+            Self::Linear(linear) => linear.add_weighted(device, into, factors),
+            Self::Lookup(lookup) => lookup.add_weighted(device, into, factors),
+            Self::Vocabulary(kept, _) => kept.add_weighted(device, into, factors),
             Self::Sums { sums, of } => {
                 for (id, columns) in of {
                     let factors = factors.of(id.site);
-                    let sum = weighted_columns(&flow.device, &sums, columns, factors);
-                    flow.add_gradient(id, Gradient::Dense(sum));
+                    let sum = weighted_columns(device, &sums, columns, factors);
+                    add(into, id, Gradient::Dense(sum));
                 }
             }
         }
     }
+}
+
+fn add(into: &mut Gradients, id: ParamId, gradient: Gradient) {
+    into.add_one(id, gradient).expect("both have the weight's shape");
 }
 
 fn weighted_columns(
@@ -210,8 +213,7 @@ impl KeptLinear {
         sum.map(Gradient::Dense)
     }
 
-    fn add_weighted(mut self, flow: &mut Flow, factors: &Factors) {
-        let device = flow.device.clone();
+    fn add_weighted(mut self, device: &Device, into: &mut Gradients, factors: &Factors) {
         let mut parts = std::mem::take(&mut self.parts);
         while let Some(site) = parts.first().map(|part| part.id.site) {
             let (mut here, others): (Vec<_>, Vec<_>) =
@@ -222,21 +224,21 @@ impl KeptLinear {
             let (mut dy, mut x) = (self.dy.clone(), self.x.clone());
             if by_row.contains(&0.0) {
                 if parts.is_empty() {
-                    (self.dy, self.x) = (Tensor::zeros(&device, 0, 0), None);
+                    (self.dy, self.x) = (Tensor::zeros(device, 0, 0), None);
                 }
                 let present: Vec<f32> =
                     by_row.iter().map(|factor| if *factor == 0.0 { 0.0 } else { 1.0 }).collect();
                 for tensor in std::iter::once(&mut dy).chain(&mut x) {
-                    kernels::scale_rows(&device, tensor, &present);
+                    kernels::scale_rows(device, tensor, &present);
                 }
                 for part in &mut here {
                     if let Left::Other(low) = &mut part.left {
-                        kernels::scale_rows(&device, low, &present);
+                        kernels::scale_rows(device, low, &present);
                     }
                 }
             }
             let mut sums: Vec<_> =
-                here.iter().map(|part| flow.open_weight(part.id, part.shape)).collect();
+                here.iter().map(|part| into.open(device, part.id, part.shape)).collect();
             let jobs = here.iter().zip(&mut sums).map(|(part, (sum, fill))| WeightGradient {
                 into: sum,
                 fill: *fill,
@@ -259,9 +261,9 @@ impl KeptLinear {
                 jobs: jobs.collect(),
                 row_factors: Some(&by_row),
             };
-            kernels::linear_backward(&device, given);
+            kernels::linear_backward(device, given);
             for (part, (sum, _)) in here.iter().zip(sums) {
-                flow.close_weight(part.id, sum);
+                into.close(part.id, sum);
             }
         }
     }
@@ -286,11 +288,11 @@ impl Lookup {
         Some(Gradient::Rows { of: self.of, rows, values })
     }
 
-    fn add_weighted(mut self, flow: &mut Flow, factors: &Factors) {
+    fn add_weighted(mut self, device: &Device, into: &mut Gradients, factors: &Factors) {
         let by_row = self.examples.spread(factors.of(self.id.site));
-        kernels::scale_rows(&flow.device, &mut self.dy, &by_row);
-        let (rows, values) = kernels::sum_by_row(&flow.device, &self.index, &self.dy);
-        flow.add_gradient(self.id, Gradient::Rows { of: self.of, rows, values });
+        kernels::scale_rows(device, &mut self.dy, &by_row);
+        let (rows, values) = kernels::sum_by_row(device, &self.index, &self.dy);
+        add(into, self.id, Gradient::Rows { of: self.of, rows, values });
     }
 }
 
@@ -322,25 +324,23 @@ impl KeptVocabulary {
         self.weighted(device, &only, [weight, bias]).into_iter().flatten().next()
     }
 
-    fn add_weighted(self, flow: &mut Flow, factors: &Factors) {
-        let [weight, bias] = self.trained().map(|weight| weight.map(|weight| weight.id));
-        let Some(first) = weight.or(bias) else { return };
-        if weight.zip(bias).is_none_or(|(weight, bias)| weight.site == bias.site) {
-            let wanted = [weight.is_some(), bias.is_some()];
-            let sums = self.weighted(&flow.device, factors.of(first.site), wanted);
-            for (id, sum) in [weight, bias].into_iter().zip(sums) {
+    fn add_weighted(self, device: &Device, into: &mut Gradients, factors: &Factors) {
+        let trained = self.trained().map(|weight| weight.map(|weight| weight.id));
+        let sites = trained.map(|id| id.map(|id| id.site));
+        // A tied weight belongs to the embedding and the bias to the head: two sites, two factors.
+        let together = sites[0].is_none() || sites[1].is_none() || sites[0] == sites[1];
+        let passes: &[[bool; 2]] =
+            if together { &[[true, true]] } else { &[[true, false], [false, true]] };
+        for pass in passes {
+            let wanted = [0, 1].map(|place| pass[place] && trained[place].is_some());
+            let site = [0, 1].into_iter().filter(|place| wanted[*place]).find_map(|at| sites[at]);
+            let Some(site) = site else { continue };
+            let sums = self.weighted(device, factors.of(site), wanted);
+            for (id, sum) in trained.into_iter().zip(sums) {
                 if let (Some(id), Some(sum)) = (id, sum) {
-                    flow.add_gradient(id, sum);
+                    add(into, id, sum);
                 }
             }
-            return;
-        }
-        // A tied weight belongs to the embedding and the bias to the head: two sites, two factors.
-        for (place, id) in [weight, bias].into_iter().enumerate() {
-            let Some(id) = id else { continue };
-            let wanted = [place == 0, place == 1];
-            let sums = self.weighted(&flow.device, factors.of(id.site), wanted);
-            sums.into_iter().flatten().for_each(|sum| flow.add_gradient(id, sum));
         }
     }
 

@@ -10,7 +10,7 @@
 
 use super::kept::{Kept, KeptLinear, Left, Part, RightFactor};
 use super::projection::{Lora, Projection};
-use super::{Flow, Recorded, Slot, Tape, Value};
+use super::record::{Flow, Recorded, Tape};
 use crate::activation::Activation;
 use crate::device::Device;
 use crate::error::ComputeError;
@@ -19,6 +19,7 @@ use crate::kernels::{self, Factor, Fill, LinearBackward, View, WeightGradient};
 use crate::params::Weight;
 use crate::sequences::Sequences;
 use crate::tensor::Tensor;
+use crate::value::{Slot, Value};
 use fedra_plan::ParamId;
 use std::ops::Range;
 
@@ -55,9 +56,7 @@ impl Tape {
         around: Around<'_>,
     ) -> Result<Value, ComputeError> {
         let (rows, inputs) = x.tensor.shape();
-        if projections.is_empty() {
-            return Err(ComputeError::Empty { operation: "linear", what: "list of projections" });
-        }
+        ComputeError::not_empty("linear", "list of projections", projections.len())?;
         for projection in projections {
             projection.check(inputs)?;
         }
@@ -226,7 +225,7 @@ impl Recorded for Linear {
             return self.keep(flow, dy, lowered, examples);
         }
         for Opened { id, sum, bias, .. } in opened {
-            flow.close_weight(id, sum);
+            flow.gradients.close(id, sum);
             if let Some((id, sums)) = bias {
                 flow.add_gradient(id, Gradient::Dense(sums));
             }
@@ -307,7 +306,7 @@ impl Linear {
     fn open_gradients(&self, flow: &mut Flow, device: &Device) -> Vec<Opened> {
         let mut opened = Vec::new();
         let mut open = |of, weight: &Weight, bias| {
-            let (sum, fill) = flow.open_weight(weight.id, weight.tensor.shape());
+            let (sum, fill) = flow.gradients.open(device, weight.id, weight.tensor.shape());
             opened.push(Opened { of, id: weight.id, sum, fill, bias });
         };
         for (index, projection) in self.projections.iter().enumerate() {

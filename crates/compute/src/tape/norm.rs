@@ -1,13 +1,14 @@
 //! Layer norm and RMS norm. Saves the input and two numbers per row.
 
 use super::kept::Kept;
-use super::{Flow, Recorded, Slot, Tape, Value, wanted};
+use super::record::{Flow, Recorded, Tape, wanted};
 use crate::error::ComputeError;
 use crate::gradients::Gradient;
 use crate::kernels::{self, NormKind as Kind};
 use crate::params::Weight;
 use crate::sequences::Sequences;
 use crate::tensor::Tensor;
+use crate::value::{Slot, Value};
 
 impl Tape {
     /// `(x - mean) / sqrt(variance + epsilon) * weight + bias`, row by row.
@@ -43,9 +44,7 @@ impl Tape {
     ) -> Result<Value, ComputeError> {
         let (rows, cols) = x.tensor.shape();
         ComputeError::expect("norm", "weight shape", weight.tensor.shape(), (1, cols))?;
-        if cols == 0 {
-            return Err(ComputeError::Empty { operation: "norm", what: "row" });
-        }
+        ComputeError::not_empty("norm", "row", cols)?;
         let mut y = Tensor::scratch(&self.device, rows, cols);
         let mut stats = Tensor::scratch(&self.device, rows, 2);
         let given = (&x.tensor, &weight.tensor, bias.map(|bias| &bias.tensor));

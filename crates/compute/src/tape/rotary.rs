@@ -1,9 +1,10 @@
 //! Rotary positions. Saves nothing but the positions: the backward pass turns the other way.
 
-use super::{Flow, Recorded, Slot, Tape, Value, wanted};
+use super::record::{Flow, Recorded, Tape, wanted};
 use crate::cpu::rotary::{Angles, Turn};
 use crate::error::ComputeError;
 use crate::kernels;
+use crate::value::{Slot, Value};
 use std::sync::Arc;
 
 impl Tape {
@@ -20,18 +21,11 @@ impl Tape {
         ComputeError::expect("rotary", "number of positions", positions.len(), rows)?;
         ComputeError::within("rotary", "position", positions, angles.positions())?;
         if heads.saturating_mul(angles.width()) > cols {
-            let (found, expected) =
-                (format!("{heads} x {}", angles.width()), format!("at most {cols}"));
-            return Err(ComputeError::Shape {
-                operation: "rotary",
-                what: "width",
-                found,
-                expected,
-            });
+            let found = format!("{heads} x {}", angles.width());
+            let expected = format!("at most {cols}");
+            return Err(ComputeError::shape("rotary", "width", found, expected));
         }
-        if cols == 0 {
-            return Err(ComputeError::Empty { operation: "rotary", what: "row" });
-        }
+        ComputeError::not_empty("rotary", "row", cols)?;
         let wanted = wanted(&[&x], &[]);
         let Value { mut tensor, slot, sequences } = x;
         kernels::rotate(&self.device, &mut tensor, heads, (positions, angles, Turn::With));

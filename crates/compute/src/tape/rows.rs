@@ -1,10 +1,11 @@
 //! Picking rows: the one token a classifier reads, or the positions that carry a label.
 //! Saves only the row numbers.
 
-use super::{Flow, Recorded, Slot, Tape, Value, wanted};
+use super::record::{Flow, Recorded, Tape, wanted};
 use crate::error::ComputeError;
 use crate::kernels;
 use crate::tensor::Tensor;
+use crate::value::{Slot, Value};
 
 impl Tape {
     /// The given rows of `x`, in the given order; a row may be picked more than once.
@@ -12,9 +13,7 @@ impl Tape {
         let (of, width) = x.tensor.shape();
         ComputeError::within("rows", "row", rows, of)?;
         let mut picked = Tensor::scratch(&self.device, rows.len(), width);
-        if width == 0 {
-            return Err(ComputeError::Empty { operation: "rows", what: "row" });
-        }
+        ComputeError::not_empty("rows", "row", width)?;
         kernels::gather(&self.device, &mut picked, &[(&x.tensor, rows)]);
         let sequences = x.sequences().and_then(|sequences| sequences.picked(rows));
         let picked = self.finish(picked, wanted(&[x], &[]), |result| Rows {

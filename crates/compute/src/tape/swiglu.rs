@@ -1,9 +1,10 @@
 //! SwiGLU: `silu(gate) * up`. Saves gate and up.
 
-use super::{Flow, Recorded, Slot, Tape, Value, wanted};
+use super::record::{Flow, Recorded, Tape, wanted};
 use crate::error::ComputeError;
 use crate::kernels;
 use crate::tensor::Tensor;
+use crate::value::{Slot, Value};
 
 impl Tape {
     /// `silu(gate) * up`, where each row of `x` is gate then up.
@@ -11,9 +12,7 @@ impl Tape {
         let (rows, cols) = x.tensor.shape();
         ComputeError::expect("swiglu", "odd column", cols % 2, 0)?;
         let mut y = Tensor::scratch(&self.device, rows, cols / 2);
-        if cols == 0 {
-            return Err(ComputeError::Empty { operation: "swiglu", what: "row" });
-        }
+        ComputeError::not_empty("swiglu", "row", cols)?;
         kernels::swiglu(&self.device, &x.tensor, &mut y);
         let y = self.finish(y, wanted(&[x], &[]), |result| Swiglu { result, x: x.clone() });
         Ok(y.with_rows_of(x))

@@ -6,12 +6,14 @@
 
 use super::classify::labelled;
 use super::kept::{Kept, KeptVocabulary};
-use super::{Flow, LossWeights, Recorded, Slot, Tape, Value};
+use super::record::{Flow, Recorded, Tape};
+use super::weights::LossWeights;
 use crate::error::ComputeError;
 use crate::gradients::Gradient;
 use crate::kernels;
 use crate::params::Weight;
 use crate::tensor::Tensor;
+use crate::value::{Slot, Value};
 
 impl Tape {
     /// Cross-entropy of `x W^T + b` against the targets; rows without one are skipped.
@@ -34,48 +36,14 @@ impl Tape {
         let device = self.device.clone();
         let mut picked = Tensor::scratch(&device, places.len(), width);
         kernels::gather(&device, &mut picked, &[(&x.tensor, &places)]);
-        let bias_trains = bias.filter(|bias| bias.trains);
-        let mut dx = x.slot.map(|_| Tensor::scratch(&device, places.len(), width));
         let trained = std::iter::once(weight).chain(bias);
         let examples = self.example_rows("vocabulary loss", x.sequences(), trained)?;
-        if let Some(examples) = examples.and_then(|examples| examples.picked(&places)) {
-            let ranges: Vec<_> = examples.ranges().collect();
-            let wanted = kernels::VocabularyExamples {
-                rows: &ranges,
-                weight: weight.trains && !self.is_shared(weight.id),
-                bias: bias_trains.is_some(),
-            };
-            let loss = kernels::Vocabulary {
-                x: &picked,
-                weight: &weight.tensor,
-                bias: bias.map(|bias| &bias.tensor),
-                labels: &labels,
-                factors: weights.factors(),
-                dx: dx.as_mut(),
-                dw: None,
-                db: None,
-            };
-            let (value, squares) = kernels::vocabulary_loss_by_example(&device, loss, wanted);
-            return Ok(self.finish(value, true, |result| VocabularyByExample {
-                result,
-                from: x.slot,
-                shape: (count, width),
-                places,
-                dx,
-                squares,
-                kept: KeptVocabulary {
-                    x: picked,
-                    weight: weight.clone(),
-                    bias: bias.cloned(),
-                    labels,
-                    weights,
-                    upstream: 1.0,
-                    examples,
-                },
-            }));
-        }
-        let mut dw = weight.trains.then(|| Tensor::scratch(&device, words, width));
-        let mut db = bias_trains.map(|_| Tensor::scratch(&device, 1, words));
+        let examples = examples.and_then(|examples| examples.picked(&places));
+        let summed = examples.is_none();
+        let bias_trains = bias.filter(|bias| bias.trains);
+        let mut dx = x.slot.map(|_| Tensor::scratch(&device, places.len(), width));
+        let mut dw = (weight.trains && summed).then(|| Tensor::scratch(&device, words, width));
+        let mut db = bias_trains.filter(|_| summed).map(|_| Tensor::scratch(&device, 1, words));
         let loss = kernels::Vocabulary {
             x: &picked,
             weight: &weight.tensor,
@@ -86,8 +54,23 @@ impl Tape {
             dw: dw.as_mut(),
             db: db.as_mut(),
         };
-        let value = kernels::vocabulary_loss(&device, loss);
-        let wanted = dx.is_some() || dw.is_some() || db.is_some();
+        let (value, kept) = match examples {
+            None => (kernels::vocabulary_loss(&device, loss), None),
+            Some(examples) => {
+                let ranges: Vec<_> = examples.ranges().collect();
+                let wanted = kernels::VocabularyExamples {
+                    rows: &ranges,
+                    weight: weight.trains && !self.is_shared(weight.id),
+                    bias: bias_trains.is_some(),
+                };
+                let (value, squares) = kernels::vocabulary_loss_by_example(&device, loss, wanted);
+                let (weight, bias) = (weight.clone(), bias.cloned());
+                let (x, upstream) = (picked, 1.0);
+                let kept = KeptVocabulary { x, weight, bias, labels, weights, upstream, examples };
+                (value, Some((kept, squares)))
+            }
+        };
+        let wanted = dx.is_some() || dw.is_some() || db.is_some() || kept.is_some();
         Ok(self.finish(value, wanted, |result| Vocabulary {
             result,
             from: x.slot,
@@ -96,6 +79,7 @@ impl Tape {
             dx,
             dw: dw.map(|gradient| (weight.clone(), gradient)),
             db: bias_trains.cloned().zip(db),
+            kept,
         }))
     }
 }
@@ -109,6 +93,10 @@ struct Vocabulary {
     dx: Option<Tensor>,
     dw: Option<(Weight, Tensor)>,
     db: Option<(Weight, Tensor)>,
+    /// On a tape that tells examples apart, weights' gradients are made when the factors are known, from
+    /// logits that are computed again; with the squares of weight and bias, before the gradient of the
+    /// loss is known.
+    kept: Option<(KeptVocabulary, [Vec<f64>; 2])>,
 }
 
 impl Recorded for Vocabulary {
@@ -125,34 +113,11 @@ impl Recorded for Vocabulary {
         for (weight, gradient) in [self.dw, self.db].into_iter().flatten() {
             flow.add_gradient(weight.id, Gradient::Dense(scaled(gradient)));
         }
-    }
-}
-
-/// The loss on a tape that tells examples apart: weights' gradients are made when the factors are known,
-/// from logits that are computed again.
-#[derive(Debug)]
-struct VocabularyByExample {
-    result: Slot,
-    from: Option<Slot>,
-    shape: (usize, usize),
-    places: Vec<u32>,
-    dx: Option<Tensor>,
-    /// Of weight and bias, before the gradient of the loss is known.
-    squares: [Vec<f64>; 2],
-    kept: KeptVocabulary,
-}
-
-impl Recorded for VocabularyByExample {
-    fn backward(mut self: Box<Self>, flow: &mut Flow) {
-        let Some(upstream) = flow.take(self.result) else { return };
-        let device = flow.device.clone();
-        if let (Some(slot), Some(mut dx)) = (self.from, self.dx) {
-            kernels::scale_by(&device, &mut dx, &upstream);
-            flow.add_rows(slot, self.shape, &self.places, &dx);
+        if let Some((mut kept, squares)) = self.kept {
+            kept.upstream = upstream.item();
+            let square = f64::from(kept.upstream).powi(2);
+            let squares = squares.map(|squares| squares.iter().map(|x| x * square).collect());
+            flow.keep(Kept::Vocabulary(kept, squares));
         }
-        self.kept.upstream = upstream.item();
-        let square = f64::from(self.kept.upstream).powi(2);
-        let squares = self.squares.map(|squares| squares.iter().map(|x| x * square).collect());
-        flow.keep(Kept::Vocabulary(self.kept, squares));
     }
 }

@@ -3,9 +3,9 @@
 //! A loss is `sum over rows of weight * loss of the row / divisor`. The caller chooses the divisor: the
 //! number of targets makes a mean, a fixed public number makes a private gradient, one makes a sum.
 
-use super::Value;
 use crate::error::ComputeError;
 use crate::kernels::Factors;
+use crate::value::Value;
 
 /// Weights of a loss's rows, and what their sum is divided by.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -8,9 +8,9 @@
 use fedra_seed::Seed;
 use serde::Serialize;
 
+use super::path::{Path, Task};
 use super::setting::{BridgeSetting, TunedAt};
 use super::student::Student;
-use super::{Path, Task};
 
 /// The step size of one curve.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -43,16 +43,8 @@ impl Choice {
     }
 }
 
-/// A step size to be tried.
-#[derive(Clone, Copy)]
-pub(super) struct Attempt {
-    student: Student,
-    heterogeneity: f64,
-    rate: f64,
-}
-
 /// Everything to try, the slowest student first; nothing where there is nothing to choose.
-pub(super) fn attempts(setting: &BridgeSetting) -> Vec<Attempt> {
+pub(super) fn attempts(setting: &BridgeSetting) -> Vec<Task> {
     if setting.rates.len() == 1 {
         return Vec::new();
     }
@@ -60,30 +52,30 @@ pub(super) fn attempts(setting: &BridgeSetting) -> Vec<Attempt> {
         TunedAt::Own => &setting.heterogeneities,
         TunedAt::Zero => &[0.0],
     };
+    let seed = Seed(setting.seed).of("bridge").of("choice");
     let mut attempts = Vec::new();
     for student in Student::ALL.into_iter().rev() {
         for &heterogeneity in levels {
-            let attempt = |&rate: &f64| Attempt { student, heterogeneity, rate };
+            let attempt = |&rate: &f64| Task { student, heterogeneity, rate, seed };
             attempts.extend(setting.rates.iter().map(attempt));
         }
     }
     attempts
 }
 
-impl Attempt {
+impl Trial {
     /// What becomes of it in the world that judges nothing.
-    pub(super) fn made(&self, setting: &BridgeSetting) -> Trial {
-        let Self { student, heterogeneity, rate } = *self;
-        let seed = Seed(setting.seed).of("bridge").of("choice");
-        let sweep = Path::follow(setting, Task { student, heterogeneity, rate, seed }).sweep();
+    pub(super) fn of(setting: &BridgeSetting, task: Task) -> Self {
+        let sweep = Path::follow(setting, task).sweep();
         let never_frozen = sweep.last().and_then(|(_, loss)| *loss);
-        Trial { rate, never_frozen, holds: sweep.iter().all(|(_, loss)| loss.is_some()) }
+        let holds = sweep.iter().all(|(_, loss)| loss.is_some());
+        Self { rate: task.rate, never_frozen, holds }
     }
 }
 
 /// The step of every curve, student by student with rising heterogeneity. Where every step diverged the smallest
 /// is taken, and the judges will say what became of it.
-pub(super) fn choose(setting: &BridgeSetting, attempts: &[Attempt], made: &[Trial]) -> Vec<Choice> {
+pub(super) fn choose(setting: &BridgeSetting, attempts: &[Task], made: &[Trial]) -> Vec<Choice> {
     let mut choices = Vec::new();
     for student in Student::ALL {
         for &heterogeneity in &setting.heterogeneities {

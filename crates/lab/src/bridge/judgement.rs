@@ -10,8 +10,8 @@ use std::fmt;
 
 use serde::Serialize;
 
-use super::BridgeRun;
 use super::choice::Choice;
+use super::path::BridgeRun;
 use super::student::Student;
 use crate::dip::Dip;
 use crate::study::Sweep;

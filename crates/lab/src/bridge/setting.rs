@@ -102,31 +102,27 @@ impl BridgeSetting {
         if !(self.ridge.is_finite() && self.ridge > 0.0) {
             return refuse("ridge", self.ridge.to_string(), "a number above 0");
         }
-        let rising = self.rates.windows(2).all(|pair| pair[0] < pair[1]);
         let steps = self.rates.iter().all(|rate| rate.is_finite() && *rate > 0.0);
-        if self.rates.is_empty() || !rising || !steps {
+        if self.rates.is_empty() || !self.rates.is_sorted_by(|a, b| a < b) || !steps {
             let found = format!("{:?}", self.rates);
             return refuse("rates", found, "rising numbers above 0, at least one");
         }
         if !(self.noise.is_finite() && self.noise >= 0.0) {
             return refuse("noise", self.noise.to_string(), "a number, 0 or more");
         }
-        let rising = self.heterogeneities.windows(2).all(|pair| pair[0] < pair[1]);
+        let rising = self.heterogeneities.is_sorted_by(|a, b| a < b);
         let known = self.heterogeneities.iter().all(|h| h.is_finite());
         let both = self.heterogeneities.len() > 1 && self.heterogeneities[0] == 0.0;
         if !both || !rising || !known {
             let found = format!("{:?}", self.heterogeneities);
             return refuse("heterogeneities", found, "0 and at least one number above it, rising");
         }
-        let rising = self.warmups.windows(2).all(|pair| pair[0] < pair[1]);
+        let rising = self.warmups.is_sorted_by(|a, b| a < b);
         let ends = (self.warmups.first(), self.warmups.last()) == (Some(&0), Some(&self.rounds));
         if self.warmups.len() < 3 || !rising || !ends {
             let found = format!("{:?}", self.warmups);
-            return refuse(
-                "warmups",
-                found,
-                "at least three, rising from 0 to the number of rounds",
-            );
+            let expected = "at least three, rising from 0 to the number of rounds";
+            return refuse("warmups", found, expected);
         }
         Ok(())
     }

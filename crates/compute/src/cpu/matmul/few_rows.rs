@@ -10,8 +10,8 @@
 //! W[j .. j+16, k .. k+16]  --turned-->  columns;  c[r, j .. j+16] += x[r, k] * column k
 //! ```
 
+use super::product::{Destination, Finish, NOTHING, Start, check_start, share, starts};
 use super::view::{Mat, MatMut};
-use super::{Destination, Finish, Start, check_start, share, starts};
 use crate::cpu::bf16;
 use crate::cpu::simd::{Level, level};
 use crate::pool::{Buffer, Pool};
@@ -156,7 +156,7 @@ pub unsafe fn multiply_keys(into: (*mut f32, usize), x: Mat<'_>, all: Mat<'_>, k
     for first in keys.clone().step_by(GROUP) {
         let rows = first..keys.end.min(first + GROUP);
         // SAFETY: the caller's promise.
-        unsafe { group(x, all, rows, (into.0.add(first), into.1), [super::NOTHING; 2]) };
+        unsafe { group(x, all, rows, (into.0.add(first), into.1), [NOTHING; 2]) };
     }
 }
 
@@ -210,7 +210,7 @@ unsafe fn group(
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use super::GROUP;
+    use crate::cpu::matmul::few_rows::GROUP;
     use crate::cpu::matmul::moves::x86::sixteen;
     use core::arch::x86_64::{
         __m512, _MM_HINT_T0, _mm_prefetch, _mm256_maskz_loadu_epi16, _mm512_add_ps,

@@ -107,7 +107,7 @@ pub(super) unsafe fn plain<const H: usize>(tile: &Tile) {
 
 #[cfg(target_arch = "x86_64")]
 pub(super) mod x86 {
-    use super::{HEIGHT, Tile, WIDTH};
+    use crate::cpu::matmul::kernel::{HEIGHT, Tile, WIDTH};
     use core::arch::x86_64::{
         _MM_HINT_T0, _mm_prefetch, _mm256_broadcast_ss, _mm256_fmadd_ps, _mm256_loadu_ps,
         _mm256_setzero_ps, _mm256_storeu_ps, _mm512_add_ps, _mm512_fmadd_ps, _mm512_loadu_ps,

@@ -2,7 +2,8 @@
 
 #[cfg(target_arch = "x86_64")]
 use super::kernel::x86::{narrow, wide};
-use super::kernel::{WIDTH, plain};
+use super::kernel::{HEIGHT, Tile, WIDTH, plain};
+use super::product::{BLOCK_ROWS, DEPTH, NOTHING};
 use super::*;
 use crate::{Pool, Seed};
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,0 +1,71 @@
+//! What a tape that tells examples apart knows of them, before and during the backward pass.
+
+use super::kept::Kept;
+use crate::device::Device;
+use crate::gradients::Gradient;
+use crate::params::Weight;
+use crate::sequences::Sequences;
+use fedra_plan::{ParamId, Site};
+use std::collections::BTreeMap;
+
+/// What a tape that tells examples apart knows before it is replayed.
+#[derive(Debug)]
+pub(super) struct Examples {
+    pub sequences: Sequences,
+    /// How many times each weight that trains is used.
+    pub trained: BTreeMap<ParamId, usize>,
+}
+
+impl Examples {
+    /// Counts a use of each of these that trains; says whether there is any.
+    pub fn count<'a>(&mut self, weights: impl Iterator<Item = &'a Weight>) -> bool {
+        let mut any = false;
+        for weight in weights.filter(|weight| weight.trains) {
+            *self.trained.entry(weight.id).or_default() += 1;
+            any = true;
+        }
+        any
+    }
+}
+
+/// What operations have found out and kept.
+#[derive(Debug, Default)]
+pub(super) struct Book {
+    pub examples: usize,
+    /// Squared norms by site and example.
+    pub squares: BTreeMap<Site, Vec<f64>>,
+    /// In the order of the backward pass.
+    pub kept: Vec<Kept>,
+    /// Weights that several operations train: an example's gradient is the sum of what each gives, so
+    /// its norm is not known before the last of them.
+    pub shared: Vec<ParamId>,
+}
+
+impl Book {
+    /// Adds squares of a weight; those of a shared one are left to [`Book::add_shared`].
+    pub fn add(&mut self, id: ParamId, squares: &[f64]) {
+        if !self.shared.contains(&id) {
+            self.add_to_site(id.site, squares);
+        }
+    }
+
+    fn add_to_site(&mut self, site: Site, squares: &[f64]) {
+        let sums = self.squares.entry(site).or_insert_with(|| vec![0.0; self.examples]);
+        sums.iter_mut().zip(squares).for_each(|(sum, square)| *sum += square);
+    }
+
+    /// The squares of weights that several operations train, from each example's gradient itself.
+    pub fn add_shared(&mut self, device: &Device) {
+        for id in self.shared.clone() {
+            let square = |example| {
+                let parts = self.kept.iter().filter_map(|kept| kept.gradient(device, id, example));
+                let sum = parts.reduce(|sum, part| {
+                    Gradient::plus(sum, &part).expect("both have the weight's shape")
+                });
+                sum.map_or(0.0, |sum| sum.values().sum_of_squares())
+            };
+            let squares: Vec<f64> = (0..self.examples).map(square).collect();
+            self.add_to_site(id.site, &squares);
+        }
+    }
+}
