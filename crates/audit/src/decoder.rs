@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use fedra_client::evaluation_batches;
 use fedra_compute::{Device, Params, Tape, Tensor};
-use fedra_model::{Backbone, Batch, Head, KeyValueCache, Model, Packing, Reading, Targets};
+use fedra_model::{Batch, Head, KeyValueCache, Model, Packing, Reading, Targets};
 
 use crate::error::{AuditError, Result};
 
@@ -28,16 +28,15 @@ impl<'a> Decoder<'a> {
     /// Takes a decoder with a language head. An encoder's token sees those that come after it, so
     /// its states cannot be searched one by one.
     pub fn new(model: &'a Model, params: &'a Params, device: &'a Device) -> Result<Self> {
-        match (model.backbone(), model.head()) {
-            (Backbone::Llama(_), Head::Language) => Ok(Self { model, params, device }),
-            (Backbone::Bert(_), _) => {
-                Err(AuditError::setting("model", "an encoder", "a decoder, such as a LLaMA"))
-            }
-            (Backbone::Llama(_), Head::Bare | Head::Sequence { .. } | Head::Tokens { .. }) => {
-                let found = format!("the head {:?}", model.head());
-                Err(AuditError::setting("model", found, "a head that predicts the next token"))
-            }
+        if !model.is_decoder() {
+            return Err(AuditError::setting("model", "an encoder", "a decoder, such as a LLaMA"));
         }
+        if model.head() != Head::Language {
+            let found = format!("the head {:?}", model.head());
+            let expected = "a head that predicts the next token";
+            return Err(AuditError::setting("model", found, expected));
+        }
+        Ok(Self { model, params, device })
     }
 
     /// The same structure with other weights.

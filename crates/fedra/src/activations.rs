@@ -12,7 +12,7 @@
 //! ```
 
 use fedra_data::{Encoded, Target};
-use fedra_model::{Backbone, Head, Model};
+use fedra_model::{Head, Model};
 use fedra_plan::{ParamId, Part, Plan, Role, Scope, Shape, Side, Site};
 
 /// Rows and tokens of one batch.
@@ -151,10 +151,7 @@ impl Block {
         let site = Site::Block(block);
         let shape = |role| model.layout().get(ParamId::new(site, role, Part::Weight)).copied();
         let last = usize::from(block) + 1 == model.blocks();
-        let gated = match model.backbone() {
-            Backbone::Bert(_) => false,
-            Backbone::Llama(_) => true,
-        };
+        let gated = model.is_decoder();
         let read = match model.head() {
             Head::Sequence { .. } if last => batch.read,
             // A decoder computes every token: its mask leaves no gaps.
@@ -228,7 +225,7 @@ fn rows(shape: Shape) -> u64 {
 mod tests {
     use fedra_client::{Correction, Evaluator, Examples, TrainTask, Trainer};
     use fedra_compute::{Device, Params, Seed, ThreadPool};
-    use fedra_data::{Encoder, Example, LabelSet, Labels, Task, WordTokenizer};
+    use fedra_data::{Encoder, Example, LabelSet, Labels, Task, Tokenizer};
     use fedra_engine::{OptimiserConfig, Work};
     use fedra_model::hf::{BertConfig, Config, LlamaConfig};
     use fedra_model::{Adapters, Head};
@@ -277,7 +274,7 @@ mod tests {
     fn world((config, task): (Config, Task), lora: Option<usize>, sequences: usize) -> World {
         let words: Vec<String> = (0..30).map(|word| format!("w{word}")).collect();
         let text = words.join(" ");
-        let tokenizer = WordTokenizer::grow([text.as_str()], 100).unwrap();
+        let tokenizer = Tokenizer::grow([text.as_str()], 100).unwrap();
         let (labels, body, head) = match task {
             Task::Tokens | Task::Concepts => {
                 let body = fedra_data::Body::Words(words);

@@ -4,15 +4,18 @@
 //! experiment, whose errors name its keys. Nobody wrote those keys here, so each becomes the flag that
 //! says the same.
 
+use fedra_data::DataError;
+
 use crate::error::Error;
 
 /// Keys, and what stands for them on a command line.
-const FLAGS: [(&str, &str); 7] = [
+const FLAGS: [(&str, &str); 8] = [
     ("data.path", "FILE"),
     ("data.task", "--task"),
     ("data.max_tokens", "--max-tokens"),
     ("data.encoding", "--encoding"),
     ("data.delimiter", "--delimiter"),
+    ("data.missing", "--missing"),
     ("model.path", "--model"),
     ("model.adapter", "--model"),
 ];
@@ -20,7 +23,7 @@ const FLAGS: [(&str, &str); 7] = [
 /// The same error with flags in the place of keys.
 pub(crate) fn in_flags(error: Error) -> Error {
     if let Error::Data(error) = error {
-        return Error::Data(error.in_flags());
+        return Error::Data(data_in_flags(error));
     }
     if let Error::Complaint(complaint) = error {
         let key = flag(complaint.key());
@@ -37,6 +40,15 @@ pub(crate) fn in_flags(error: Error) -> Error {
     error
 }
 
+/// The same error about rows, with a flag where it speaks of a key.
+pub(crate) fn data_in_flags(mut error: DataError) -> DataError {
+    if let Some(advice) = error.advice_mut() {
+        let value = advice.value.take().map_or(String::new(), |value| format!(" {value}"));
+        advice.key = format!("{}{value}", flag(&advice.key));
+    }
+    error
+}
+
 fn flag(key: &str) -> String {
     if let Some(column) = key.strip_prefix("data.columns.") {
         return format!("--columns {column}");
@@ -49,7 +61,7 @@ fn flag(key: &str) -> String {
 mod tests {
     use super::*;
     use crate::complaint::Complaint;
-    use fedra_data::DataError;
+    use fedra_data::Advice;
 
     #[test]
     fn a_key_that_nobody_wrote_is_told_as_its_flag() {
@@ -57,12 +69,17 @@ mod tests {
             file: "a.csv".into(),
             line: 3,
             found: "the byte 0xe9".to_owned(),
-            expected: "UTF-8, or data.encoding to name another".to_owned(),
+            expected: "UTF-8".to_owned(),
+            advice: Some(Box::new(Advice {
+                key: "data.encoding".to_owned(),
+                value: Some("latin-1".to_owned()),
+                effect: "may read it",
+            })),
         };
         let within = Error::Within { what: "data.path".to_owned(), source: Box::new(row.into()) };
         assert_eq!(
             in_flags(within).in_words(),
-            "a.csv:3: found the byte 0xe9, expected UTF-8, or --encoding to name another"
+            "a.csv:3: found the byte 0xe9, expected UTF-8; --encoding latin-1 may read it"
         );
         let complaint = Complaint::new("data.columns.label", "\"x\"", "a column");
         assert_eq!(

@@ -183,7 +183,7 @@ impl<W: Write + Send> Rows<'_, W> {
                 Err(error) => {
                     let (file, expected) = (self.file.path.clone(), "a text to be cut".to_owned());
                     let found = error.to_string();
-                    self.bad_row(DataError::Row { file, line, found, expected })?;
+                    self.bad_row(DataError::Row { file, line, found, expected, advice: None })?;
                 }
             }
         }
@@ -225,7 +225,7 @@ impl<W: Write + Send> TextSink for Rows<'_, W> {
             BadRows::Skip => {
                 self.report.skipped += 1;
                 if self.report.complaints.len() < MOST_COMPLAINTS {
-                    self.report.complaints.push(error.in_flags().to_string());
+                    self.report.complaints.push(flags::data_in_flags(error).to_string());
                 }
                 Ok(())
             }

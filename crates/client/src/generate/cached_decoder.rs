@@ -13,7 +13,7 @@
 use super::peer::{Answer, DecodePeer};
 use crate::{ClientError, Result};
 use fedra_compute::{Device, Params, Tape, Tensor, Value};
-use fedra_model::{Backbone, Batch, Head, KeyValueCache, Model, ModelError, Packing};
+use fedra_model::{Batch, Head, KeyValueCache, Model, ModelError, Packing};
 use fedra_plan::Cut;
 
 /// Tokens of a prompt that are read at once, unless said otherwise: enough for products at full
@@ -137,7 +137,7 @@ impl<'a> CachedDecoder<'a> {
             let found = total.to_string();
             return Err(ClientError::Generate { what: "number of tokens", found, expected });
         }
-        let words = words(self.model);
+        let words = self.model.vocabulary();
         if let Some(token) = tokens.iter().find(|token| **token as usize >= words) {
             let (found, expected) = (token.to_string(), format!("less than {words}"));
             return Err(ClientError::Generate { what: "token", found, expected });
@@ -246,14 +246,6 @@ impl Middle<'_> {
         if let Some(leaving) = &mut self.leaving {
             leaving(&mut self.sent[from..], hidden.cols());
         }
-    }
-}
-
-/// Words of the vocabulary.
-fn words(model: &Model) -> usize {
-    match model.backbone() {
-        Backbone::Bert(bert) => bert.config().vocab_size,
-        Backbone::Llama(llama) => llama.config().vocab_size,
     }
 }
 

@@ -9,7 +9,6 @@ use crate::prepared::Prepared;
 use crate::private::PrivacySummary;
 use crate::process::{available_bytes, resident_bytes};
 use crate::run_memory::RunMemory;
-use fedra_model::Backbone;
 use fedra_plan::ByteCount;
 use fedra_privacy::{Budget, shown};
 
@@ -35,10 +34,7 @@ impl Run<'_> {
 
     /// Which kind of model learns, and where it comes from.
     pub(super) fn model_in_words(&self) -> String {
-        let kind = match self.prepared.model.backbone() {
-            Backbone::Bert(_) => "encoder",
-            Backbone::Llama(_) => "decoder",
-        };
+        let kind = if self.prepared.model.is_decoder() { "decoder" } else { "encoder" };
         match &self.experiment.model {
             ModelSource::Fresh(..) => format!("a fresh {kind}"),
             ModelSource::Folder(path) => format!("the {kind} in {}", path.display()),

@@ -20,7 +20,6 @@ mod writing;
 use std::path::PathBuf;
 
 use fedra_data::{AnswerForm, Missing, Task};
-use fedra_model::hf::Config;
 
 use crate::error::{Context, Result, refuse};
 use crate::experiment::{Experiment, ModelSource, Overrides};
@@ -139,9 +138,8 @@ impl Proposal {
 /// Refuses an encoder with fresh weights for a task that is answered in text.
 fn check_preset(experiment: &Experiment) -> Result<()> {
     let ModelSource::Fresh(config, _) = &experiment.model else { return Ok(()) };
-    match (&**config, experiment.task.answer_form()) {
-        (Config::Bert(_), AnswerForm::Text) => {}
-        (Config::Bert(_), AnswerForm::Labels) | (Config::Llama(_), _) => return Ok(()),
+    if config.is_decoder() || experiment.task.answer_form() == AnswerForm::Labels {
+        return Ok(());
     }
     let preset = experiment.draft.model.preset.as_deref().unwrap_or_default();
     refuse!(

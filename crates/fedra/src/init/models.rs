@@ -11,14 +11,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use fedra_data::printable;
-use fedra_model::hf::Config;
 use fedra_model::{Head, Model};
 
 use super::ClientFile;
 use crate::error::Result;
 use crate::grid::grouped;
 use crate::pretrained::Pretrained;
-use crate::token_lengths::positions;
 
 /// Most folders of one place that are looked into.
 const MOST_FOLDERS: usize = 200;
@@ -63,13 +61,10 @@ impl ModelShape {
         let structure = Model::new(config.clone(), Head::Bare, None)?;
         let labels = config.labels().filter(|labels| labels.are_named());
         Ok(Self {
-            is_decoder: match config {
-                Config::Bert(_) => false,
-                Config::Llama(_) => true,
-            },
+            is_decoder: config.is_decoder(),
             blocks: config.blocks(),
             parameters: structure.layout().elements(),
-            positions: positions(config),
+            positions: config.positions(),
             labels: labels.map(|labels| labels.names.len()),
         })
     }

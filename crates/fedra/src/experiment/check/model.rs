@@ -189,7 +189,7 @@ fn open_config(path: &Path) -> Result<Config> {
         let expected = "a folder in Hugging Face layout, or a GGUF file";
         return Err(Complaint::new("model.path", found, expected));
     }
-    Config::open(path).map_err(|error| {
+    fedra_model::open_config(path).map_err(|error| {
         let complaint = Complaint::worded(&error.to_string());
         let within = format!("model.path: {}", complaint.key());
         complaint.about(within)
@@ -248,10 +248,7 @@ fn about_lora(error: &ModelError) -> Complaint {
 }
 
 fn fits(config: &Config, tokens: usize) -> Result<()> {
-    let longest = match config {
-        Config::Bert(bert) => bert.max_position_embeddings,
-        Config::Llama(llama) => llama.max_position_embeddings,
-    };
+    let longest = config.positions();
     if tokens > longest {
         let expected = format!("at most the {longest} positions of the model");
         return Err(Complaint::new("data.max_tokens", tokens, expected));

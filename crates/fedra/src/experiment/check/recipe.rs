@@ -218,10 +218,7 @@ fn settle(safl: &mut Safl, draft: &Draft, (model, task): (&ModelSource, Task)) -
 fn depths(draft: &Draft, model: &ModelSource) -> Result<BTreeMap<String, u16>> {
     let mut depths = draft.federation.depths.clone();
     let Some(usual) = depths.remove("default") else { return Ok(depths) };
-    let blocks = match config(model)? {
-        Config::Bert(bert) => bert.num_hidden_layers,
-        Config::Llama(llama) => llama.num_hidden_layers,
-    };
+    let blocks = config(model)?.blocks();
     if usize::from(usual) != blocks {
         let expected = format!("the {blocks} blocks of the model, which the others share");
         return Err(Complaint::new("federation.depths.default", usual, expected));
