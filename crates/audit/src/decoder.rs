@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use fedra_client::evaluation_batches;
 use fedra_compute::{Device, Params, Tape, Tensor};
-use fedra_model::{Backbone, Batch, Head, KeyValueCache, Model, Packing, Reading, Targets};
+use fedra_model::{Batch, Head, KeyValueCache, Model, Packing, Reading, Targets};
 
 use crate::error::{AuditError, Result};
 
@@ -28,7 +28,7 @@ impl<'a> Decoder<'a> {
     /// Takes a decoder with a language head. An encoder's token sees those that come after it, so
     /// its states cannot be searched one by one.
     pub fn new(model: &'a Model, params: &'a Params, device: &'a Device) -> Result<Self> {
-        if matches!(model.backbone(), Backbone::Bert(_)) {
+        if !model.is_decoder() {
             return Err(AuditError::setting("model", "an encoder", "a decoder, such as a LLaMA"));
         }
         if model.head() != Head::Language {

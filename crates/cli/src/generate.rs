@@ -17,7 +17,6 @@ use fedra_client::generate::{
 use fedra_compute::{Device, Seed};
 use fedra_data::Tokenizer;
 use fedra_engine::{Noise, NoiseDraw, NoiseKind};
-use fedra_model::hf::Config;
 use fedra_model::{Head, Loaded, Model};
 use fedra_net::{DecodeDialer, Dialer, NetDecodePeer, Runtime, ServerSecurity};
 use fedra_plan::{Cut, Scope, Side};
@@ -232,7 +231,7 @@ impl Generate {
         if self.bf16 {
             loaded.params = loaded.params.with_bf16_outside(&Scope::empty());
         }
-        let prompt = prompt_tokens(&*tokenizer, text)?;
+        let prompt = prompt_tokens(&tokenizer, text)?;
         let stop_tokens = stop_tokens(&self.model, &loaded)?;
         let settings = GenerateSettings { sampling, max_tokens: self.max_tokens, stop_tokens };
         let given = (&loaded.model, &loaded.params);
@@ -249,7 +248,7 @@ impl Generate {
         };
         let mut generator = Generator::new(decoder, &prompt, settings)?;
         let stops = self.stop.iter().map(|stop| unescaped(stop)).collect();
-        let stream = TextStream::new(&*tokenizer, stops).after(&prompt)?;
+        let stream = TextStream::new(&tokenizer, stops).after(&prompt)?;
         interrupt::within("token");
 
         let (mut whole, mut tokens) = (String::new(), Vec::new());
@@ -360,7 +359,7 @@ impl Choice {
 
 /// The prompt between what the tokenizer puts in front of a text and nothing: what it puts behind
 /// would end the text.
-fn prompt_tokens(tokenizer: &dyn Tokenizer, text: &str) -> Result<Vec<u32>> {
+fn prompt_tokens(tokenizer: &Tokenizer, text: &str) -> Result<Vec<u32>> {
     let mut tokens = tokenizer.templates().single.before().clone();
     tokens.extend(tokenizer.pieces(text)?);
     if tokens.is_empty() {
@@ -372,10 +371,7 @@ fn prompt_tokens(tokenizer: &dyn Tokenizer, text: &str) -> Result<Vec<u32>> {
 /// The end tokens: those of `generation_config.json`, or else of `config.json`.
 fn stop_tokens(folder: &Path, loaded: &Loaded) -> Result<Vec<u32>> {
     const FILE: &str = "generation_config.json";
-    let declared = match loaded.model.config() {
-        Config::Llama(config) => config.eos_token_ids,
-        Config::Bert(_) => Vec::new(),
-    };
+    let declared = loaded.model.config().end_tokens().to_vec();
     let Some(bytes) = loaded.companions.get(FILE) else { return Ok(declared) };
     let file = folder.join(FILE);
     let written: serde_json::Value = serde_json::from_slice(bytes)

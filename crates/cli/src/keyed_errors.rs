@@ -4,6 +4,7 @@
 //! line each of them is a flag, and which one depends on the command.
 
 use fedra::Error;
+use fedra_data::DataError;
 
 /// Keys, and what says the same on a command line. A key that ends in a dot or a blank stands for all that
 /// begin so.
@@ -62,6 +63,7 @@ pub const FILE: Flags = &[
     ("data.max_tokens", "--max-tokens"),
     ("data.encoding", "--encoding"),
     ("data.delimiter", "--delimiter"),
+    ("data.missing", "--missing"),
     ("data.columns.", "--columns "),
 ];
 
@@ -75,8 +77,7 @@ pub fn in_flags(error: anyhow::Error, flags: Flags) -> anyhow::Error {
 
 fn worded(error: Error, flags: Flags) -> Error {
     if let Error::Data(error) = error {
-        let is_file = flags.iter().any(|(key, _)| *key == "data.encoding");
-        return Error::Data(if is_file { error.in_flags() } else { error });
+        return Error::Data(data_in_flags(error, flags));
     }
     if let Error::Complaint(complaint) = error {
         let key = flag(complaint.key(), flags);
@@ -89,6 +90,18 @@ fn worded(error: Error, flags: Flags) -> Error {
             file if file == "FILE" => source,
             what => Error::Within { what, source: Box::new(source) },
         };
+    }
+    error
+}
+
+/// The same error about rows, with a flag where it advises a key.
+pub fn data_in_flags(mut error: DataError, flags: Flags) -> DataError {
+    if let Some(advice) = error.advice_mut() {
+        let known = flag(&advice.key, flags);
+        if known != advice.key {
+            let value = advice.value.take().map_or(String::new(), |value| format!(" {value}"));
+            advice.key = known + &value;
+        }
     }
     error
 }
@@ -106,7 +119,7 @@ fn flag(key: &str, flags: Flags) -> String {
 mod tests {
     use super::*;
     use fedra::Complaint;
-    use fedra_data::DataError;
+    use fedra_data::Advice;
 
     #[test]
     fn a_key_that_nobody_wrote_is_told_as_its_flag() {
@@ -114,12 +127,17 @@ mod tests {
             file: "a.csv".into(),
             line: 3,
             found: "the byte 0xe9".to_owned(),
-            expected: "UTF-8, or data.encoding to name another".to_owned(),
+            expected: "UTF-8".to_owned(),
+            advice: Some(Box::new(Advice {
+                key: "data.encoding".to_owned(),
+                value: Some("latin-1".to_owned()),
+                effect: "may read it",
+            })),
         };
         let within = Error::Within { what: "data.path".to_owned(), source: Box::new(row.into()) };
         assert_eq!(
             worded(within, FILE).in_words(),
-            "a.csv:3: found the byte 0xe9, expected UTF-8, or --encoding to name another"
+            "a.csv:3: found the byte 0xe9, expected UTF-8; --encoding latin-1 may read it"
         );
         for (key, flags, told) in [
             ("data.columns.label", FILE, "--columns label"),

@@ -10,8 +10,7 @@ use clap::Args;
 use fedra::prepare::fingerprint;
 use fedra_client::generate::{DecodeSessions, Gathering, SessionLimits, SharedSessions};
 use fedra_compute::{Device, Params, Seed};
-use fedra_model::hf::Checkpoint;
-use fedra_model::{Classifier, Head, Loaded, Model, Wanted, load_part};
+use fedra_model::{Classifier, Head, Loaded, Model, Wanted, load_part, open_checkpoint};
 use fedra_net::{
     DecodeHost, Routes, Runtime, Server, ServerOptions, ServerSecurity, with_sessions,
 };
@@ -51,7 +50,7 @@ const GLANCE: Duration = Duration::from_millis(100);
 
 /// Loads one side of a saved decoder; values of the other side are never read.
 pub fn load_side(path: &Path, ends: Ends, side: Side) -> Result<(Loaded, Cut)> {
-    let checkpoint = Checkpoint::open(path)?;
+    let checkpoint = open_checkpoint(path)?;
     let wanted = Wanted { head: Head::Language, classifier: Classifier::Stored, adapters: None };
     let cut = {
         let model = Model::new(checkpoint.config().clone(), Head::Language, None)?;

@@ -62,7 +62,7 @@ impl LabelledBatch {
     pub fn targets_by_sequence(&self) -> Vec<u64> {
         let Answers::Classes(classes) = &self.answers else { return Vec::new() };
         let mut rest = classes.as_slice();
-        let lengths = self.batch.lengths().iter();
+        let lengths = self.batch.packing().lengths().iter();
         lengths
             .map(|&length| {
                 let (own, others) = rest.split_at(length.min(rest.len()));
@@ -75,7 +75,7 @@ impl LabelledBatch {
     /// What each target counts so that a sequence's loss is the mean over its own targets, one number a
     /// sequence; one without a target counts nothing.
     pub fn weights_by_sequence(&self) -> Vec<f32> {
-        let sequences = self.batch.lengths().len();
+        let sequences = self.batch.packing().lengths().len();
         match &self.answers {
             Answers::Labels(labels) => {
                 vec![sequences as f32 / labels.len().max(1) as f32; sequences]

@@ -14,13 +14,13 @@
 //! ```
 //! use fedra_client::{LocalFleet, Shards};
 //! use fedra_compute::{Device, Seed};
-//! use fedra_data::{Clinic, Encoder, Partition, Shares, Task, WordTokenizer};
+//! use fedra_data::{Clinic, Encoder, Partition, Shares, Task, Tokenizer};
 //! use fedra_engine::Fleet;
 //! use fedra_model::{Head, Model, Preset};
 //!
 //! let table = Clinic { hospitals: 3, notes: 30, ..Clinic::default() }.generate(Task::Concepts, 1)?;
 //! let texts: Vec<String> = table.examples.iter().map(|e| e.body.to_text()).collect();
-//! let tokenizer = WordTokenizer::grow(texts.iter().map(String::as_str), 1000)?;
+//! let tokenizer = Tokenizer::grow(texts.iter().map(String::as_str), 1000)?;
 //! let division = Partition::Client.divide(&table, Shares::default(), 1)?;
 //! let shards = Shards::encode(&Encoder::new(&tokenizer, 64)?, &table, &division)?;
 //!

@@ -26,7 +26,7 @@ pub struct Predictor<'a> {
     /// Who computes.
     pub device: &'a Device,
     /// What cuts texts.
-    pub tokenizer: &'a dyn Tokenizer,
+    pub tokenizer: &'a Tokenizer,
     /// Most tokens of a sequence.
     pub longest: usize,
     /// Tokens in a batch; a longer sequence is a batch of its own.

@@ -17,7 +17,7 @@ use crate::logits::highest;
 #[derive(Clone)]
 pub struct Writing {
     /// Turns tokens into text.
-    pub tokenizer: Arc<dyn Tokenizer>,
+    pub tokenizer: Arc<Tokenizer>,
     /// The most tokens of a text.
     pub max_new_tokens: usize,
     /// Tokens that end a text.

@@ -2,7 +2,7 @@
 
 use fedra_client::{LocalFleet, Shards};
 use fedra_compute::Device;
-use fedra_data::{Clinic, Encoder, Partition, Shares, Task, WordTokenizer};
+use fedra_data::{Clinic, Encoder, Partition, Shares, Task, Tokenizer};
 use fedra_engine::{Fleet, OptimiserConfig, Outcome, TrainRequest, Verdict, Work};
 use fedra_model::{Head, Model, Preset};
 use fedra_plan::{Cut, Plan, Round, Scope};
@@ -23,7 +23,7 @@ fn a_thousand_clients_of_the_tiny_model_fit_in_two_gigabytes() {
     let clinic = Clinic { hospitals: 8, notes: CLIENTS, ..Clinic::default() };
     let table = clinic.generate(Task::Concepts, 1).unwrap();
     let texts: Vec<String> = table.examples.iter().map(|e| e.body.to_text()).collect();
-    let tokenizer = WordTokenizer::grow(texts.iter().map(String::as_str), 4096).unwrap();
+    let tokenizer = Tokenizer::grow(texts.iter().map(String::as_str), 4096).unwrap();
     let none = Shares { central: 0.0, validation: 0.0, test: 0.0 };
     let division =
         Partition::Shards { clients: CLIENTS, shards: 1 }.divide(&table, none, 1).unwrap();

@@ -10,7 +10,7 @@
 //! assert_eq!(batches.iter().flatten().count(), 5);
 //! ```
 
-use crate::{DataError, Dice, Encoded, EncodedChoice, EncodedText, Result, Target};
+use crate::{Dice, Encoded, EncodedChoice, EncodedText, Target};
 
 /// Examples are sorted by length inside windows of this many batches: wide enough that batches are
 /// even, narrow enough that an epoch stays random.
@@ -131,17 +131,6 @@ pub fn epoch(lengths: &[usize], size: usize, seed: u64) -> Vec<Vec<usize>> {
     batches
 }
 
-/// Poisson batches: in each of `steps` steps every example joins with probability `rate`, on its
-/// own, which is the sampling that privacy accounting assumes. A batch may be empty.
-pub fn poisson(count: usize, rate: f64, steps: usize, seed: u64) -> Result<Vec<Vec<usize>>> {
-    if !(0.0..=1.0).contains(&rate) {
-        return Err(DataError::setting("rate", &rate, "a probability"));
-    }
-    let mut dice = Dice::for_purpose(seed, "poisson");
-    let mut draw = || (0..count).filter(|_| dice.chance(rate)).collect();
-    Ok((0..steps).map(|_| draw()).collect())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -191,16 +180,5 @@ mod tests {
             batches.iter().map(padded).sum::<usize>() as f64 / lengths.iter().sum::<usize>() as f64
         };
         assert!(waste(&epoch(&lengths, 16, 1)) < 1.15);
-    }
-
-    #[test]
-    fn poisson_batches_have_the_right_mean_size_and_vary() {
-        let batches = poisson(1000, 0.05, 400, 3).unwrap();
-        let mean = batches.iter().map(Vec::len).sum::<usize>() as f64 / 400.0;
-        // Standard error sqrt(1000 x 0.05 x 0.95 / 400) = 0.34; four of them.
-        assert!((mean - 50.0).abs() < 1.4, "{mean}");
-        assert!(batches.iter().any(|batch| batch.len() != batches[0].len()));
-        assert!(poisson(10, 1.5, 1, 1).is_err());
-        assert_eq!(poisson(3, 1.0, 1, 1).unwrap(), [[0, 1, 2]]);
     }
 }

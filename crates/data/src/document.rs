@@ -22,10 +22,7 @@ impl Document {
 
     /// Whether it may be drawn for a test or validation set: the source does not say otherwise.
     pub(crate) const fn is_free(&self) -> bool {
-        match self.split {
-            None | Some(Split::Train) => true,
-            Some(Split::Validation | Split::Test) => false,
-        }
+        matches!(self.split, None | Some(Split::Train))
     }
 }
 

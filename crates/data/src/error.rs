@@ -21,7 +21,7 @@ pub enum DataError {
         source: std::io::Error,
     },
     /// A row, line or record that does not read as its format says.
-    #[error("{}:{line}: found {found}, expected {expected}", file.display())]
+    #[error("{}:{line}: found {found}, expected {expected}{}", file.display(), told(advice.as_deref()))]
     Row {
         /// The file.
         file: PathBuf,
@@ -31,6 +31,8 @@ pub enum DataError {
         found: String,
         /// What should stand there.
         expected: String,
+        /// A setting that would help.
+        advice: Option<Box<Advice>>,
     },
     /// A file whose whole is wrong, where no line is to blame.
     #[error("{}: found {found}, expected {expected}", file.display())]
@@ -84,32 +86,48 @@ pub enum DataError {
     Stopped,
 }
 
+/// What is wrong, before it is known in which file: found, expected.
+pub(crate) type Complaint = (String, String);
+
 /// The crate's result.
 pub type Result<T, E = DataError> = std::result::Result<T, E>;
 
-/// Keys of an experiment file and the flags that say the same on a command line.
-const FLAGS: [(&str, &str); 5] = [
-    ("data.encoding", "--encoding"),
-    ("data.missing = ", "--missing "),
-    ("data.delimiter = ", "--delimiter "),
-    ("data.columns.", "--columns "),
-    ("data.delimiter", "--delimiter"),
-];
+/// A setting of a reader that helps with a row, by its key in an experiment file. Whoever has another
+/// name for it puts that in the key's place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Advice {
+    /// The key.
+    pub key: String,
+    /// The value that would help, where one is known.
+    pub value: Option<String>,
+    /// What the setting does.
+    pub effect: &'static str,
+}
+
+impl Advice {
+    pub(crate) fn new(key: impl Into<String>, value: Option<String>, effect: &'static str) -> Self {
+        Self { key: key.into(), value, effect }
+    }
+}
+
+fn told(advice: Option<&Advice>) -> String {
+    match advice {
+        None => String::new(),
+        Some(Advice { key, value: None, effect }) => format!("; {key} {effect}"),
+        Some(Advice { key, value: Some(value), effect }) => format!("; {key} = {value:?} {effect}"),
+    }
+}
 
 impl DataError {
-    /// The same for somebody who gave flags and wrote no experiment file.
-    pub fn in_flags(mut self) -> Self {
-        match &mut self {
-            Self::Row { expected, .. } | Self::File { expected, .. } => {
-                for (key, flag) in FLAGS {
-                    *expected = expected.replace(key, flag);
-                }
-            }
-            Self::Io { .. }
-            | Self::TooLarge { .. }
-            | Self::Example { .. }
-            | Self::Setting { .. }
-            | Self::Stopped => {}
+    /// The setting that would help, where there is one.
+    pub fn advice_mut(&mut self) -> Option<&mut Advice> {
+        if let Self::Row { advice, .. } = self { advice.as_deref_mut() } else { None }
+    }
+
+    /// The same error about a row, with a setting that would help.
+    pub(crate) fn advising(mut self, helpful: impl Into<Option<Advice>>) -> Self {
+        if let Self::Row { advice, .. } = &mut self {
+            *advice = helpful.into().map(Box::new);
         }
         self
     }
@@ -134,7 +152,8 @@ impl DataError {
         found: impl Into<String>,
         expected: impl Into<String>,
     ) -> Self {
-        Self::Row { file: file.to_owned(), line, found: found.into(), expected: expected.into() }
+        let (file, found, expected) = (file.to_owned(), found.into(), expected.into());
+        Self::Row { file, line, found, expected, advice: None }
     }
 
     pub(crate) fn file(file: &Path, found: impl Into<String>, expected: impl Into<String>) -> Self {

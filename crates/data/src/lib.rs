@@ -11,15 +11,16 @@
 //! ```
 //!
 //! ```
-//! use fedra_data::{Batch, Clinic, Encoder, Partition, Shares, Task, WordTokenizer, epoch};
+//! use fedra_data::{Batch, Clinic, Encoder, Partition, Shares, Task, Tokenizer, epoch};
 //!
 //! let table = Clinic { notes: 80, ..Clinic::default() }.generate(Task::Concepts, 1)?;
 //! let division = Partition::Client.divide(&table, Shares::default(), 1)?;
 //! let texts: Vec<String> = table.examples.iter().map(|e| e.body.to_text()).collect();
-//! let tokenizer = WordTokenizer::grow(texts.iter().map(String::as_str), 500)?;
+//! let tokenizer = Tokenizer::grow(texts.iter().map(String::as_str), 500)?;
 //!
 //! let rows = division.clients[0].train.iter().map(|&row| &table.examples[row]);
-//! let encoded = Encoder::new(&tokenizer, 128)?.encode_all(rows)?;
+//! let encoder = Encoder::new(&tokenizer, 128)?;
+//! let encoded = rows.map(|row| encoder.encode(row)).collect::<Result<Vec<_>, _>>()?.concat();
 //! let lengths: Vec<usize> = encoded.iter().map(|sequence| sequence.ids.len()).collect();
 //! for indices in epoch(&lengths, 16, 1) {
 //!     let batch = Batch::gather(&encoded, &indices);
@@ -32,9 +33,12 @@
 
 mod caught;
 mod error;
+mod words;
 mod work;
 
+mod example;
 mod reading_report;
+mod row;
 mod row_place;
 mod table;
 mod task;
@@ -55,10 +59,11 @@ mod tokenise;
 
 mod scores;
 
-pub use batch::{Batch, Targets, epoch, poisson};
+pub use batch::{Batch, Targets, epoch};
 pub use clinic::Clinic;
-pub use error::{DataError, Result};
 pub use fedra_seed::Generator as Dice;
+pub use error::{Advice, DataError, Result};
+pub use example::{Body, Choice, Example, Labels, Split};
 pub use formats::{
     AnswerTemplates, ChoiceTemplates, ColumnSurvey, Columns, Encoding, Field, Format, FoundFormat,
     Limits, Mimic, Missing, Prompt, PromptTemplate, Reader, Record, Survey, TextColumns, TextFile,
@@ -67,6 +72,7 @@ pub use formats::{
 pub use partition::{Division, Holding, Partition, Shares};
 pub use printable::{printable, printable_json, turns_direction};
 pub use reading_report::{LeftOut, ReadingReport, Trimmed, folded};
+pub use row::{Answers, Row};
 pub use row_lots::{Lot, RowLots};
 pub use row_place::RowPlace;
 pub use scores::{
@@ -74,11 +80,11 @@ pub use scores::{
     LabelScore, OneLabel, Rouge, RougeScore, Span, SpanScore, spans,
 };
 pub use small::Small;
-pub use table::{Answers, Body, Choice, Example, Labels, Row, Split, Table, TableBuilder};
+pub use table::{Table, TableBuilder};
 pub use task::{AnswerForm, LabelSet, LabelShape, Task};
 pub use tokenise::{
     AnswerRules, Candidate, Encoded, EncodedChoice, EncodedText, Encoder, LengthNorm, PlacedPiece,
-    SavedTokenizer, Target, Template, Templates, TokenSequence, Tokenizer, Window, WordPlace,
-    WordTokenizer, WordWindows, open_tokenizer,
+    Target, Template, Templates, TokenSequence, Tokenizer, Window, WordPlace, WordWindows,
+    open_tokenizer,
 };
 pub use work::{Preparing, Stage, Work};

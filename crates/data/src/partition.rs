@@ -150,12 +150,10 @@ impl Partition {
         let mut clients = Vec::with_capacity(placed.len());
         for (client, documents) in placed {
             // What a client declares decides about that client: it need not know the others' rows.
-            let has_validation = match self {
-                Self::Client => documents.iter().any(|d| d.split == Some(Split::Validation)),
-                Self::Iid { .. }
-                | Self::Dirichlet { .. }
-                | Self::Shards { .. }
-                | Self::Quantity { .. } => declared(Split::Validation),
+            let has_validation = if *self == Self::Client {
+                documents.iter().any(|d| d.split == Some(Split::Validation))
+            } else {
+                declared(Split::Validation)
             };
             let validation = if has_validation { 0.0 } else { shares.validation };
             let inner = Shares { central: 0.0, validation, test: shares.test };

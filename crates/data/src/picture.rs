@@ -15,7 +15,7 @@ use std::cmp::Reverse;
 use std::fmt::Write;
 
 use crate::document::is_start;
-use crate::{Choice, Division, Holding, Labels, Table, printable};
+use crate::{Division, Holding, Labels, Table, printable};
 
 /// A bar is this long where there is room for it.
 const BAR: usize = 20;
@@ -194,20 +194,9 @@ impl Counted {
 
     fn counts(&self, table: &Table, rows: impl Iterator<Item = usize>) -> Vec<usize> {
         let mut counts = vec![0; self.shown.len()];
-        let mut see = |label: u32| {
-            if let Ok(place) = self.shown.binary_search(&label) {
+        for label in rows.flat_map(|row| table.examples[row].labels.numbers()) {
+            if let Ok(place) = self.shown.binary_search(label) {
                 counts[place] += 1;
-            }
-        };
-        for row in rows {
-            match &table.examples[row].labels {
-                Labels::One(label) | Labels::Choice(Choice { label, .. }) => see(*label),
-                Labels::Many(labels) | Labels::PerWord(labels) => {
-                    for &label in labels {
-                        see(label);
-                    }
-                }
-                Labels::Absent | Labels::Text(_) => {}
             }
         }
         counts

@@ -5,9 +5,10 @@
 //! own that looks like another.
 
 use std::path::Path;
-use std::sync::Arc;
 
-use crate::{Answers, DataError, LabelShape, Row, RowPlace, TableBuilder, Task};
+use crate::error::Complaint;
+use crate::row::{Answers, Row};
+use crate::{Advice, DataError, RowPlace};
 
 /// What reading did to the rows of a table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -37,7 +38,7 @@ pub struct LeftOut {
     /// How many.
     pub rows: u64,
     /// The first few, each with what was found and expected there.
-    first: Vec<(RowPlace, String, String)>,
+    pub(crate) first: Vec<(RowPlace, Complaint, Option<Advice>)>,
 }
 
 impl Trimmed {
@@ -77,7 +78,7 @@ impl LeftOut {
         self.first.first().map(|(place, _, _)| place)
     }
 
-    fn add(&mut self, other: Self) {
+    pub(crate) fn add(&mut self, other: Self) {
         self.rows += other.rows;
         self.first.extend(other.first);
         self.first.truncate(MOST_PLACES);
@@ -86,12 +87,13 @@ impl LeftOut {
     /// The complaint about them, of so many rows of a file. Where all lack something, their column has
     /// another name, and there is nothing to count.
     pub(crate) fn refused(&self, rows: u64) -> DataError {
-        let Some((place, found, expected)) = self.first.first() else {
+        let Some((place, (found, expected), advice)) = self.first.first() else {
             unreachable!("whoever complains has counted a row");
         };
         let (file, line) = place.get().unwrap_or((Path::new("rows"), 0));
         if self.rows == rows {
-            return DataError::row(file, line, found.clone(), expected.clone());
+            let error = DataError::row(file, line, found.clone(), expected.clone());
+            return error.advising(advice.clone());
         }
         let lines = self.first.iter().filter_map(|(place, _, _)| Some(place.get()?.1.to_string()));
         let lines: Vec<String> = lines.collect();
@@ -101,65 +103,10 @@ impl LeftOut {
             several => format!(" (lines {}{more})", several.join(", ")),
         };
         let verb = if self.rows == 1 { "lacks" } else { "lack" };
-        let expected = format!(
-            "{expected}: {} of {rows} rows {verb} a text or a label{lines}; data.missing = \"drop\" leaves \
-             such rows out",
-            self.rows
-        );
-        DataError::row(file, line, found.clone(), expected)
-    }
-}
-
-impl TableBuilder {
-    /// The place of a row; rows of one file share its name.
-    pub(crate) fn place(&mut self, file: &Path, line: u64) -> RowPlace {
-        let known = self.file.take().filter(|known| known.as_ref() == file);
-        let file = known.unwrap_or_else(|| Arc::from(file));
-        self.file = Some(Arc::clone(&file));
-        RowPlace::new(file, line)
-    }
-
-    /// What a row lacks that the task cannot do without, as (found, expected).
-    pub(crate) fn missing(&self, row: &Row) -> Option<(&'static str, &'static str)> {
-        let is_blank = |text: &String| text.trim().is_empty();
-        if row.body.is_blank() {
-            return Some(("no text", "at least one word"));
-        }
-        if let (Task::Generation, Answers::Text(text)) = (self.task(), &row.answers)
-            && is_blank(text)
-        {
-            return Some(("an empty text to write", "at least one word"));
-        }
-        match (self.task().shape(), row.labels.as_slice()) {
-            (LabelShape::One | LabelShape::PerWord, []) => Some(("no label", "one")),
-            (LabelShape::One, [only]) if only.is_empty() => Some(("an empty label", "a name")),
-            (LabelShape::One | LabelShape::PerWord | LabelShape::Many | LabelShape::Absent, _) => {
-                None
-            }
-        }
-    }
-
-    /// Counts names of columns that had blanks around them.
-    pub(crate) fn trimmed_columns(&mut self, columns: u64) {
-        self.report.trimmed.columns += columns;
-    }
-
-    /// Counts a row that is no part of the table.
-    pub(crate) fn leave_out(&mut self, place: RowPlace, (found, expected): (String, String)) {
-        self.report.left_out.add(LeftOut { rows: 1, first: vec![(place, found, expected)] });
-    }
-
-    /// Counts the rows that a file lacks by themselves, and adds them to those of the files before it.
-    pub(crate) fn by_file<T>(
-        &mut self,
-        read: impl FnOnce(&mut Self) -> crate::Result<T>,
-    ) -> crate::Result<LeftOut> {
-        let mut before = std::mem::take(&mut self.report.left_out);
-        let outcome = read(self);
-        let found = self.report.left_out.clone();
-        before.add(found.clone());
-        self.report.left_out = before;
-        outcome.map(|_| found)
+        let expected =
+            format!("{expected}: {} of {rows} rows {verb} a text or a label{lines}", self.rows);
+        let drop = Advice::new("data.missing", Some("drop".to_owned()), "leaves such rows out");
+        DataError::row(file, line, found.clone(), expected).advising(drop)
     }
 }
 
@@ -185,6 +132,7 @@ pub fn folded(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{TableBuilder, Task};
 
     #[test]
     fn names_lose_the_blanks_around_them_and_are_counted() {

@@ -13,16 +13,15 @@
 //! # Ok::<(), fedra_data::DataError>(())
 //! ```
 
-use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
-
-use crate::{
-    DataError, LabelSet, LabelShape, ReadingReport, Result, RowPlace, Task, Trimmed, folded,
-};
+use crate::error::Complaint;
+use crate::example::{Body, Choice, Example, Labels};
+use crate::reading_report::{LeftOut, ReadingReport, Trimmed, folded};
+use crate::row::{Answers, Row};
+use crate::{Advice, DataError, LabelSet, LabelShape, Result, RowPlace, Task};
 
 /// Examples of one task with their labels numbered.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,226 +41,11 @@ impl Table {
     pub fn label_counts(&self) -> Vec<usize> {
         let mut counts = vec![0; self.labels.len()];
         for example in &self.examples {
-            match &example.labels {
-                Labels::One(label) | Labels::Choice(Choice { label, .. }) => {
-                    counts[*label as usize] += 1;
-                }
-                Labels::Many(labels) | Labels::PerWord(labels) => {
-                    for &label in labels {
-                        counts[label as usize] += 1;
-                    }
-                }
-                Labels::Absent | Labels::Text(_) => {}
+            for &label in example.labels.numbers() {
+                counts[label as usize] += 1;
             }
         }
         counts
-    }
-}
-
-/// One row of a table.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Example {
-    /// What is read.
-    pub body: Body,
-    /// What is to be said about it.
-    pub labels: Labels,
-    /// Which party owns it, where the source says so.
-    pub client: Option<String>,
-    /// Which part of the data it belongs to, where the source says so.
-    pub split: Option<Split>,
-    /// What it must not be separated from: rows of one document or patient share this name.
-    pub document: Option<String>,
-    /// Where it stood.
-    pub place: RowPlace,
-}
-
-/// The input of an example.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Body {
-    /// Running text.
-    Text(String),
-    /// Two texts that belong together, such as a question and where to look for its answer.
-    Pair(String, String),
-    /// Text already cut into words, where labels are given word by word.
-    Words(Vec<String>),
-}
-
-/// The labels of an example, as indices into the table's [`LabelSet`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Labels {
-    /// The one class.
-    One(u32),
-    /// The set of codes, ascending.
-    Many(Vec<u32>),
-    /// One tag a word.
-    PerWord(Vec<u32>),
-    /// Nothing.
-    Absent,
-    /// The right one of several answers.
-    Choice(Choice),
-    /// What should be written.
-    Text(String),
-}
-
-/// The answers that a prompt may have, and which is right.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Choice {
-    /// The label of the right one.
-    pub label: u32,
-    /// All of them, each with its label, in the order of labels.
-    pub candidates: Vec<(u32, String)>,
-}
-
-/// The answers of a row on its way in.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Answers {
-    /// None beside its labels.
-    #[default]
-    Absent,
-    /// Several texts by their labels, one of which is the row's.
-    Choice(Vec<(String, String)>),
-    /// The one text that should be written.
-    Text(String),
-}
-
-/// A part of the data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Split {
-    /// What is learnt from.
-    Train,
-    /// What decisions are made on.
-    Validation,
-    /// What is reported.
-    Test,
-}
-
-impl Split {
-    /// The split of a name as files write it (`dev`, `devel`, `val`, `valid` mean validation).
-    pub fn parse(name: &str) -> Option<Self> {
-        match name.to_ascii_lowercase().as_str() {
-            "train" | "training" => Some(Self::Train),
-            "validation" | "valid" | "val" | "dev" | "devel" => Some(Self::Validation),
-            "test" | "testing" => Some(Self::Test),
-            _ => None,
-        }
-    }
-}
-
-impl Body {
-    /// Whether there is nothing in it to read.
-    pub fn is_blank(&self) -> bool {
-        let is_blank = |text: &String| text.trim().is_empty();
-        match self {
-            Self::Text(text) => is_blank(text),
-            Self::Pair(first, second) => is_blank(first) && is_blank(second),
-            Self::Words(words) => words.iter().all(is_blank),
-        }
-    }
-
-    /// The body as running text; words are joined by single spaces, two texts by a line end.
-    pub fn to_text(&self) -> String {
-        self.as_text().into_owned()
-    }
-
-    /// The same without a copy where it is running text already.
-    pub fn as_text(&self) -> Cow<'_, str> {
-        match self {
-            Self::Text(text) => Cow::Borrowed(text),
-            Self::Pair(first, second) => Cow::Owned(format!("{first}\n{second}")),
-            Self::Words(words) => Cow::Owned(words.join(" ")),
-        }
-    }
-}
-
-/// A row on its way in, its labels still names.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Row {
-    /// What is read.
-    pub body: Body,
-    /// One name, any number of names, or one a word, as the task asks.
-    pub labels: Vec<String>,
-    /// The texts that answer it, where the task is answered in text.
-    pub answers: Answers,
-    /// Which party owns it.
-    pub client: Option<String>,
-    /// Which part of the data it belongs to.
-    pub split: Option<Split>,
-    /// What it must not be separated from.
-    pub document: Option<String>,
-    /// Where it stands.
-    pub place: RowPlace,
-}
-
-impl Row {
-    /// A row of running text.
-    pub fn text(text: impl Into<String>) -> Self {
-        Self::of(Body::Text(text.into()))
-    }
-
-    /// A row of two texts.
-    pub fn pair(first: impl Into<String>, second: impl Into<String>) -> Self {
-        Self::of(Body::Pair(first.into(), second.into()))
-    }
-
-    /// A row of words.
-    pub fn words<W: Into<String>>(words: impl IntoIterator<Item = W>) -> Self {
-        Self::of(Body::Words(words.into_iter().map(Into::into).collect()))
-    }
-
-    /// The row with these labels.
-    pub fn with_labels<L: Into<String>>(self, labels: impl IntoIterator<Item = L>) -> Self {
-        Self { labels: labels.into_iter().map(Into::into).collect(), ..self }
-    }
-
-    /// The row with these answers, each after the label that stands for it: one of them is right.
-    pub fn with_choices<L: Into<String>, T: Into<String>>(
-        self,
-        answers: impl IntoIterator<Item = (L, T)>,
-    ) -> Self {
-        let answers = answers.into_iter().map(|(label, text)| (label.into(), text.into()));
-        Self { answers: Answers::Choice(answers.collect()), ..self }
-    }
-
-    /// The row with the text that should be written.
-    pub fn with_text(self, text: impl Into<String>) -> Self {
-        Self { answers: Answers::Text(text.into()), ..self }
-    }
-
-    /// The row as the property of a client.
-    pub fn with_client(self, client: impl Into<String>) -> Self {
-        Self { client: Some(client.into()), ..self }
-    }
-
-    /// The row as part of a document.
-    pub fn with_document(self, document: impl Into<String>) -> Self {
-        Self { document: Some(document.into()), ..self }
-    }
-
-    /// The row in a part of the data.
-    pub fn with_split(self, split: Split) -> Self {
-        Self { split: Some(split), ..self }
-    }
-
-    /// Bytes of its texts.
-    pub(crate) fn bytes(&self) -> u64 {
-        let body = match &self.body {
-            Body::Text(text) => text.len(),
-            Body::Pair(first, second) => first.len() + second.len(),
-            Body::Words(words) => words.iter().map(String::len).sum(),
-        };
-        let answers = match &self.answers {
-            Answers::Absent => 0,
-            Answers::Choice(all) => all.iter().map(|(label, text)| label.len() + text.len()).sum(),
-            Answers::Text(text) => text.len(),
-        };
-        (body + answers) as u64
-    }
-
-    pub(crate) fn of(body: Body) -> Self {
-        let (labels, answers) = (Vec::new(), Answers::Absent);
-        let place = RowPlace::default();
-        Self { body, labels, answers, client: None, split: None, document: None, place }
     }
 }
 
@@ -274,8 +58,8 @@ pub struct TableBuilder {
     /// The only labels that rows may have.
     declared: Option<LabelSet>,
     /// The file that rows were last read from.
-    pub(crate) file: Option<Arc<Path>>,
-    pub(crate) report: ReadingReport,
+    file: Option<Arc<Path>>,
+    report: ReadingReport,
 }
 
 impl TableBuilder {
@@ -328,21 +112,72 @@ impl TableBuilder {
             return Err(DataError::Example { example, task, found, expected: expected.into() });
         }
         self.report.trimmed.add(trimmed);
-        for name in &row.labels {
+        // A label that is right nowhere may still be the guess.
+        let answers = if let Answers::Choice(all) = &row.answers { all.as_slice() } else { &[] };
+        for name in row.labels.iter().chain(answers.iter().map(|(name, _)| name)) {
             if !self.names.contains(name) {
                 self.names.insert(name.clone());
             }
         }
-        if let Answers::Choice(answers) = &row.answers {
-            // A label that is right nowhere may still be the guess.
-            for (name, _) in answers {
-                if !self.names.contains(name) {
-                    self.names.insert(name.clone());
-                }
-            }
-        }
         self.rows.push(row);
         Ok(())
+    }
+
+    /// The place of a row; rows of one file share its name.
+    pub(crate) fn place(&mut self, file: &Path, line: u64) -> RowPlace {
+        let known = self.file.take().filter(|known| known.as_ref() == file);
+        let file = known.unwrap_or_else(|| Arc::from(file));
+        self.file = Some(Arc::clone(&file));
+        RowPlace::new(file, line)
+    }
+
+    /// What a row lacks that the task cannot do without, as (found, expected).
+    pub(crate) fn missing(&self, row: &Row) -> Option<(&'static str, &'static str)> {
+        let is_blank = |text: &String| text.trim().is_empty();
+        if row.body.is_blank() {
+            return Some(("no text", "at least one word"));
+        }
+        if let (Task::Generation, Answers::Text(text)) = (self.task(), &row.answers)
+            && is_blank(text)
+        {
+            return Some(("an empty text to write", "at least one word"));
+        }
+        match (self.task().shape(), row.labels.as_slice()) {
+            (LabelShape::One | LabelShape::PerWord, []) => Some(("no label", "one")),
+            (LabelShape::One, [only]) if only.is_empty() => Some(("an empty label", "a name")),
+            (LabelShape::One | LabelShape::PerWord | LabelShape::Many | LabelShape::Absent, _) => {
+                None
+            }
+        }
+    }
+
+    /// Counts names that lost the blanks around them.
+    pub(crate) fn trimmed(&mut self, trimmed: Trimmed) {
+        self.report.trimmed.add(trimmed);
+    }
+
+    /// Counts a row that is no part of the table.
+    pub(crate) fn leave_out(
+        &mut self,
+        place: RowPlace,
+        complaint: Complaint,
+        advice: Option<Advice>,
+    ) {
+        let first = vec![(place, complaint, advice)];
+        self.report.left_out.add(LeftOut { rows: 1, first });
+    }
+
+    /// Counts the rows that a file lacks by themselves, and adds them to those of the files before it.
+    pub(crate) fn by_file<T>(
+        &mut self,
+        read: impl FnOnce(&mut Self) -> Result<T>,
+    ) -> Result<LeftOut> {
+        let mut before = std::mem::take(&mut self.report.left_out);
+        let outcome = read(self);
+        let found = self.report.left_out.clone();
+        before.add(found.clone());
+        self.report.left_out = before;
+        outcome.map(|_| found)
     }
 
     /// Numbers the labels and closes the table.

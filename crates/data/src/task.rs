@@ -6,24 +6,27 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The task of an experiment, by the name it has in a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Task {
-    /// Problem, test and treatment spans, one BIO tag a word (i2b2 2010).
-    Concepts,
-    /// Several diagnosis codes for a note (MIMIC-III).
-    Diagnosis,
-    /// One class for a text.
-    Classes,
-    /// One tag a word, any tag set.
-    Tokens,
-    /// The next token; no labels.
-    Language,
-    /// One of several answers, each a text whose likelihood after a prompt is compared.
-    Choice,
-    /// A text that is written after a prompt.
-    Generation,
+use crate::words::words;
+
+words! {
+    /// The task of an experiment, by the name it has in a file.
+    #[derive(PartialOrd, Ord)]
+    pub enum Task {
+        /// Problem, test and treatment spans, one BIO tag a word (i2b2 2010).
+        Concepts = "concepts",
+        /// Several diagnosis codes for a note (MIMIC-III).
+        Diagnosis = "diagnosis",
+        /// One class for a text.
+        Classes = "classes",
+        /// One tag a word, any tag set.
+        Tokens = "tokens",
+        /// The next token; no labels.
+        Language = "language",
+        /// One of several answers, each a text whose likelihood after a prompt is compared.
+        Choice = "choice",
+        /// A text that is written after a prompt.
+        Generation = "generation",
+    }
 }
 
 /// What a model answers a task with.
@@ -49,17 +52,6 @@ pub enum LabelShape {
 }
 
 impl Task {
-    /// All of them, in the order of the enum.
-    pub const ALL: [Self; 7] = [
-        Self::Concepts,
-        Self::Diagnosis,
-        Self::Classes,
-        Self::Tokens,
-        Self::Language,
-        Self::Choice,
-        Self::Generation,
-    ];
-
     /// The shape of its labels.
     pub fn shape(self) -> LabelShape {
         match self {
@@ -75,19 +67,6 @@ impl Task {
         match self {
             Self::Concepts | Self::Diagnosis | Self::Classes | Self::Tokens => AnswerForm::Labels,
             Self::Language | Self::Choice | Self::Generation => AnswerForm::Text,
-        }
-    }
-
-    /// The name it has in a file.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Concepts => "concepts",
-            Self::Diagnosis => "diagnosis",
-            Self::Classes => "classes",
-            Self::Tokens => "tokens",
-            Self::Language => "language",
-            Self::Choice => "choice",
-            Self::Generation => "generation",
         }
     }
 }

@@ -98,7 +98,7 @@ fn a_bad_row_names_its_line() {
     assert!(json("{\"text\":\"a\",\"label\":\"x\"}\n\n[1]\n").starts_with("rows:3: found [1] ("));
     assert_eq!(
         json("{\"text\":\"a\"}"),
-        "rows:1: found the columns \"text\", expected column \"label\" (or the one that data.columns.label names)"
+        "rows:1: found the columns \"text\", expected column \"label\"; data.columns.label names another"
     );
     assert_eq!(
         json("{\"text\":\"a\",\"label\":[\"x\",\"y\"]}"),
@@ -158,7 +158,7 @@ fn a_delimiter_and_two_columns_are_read_as_said() {
     assert!(refused.contains("found two texts, expected one"), "{refused}");
 
     let wrong = complaint(Format::Csv, Task::Classes, "text;label\nx;y\n");
-    assert!(wrong.ends_with("; data.delimiter = ';' would cut it"), "{wrong}");
+    assert!(wrong.ends_with("; data.delimiter = \";\" would cut it"), "{wrong}");
     for delimiter in ['"', '\n', '\u{a7}'] {
         let reader = Reader { delimiter: Some(delimiter), ..Reader::default() };
         let error = read_with(&reader, Format::Csv, Task::Classes, text).unwrap_err().to_string();
@@ -221,12 +221,11 @@ fn an_encoding_is_read_as_said_or_refused_with_its_line_and_byte() {
         let message = read(encoding, bytes).unwrap_err().to_string();
         message[message.find("rows:").unwrap()..].to_owned()
     };
-    let expected = "rows:2: found the byte 0xe9 at byte 4 of the line, expected UTF-8, or \
-                    data.encoding to name another (perhaps \"windows-1252\")";
+    let expected = "rows:2: found the byte 0xe9 at byte 4 of the line, expected UTF-8; \
+                    data.encoding = \"windows-1252\" may read it";
     assert_eq!(refused(Encoding::Utf8, latin), expected);
-    assert!(refused(Encoding::Utf8, &wide).ends_with("(perhaps \"utf-16\")"));
-    let expected = "rows:2: found the byte 0x93 at byte 12, expected text in latin-1, as \
-                    data.encoding says";
+    assert!(refused(Encoding::Utf8, &wide).ends_with("data.encoding = \"utf-16\" may read it"));
+    let expected = "rows:2: found the byte 0x93 at byte 12, expected text in latin-1";
     assert_eq!(refused(Encoding::Latin1, b"text,label\n\x93x\x94,y\n"), expected);
 }
 
@@ -286,8 +285,8 @@ fn bytes_that_are_not_utf8_are_placed() {
     let error = Reader::default().read(Format::Conll, &path, &mut builder).unwrap_err();
     assert!(
         error.to_string().ends_with(
-            "rows:2: found the byte 0xff at byte 3 of the line, expected UTF-8, or \
-                data.encoding to name another (perhaps \"windows-1252\")"
+            "rows:2: found the byte 0xff at byte 3 of the line, expected UTF-8; \
+                data.encoding = \"windows-1252\" may read it"
         ),
         "{error}"
     );

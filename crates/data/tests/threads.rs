@@ -5,8 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use fedra_data::{
-    Encoder, Format, Preparing, Reader, Stage, Table, TableBuilder, Task, Tokenizer, WordTokenizer,
-    Work,
+    Encoder, Format, Preparing, Reader, Stage, Table, TableBuilder, Task, Tokenizer, Work,
 };
 
 fn read(threads: usize, format: Format, path: &Path) -> Result<Table, String> {
@@ -92,10 +91,10 @@ fn tokens_and_a_grown_vocabulary_are_the_same_on_one_thread_and_on_four() {
     let texts: Vec<String> = table.examples.iter().map(|row| row.body.to_text()).collect();
     let on = |threads: usize| {
         let work = Work::on(Some(threads), &|_| true);
-        let tokenizer = WordTokenizer::grow_with(&work, &texts, 200).unwrap();
+        let tokenizer = Tokenizer::grow_with(&work, &texts, 200).unwrap();
         let encoder = Encoder::new(&tokenizer, 12).unwrap();
         let rows = work.map(Stage::Tokenising, &table.examples, |row| encoder.encode(row)).unwrap();
-        (tokenizer.to_json().unwrap(), rows)
+        (tokenizer.json().to_owned(), rows)
     };
     assert_eq!(on(1), on(4));
 }

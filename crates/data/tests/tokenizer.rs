@@ -7,9 +7,7 @@
 
 use std::path::{Path, PathBuf};
 
-use fedra_data::{
-    Clinic, Encoder, Result, Row, TableBuilder, Task, Tokenizer, WordTokenizer, open_tokenizer,
-};
+use fedra_data::{Clinic, Encoder, Result, Row, TableBuilder, Task, Tokenizer, open_tokenizer};
 use serde_json::{Value, json};
 
 /// A shared folder beside the repository; absent in most places.
@@ -61,25 +59,25 @@ fn the_tokenizer_of_minilm_gives_the_same_numbers() {
     }
 }
 
-fn clinic_tokenizer(limit: usize) -> (Vec<String>, WordTokenizer) {
+fn clinic_tokenizer(limit: usize) -> (Vec<String>, Tokenizer) {
     let clinic = Clinic { hospitals: 2, notes: 100, ..Clinic::default() };
     let table = clinic.generate(Task::Diagnosis, 1).unwrap();
     let texts: Vec<String> = table.examples.iter().map(|e| e.body.to_text()).collect();
-    let tokenizer = WordTokenizer::grow(texts.iter().map(String::as_str), limit).unwrap();
+    let tokenizer = Tokenizer::grow(texts.iter().map(String::as_str), limit).unwrap();
     (texts, tokenizer)
 }
 
 #[test]
 fn a_grown_vocabulary_is_a_function_of_the_texts_and_knows_all_of_them() {
     let (texts, tokenizer) = clinic_tokenizer(300);
-    assert_eq!(tokenizer.to_json().unwrap(), clinic_tokenizer(300).1.to_json().unwrap());
+    assert_eq!(tokenizer.json(), clinic_tokenizer(300).1.json());
     assert!(tokenizer.vocabulary_size() <= 300);
     let unknown = tokenizer.unknown().unwrap();
     for text in &texts {
         assert!(!tokenizer.pieces(text).unwrap().contains(&unknown), "{text}");
     }
     let larger = clinic_tokenizer(1000).1;
-    let count = |tokenizer: &WordTokenizer| {
+    let count = |tokenizer: &Tokenizer| {
         texts.iter().map(|text| tokenizer.pieces(text).unwrap().len()).sum::<usize>()
     };
     assert!(count(&larger) < count(&tokenizer));
@@ -89,7 +87,7 @@ fn a_grown_vocabulary_is_a_function_of_the_texts_and_knows_all_of_them() {
 fn every_word_of_the_clinic_keeps_its_label() {
     let table = Clinic::default().generate(Task::Concepts, 4).unwrap();
     let texts: Vec<String> = table.examples.iter().map(|e| e.body.to_text()).collect();
-    let tokenizer = WordTokenizer::grow(texts.iter().map(String::as_str), 600).unwrap();
+    let tokenizer = Tokenizer::grow(texts.iter().map(String::as_str), 600).unwrap();
     let encoder = Encoder::new(&tokenizer, 512).unwrap();
     for example in &table.examples {
         let encoded = &encoder.encode(example).unwrap()[0];
@@ -105,7 +103,7 @@ fn golden() -> Value {
     serde_json::from_str(include_str!("fixtures/bpe.json")).unwrap()
 }
 
-fn opened(json: &str) -> Result<Box<dyn Tokenizer>> {
+fn opened(json: &str) -> Result<Tokenizer> {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("tokenizer.json");
     std::fs::write(&path, json).unwrap();
@@ -126,7 +124,7 @@ fn changed(base: &Value, changes: &Value) -> Value {
     file
 }
 
-fn agree(name: &str, tokenizer: &dyn Tokenizer, cases: &Value) {
+fn agree(name: &str, tokenizer: &Tokenizer, cases: &Value) {
     for case in cases.as_array().unwrap() {
         let text = case[0].as_str().unwrap();
         let ids: Vec<u32> = serde_json::from_value(case[1].clone()).unwrap();
@@ -141,9 +139,9 @@ fn byte_pairs_agree_with_the_library_of_hugging_face() {
         let name = variant["name"].as_str().unwrap();
         let json = changed(&golden["base"], &variant["changes"]).to_string();
         let tokenizer = opened(&json).unwrap();
-        agree(name, tokenizer.as_ref(), &variant["cases"]);
+        agree(name, &tokenizer, &variant["cases"]);
         assert_eq!(tokenizer.vocabulary_size(), 331, "{name}");
-        assert_eq!(tokenizer.to_json().unwrap(), json, "{name} saves as it was");
+        assert_eq!(tokenizer.json(), json, "{name} saves as it was");
         assert_eq!(tokenizer.highest_id(), 330, "{name}");
         let (start, _) = tokenizer.templates().single.fill(&[], &[]);
         assert_eq!(start, if name == "llama3" { vec![0] } else { vec![] }, "{name}");
@@ -170,7 +168,7 @@ fn every_kind_of_model_agrees_with_the_library_of_hugging_face() {
     for kind in kinds() {
         let name = kind["name"].as_str().unwrap();
         let tokenizer = opened(&kind["file"].to_string()).unwrap();
-        agree(name, tokenizer.as_ref(), &kind["cases"]);
+        agree(name, &tokenizer, &kind["cases"]);
     }
 }
 
@@ -186,7 +184,7 @@ fn pairs_are_written_and_cut_as_by_transformers() {
             let mut builder = TableBuilder::new(Task::Classes);
             builder.push(Row::pair(text(0), text(1)).with_labels(["x"])).unwrap();
             let longest = usize::try_from(case[2].as_u64().unwrap()).unwrap();
-            let encoder = Encoder::new(tokenizer.as_ref(), longest).unwrap();
+            let encoder = Encoder::new(&tokenizer, longest).unwrap();
             let encoded = encoder.encode(&builder.finish().examples[0]).unwrap().remove(0);
             assert_eq!(encoded.ids, numbers(3), "{}: {case}", kind["name"]);
             let mut types = numbers(4);
@@ -223,7 +221,7 @@ fn the_tokenizer_of_stories_gives_the_same_numbers() {
     let tokenizer = open_tokenizer(&path).unwrap();
     assert_eq!(tokenizer.templates().single.fill(&[7], &[]).0, [1, 7]);
     assert_eq!((tokenizer.unknown(), tokenizer.highest_id()), (Some(0), 511));
-    agree("stories260k", tokenizer.as_ref(), &golden()["stories260k"]);
+    agree("stories260k", &tokenizer, &golden()["stories260k"]);
     let ids = tokenizer.pieces("Once upon a time, there was a cold \u{1f642}").unwrap();
     assert_eq!(ids[..11], [403, 407, 261, 378, 432, 383, 286, 261, 280, 414, 341]);
 }
@@ -243,21 +241,18 @@ fn a_file_that_does_not_read_is_refused_by_its_part() {
         assert!(error.contains(part), "{error}");
         assert!(!error.contains("variant"), "{error}");
     };
-    let one_of = "found a normalizer of type \"Nfc\", expected one of BertNormalizer, Strip";
+    let one_of = "found a normalizer of type \"Nfc\", expected what Hugging Face";
     refused(json!({"normalizer": {"type": "Nfc"}}), one_of);
     let inner =
         json!({"type": "Sequence", "pretokenizers": [{"type": "Whitespace"}, {"type": "Comma"}]});
-    refused(json!({"pre_tokenizer": inner}), "a pre_tokenizer of type \"Comma\", expected one of");
+    refused(json!({"pre_tokenizer": inner}), "a pre_tokenizer of type \"Comma\"");
     let split = json!({"type": "Split", "pattern": {"Regex": "(("}, "behavior": "Isolated"});
-    refused(
-        json!({"pre_tokenizer": split}),
-        "a pre_tokenizer of type Split with [behavior, pattern]",
-    );
+    refused(json!({"pre_tokenizer": split}), "a pre_tokenizer of type \"Split\"");
     let processor = json!({"type": "RobertaProcessing"});
-    refused(json!({"post_processor": processor}), "a post_processor of type RobertaProcessing");
+    refused(json!({"post_processor": processor}), "a post_processor of type \"RobertaProcessing\"");
     refused(json!({"model": {"type": "CharBPE"}}), "a model of type \"CharBPE\"");
     refused(json!({"model": {"dropout": 0.1}}), "dropout 0.1");
-    refused(json!({"model": {"merges": ["a b c"]}}), "a model of type BPE");
+    refused(json!({"model": {"merges": ["a b c"]}}), "a model of type \"BPE\"");
     refused(json!({"model": {"merges": [["a", "zzz"]]}}), "zzz");
     refused(json!({"model": {"vocab": {"a": 1, "b": 1}, "merges": []}}), "same number");
     refused(json!({"model": 5}), "no `model`");
@@ -358,7 +353,7 @@ fn letter_case_and_the_side_of_a_cut_follow_the_configuration_beside_the_file() 
     for (side, expected) in [("right", [2, 3, 2]), ("left", [2, 3, 3])] {
         let folder = word_level(&lower, &json!({"truncation_side": side}));
         let tokenizer = open_tokenizer(folder.path()).unwrap();
-        let encoder = Encoder::new(tokenizer.as_ref(), 3).unwrap();
+        let encoder = Encoder::new(&tokenizer, 3).unwrap();
         assert_eq!(encoder.encode(&table.examples[0]).unwrap()[0].ids, expected, "{side}");
     }
 }
@@ -370,6 +365,6 @@ fn a_text_without_a_single_token_is_refused_before_it_reaches_a_model() {
     let mut builder = TableBuilder::new(Task::Classes);
     builder.push(Row::text("  ").with_labels(["a"])).unwrap();
     let table = builder.finish();
-    let refused = Encoder::new(tokenizer.as_ref(), 3).unwrap().encode(&table.examples[0]);
+    let refused = Encoder::new(&tokenizer, 3).unwrap().encode(&table.examples[0]);
     assert!(refused.unwrap_err().to_string().contains("a text with at least one token"));
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use fedra::client::{Correction, TrainTask, Trainer};
 use fedra::compute::{Device, SecretKey, Seed};
-use fedra::data::{Tokenizer as _, WordTokenizer};
+use fedra::data::Tokenizer;
 use fedra::engine::Work;
 use fedra::plan::{ByteCount, ParamId, Scope};
 use fedra::prepare::holdings::Holdings;
@@ -37,8 +37,8 @@ fn row(number: usize) -> String {
 fn place() -> tempfile::TempDir {
     let place = tempfile::tempdir().expect("a folder is made");
     let text = "days notes for weeks pain no heart lung skin 1 2 3 4 5 6 7 8 9 10 20 30";
-    let tokenizer = WordTokenizer::grow([text], 100).expect("a small vocabulary");
-    let json = tokenizer.to_json().expect("it is written");
+    let tokenizer = Tokenizer::grow([text], 100).expect("a small vocabulary");
+    let json = tokenizer.json();
     std::fs::write(place.path().join("tokenizer.json"), json).expect("a small file is written");
     place
 }

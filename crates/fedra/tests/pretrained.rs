@@ -130,7 +130,7 @@ fn digits_are_cut_one_by_one_and_marks_in_a_text_are_text() {
     assert_eq!(ids[..5], [260, byte(b' '), byte(b'1'), byte(b'2'), 261]);
     assert!(!ids.contains(&1));
     assert_eq!(from_file.templates().single.before(), [0]);
-    assert!(Encoder::new(from_file.as_ref(), 8).is_ok());
+    assert!(Encoder::new(&from_file, 8).is_ok());
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use fedra::client::to_values;
-use fedra::data::{Tokenizer as _, WordTokenizer};
+use fedra::data::Tokenizer;
 use fedra::engine::ClientId;
 use fedra::prepare::holdings::Holdings;
 use fedra::prepare::prepared::Prepared;
@@ -48,13 +48,10 @@ fn place() -> tempfile::TempDir {
             .expect("a small file is written");
     }
     std::fs::write(place.path().join("all.jsonl"), all.concat()).expect("a small file is written");
-    let tokenizer = WordTokenizer::grow(["notes for days heart lung skin 1 2 3"], 100)
+    let tokenizer = Tokenizer::grow(["notes for days heart lung skin 1 2 3"], 100)
         .expect("a small file is written");
-    std::fs::write(
-        place.path().join("tokenizer.json"),
-        tokenizer.to_json().expect("a small file is written"),
-    )
-    .expect("a small file is written");
+    std::fs::write(place.path().join("tokenizer.json"), tokenizer.json())
+        .expect("a small file is written");
     place
 }
 

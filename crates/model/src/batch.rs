@@ -8,8 +8,8 @@ use crate::packing::Packing;
 /// ```
 /// # use fedra_model::Batch;
 /// let batch = Batch::new(&[&[101, 7592, 102][..], &[101, 102]])?;
-/// assert_eq!(batch.tokens(), 5);
-/// assert_eq!(batch.positions(), [0, 1, 2, 0, 1]);
+/// assert_eq!(batch.packing().tokens(), 5);
+/// assert_eq!(batch.packing().positions(), [0, 1, 2, 0, 1]);
 /// # Ok::<(), fedra_model::ModelError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,41 +31,18 @@ impl Batch {
     pub fn packed(ids: Vec<u32>, lengths: Vec<usize>) -> Result<Self, ModelError> {
         let packing = Packing::new(lengths)?;
         if packing.tokens() != ids.len() {
-            let found = ids.len().to_string();
             let expected = format!("{}, the sum of the lengths", packing.tokens());
-            return Err(ModelError::Batch { what: "number of ids", found, expected });
+            return Err(ModelError::batch("number of ids", &ids.len(), &expected));
         }
         let segments = vec![0; ids.len()];
         Ok(Self { ids, segments, packing })
     }
 
-    /// Takes a rectangle of ids and its mask of ones and zeros, and drops the padding.
-    ///
-    /// Every row must be its tokens first and its padding after.
-    pub fn unpadded(ids: &[u32], mask: &[u8], length: usize) -> Result<Self, ModelError> {
-        if length == 0 || ids.len() != mask.len() || !ids.len().is_multiple_of(length) {
-            let found = format!("{} ids, {} mask values, rows of {length}", ids.len(), mask.len());
-            let expected = "whole rows with one mask value per id".into();
-            return Err(ModelError::Batch { what: "padded rectangle", found, expected });
-        }
-        let mut sequences = Vec::new();
-        for (row, (ids, mask)) in ids.chunks(length).zip(mask.chunks(length)).enumerate() {
-            let kept = mask.iter().take_while(|&&one| one == 1).count();
-            if mask[kept..].iter().any(|&zero| zero != 0) {
-                let found = format!("{mask:?} in row {row}");
-                let expected = "ones, then zeros".into();
-                return Err(ModelError::Batch { what: "mask", found, expected });
-            }
-            sequences.push(&ids[..kept]);
-        }
-        Self::new(&sequences)
-    }
-
     /// Says which segment each token is in (sentence A or B).
     pub fn with_segments(mut self, segments: Vec<u32>) -> Result<Self, ModelError> {
         if segments.len() != self.ids.len() {
-            let (found, expected) = (segments.len().to_string(), self.ids.len().to_string());
-            return Err(ModelError::Batch { what: "number of segments", found, expected });
+            let (found, expected) = (segments.len(), self.ids.len());
+            return Err(ModelError::batch("number of segments", &found, &expected));
         }
         self.segments = segments;
         Ok(self)
@@ -90,71 +67,11 @@ impl Batch {
     pub fn segments(&self) -> &[u32] {
         &self.segments
     }
-
-    /// The length of each sequence.
-    pub fn lengths(&self) -> &[usize] {
-        self.packing.lengths()
-    }
-
-    /// Number of tokens.
-    pub fn tokens(&self) -> usize {
-        self.ids.len()
-    }
-
-    /// Number of sequences.
-    pub fn sequences(&self) -> usize {
-        self.packing.sequences()
-    }
-
-    /// Where each sequence starts.
-    pub fn starts(&self) -> impl Iterator<Item = usize> {
-        self.packing.starts()
-    }
-
-    /// Each token's place in its sequence.
-    pub fn positions(&self) -> Vec<u32> {
-        self.packing.positions()
-    }
-
-    /// The row of each sequence's first token.
-    pub fn first_rows(&self) -> Vec<u32> {
-        self.packing.first_rows()
-    }
-
-    /// The row of each sequence's last token.
-    pub fn last_rows(&self) -> Vec<u32> {
-        self.packing.last_rows()
-    }
-
-    /// For each token the one that follows it in its sequence: what a language model predicts.
-    pub fn next_tokens(&self) -> Vec<Option<u32>> {
-        let mut next = Vec::with_capacity(self.ids.len());
-        for (start, &length) in self.starts().zip(self.lengths()) {
-            next.extend(self.ids[start + 1..start + length].iter().copied().map(Some));
-            next.push(None);
-        }
-        next
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_mask_and_its_unpadded_batch_describe_the_same_tokens() {
-        let batch = Batch::unpadded(&[5, 6, 0, 7, 0, 0], &[1, 1, 0, 1, 0, 0], 3).unwrap();
-        assert_eq!(batch, Batch::new(&[&[5, 6][..], &[7]]).unwrap());
-    }
-
-    #[test]
-    fn a_mask_with_a_hole_is_refused() {
-        let error = Batch::unpadded(&[5, 6, 7], &[1, 0, 1], 3).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "batch: mask is [1, 0, 1] in row 0, expected ones, then zeros"
-        );
-    }
 
     #[test]
     fn an_empty_batch_and_an_empty_sequence_are_refused() {
@@ -166,12 +83,5 @@ mod tests {
             error.to_string(),
             "batch: length of sequence is 0 (number 1), expected at least 1"
         );
-    }
-
-    #[test]
-    fn next_tokens_never_cross_from_one_sequence_into_another() {
-        let batch = Batch::new(&[&[1, 2, 3][..], &[4], &[5, 6]]).unwrap();
-        let expected = [Some(2), Some(3), None, None, Some(6), None];
-        assert_eq!(batch.next_tokens(), expected);
     }
 }

@@ -38,7 +38,7 @@ impl Bert {
         batch: &Batch,
     ) -> Result<Value, ModelError> {
         let (token, position) = (parts.weight(Role::Token)?, parts.weight(Role::Position)?);
-        let positions = batch.positions();
+        let positions = batch.packing().positions();
         let sum = if self.config.type_vocab_size == 0 {
             tape.embed(&[(&token, batch.ids()), (&position, &positions)])?
         } else {

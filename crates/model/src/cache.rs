@@ -5,6 +5,7 @@
 //! for tokens to come, so a step writes the new rows and copies nothing.
 
 use crate::error::ModelError;
+use crate::llama::Llama;
 use crate::model::{Backbone, Model};
 use crate::packing::Packing;
 use fedra_compute::{Device, Tape, Tensor, Value, Weights};
@@ -30,15 +31,8 @@ impl KeyValueCache {
         blocks: Range<usize>,
         capacity: usize,
     ) -> Result<Self, ModelError> {
-        let llama = match model.backbone() {
-            Backbone::Llama(llama) => llama,
-            Backbone::Bert(_) => {
-                let (found, expected) = ("an encoder".into(), "a decoder".into());
-                return Err(ModelError::Structure { what: "model of a cache", found, expected });
-            }
-        };
         model.check_range(&blocks)?;
-        let config = llama.config();
+        let config = decoder(model)?.config();
         let width = 2 * config.num_key_value_heads * config.head_dim;
         let tensors =
             blocks.clone().map(|_| Tensor::with_capacity(device, capacity, width)).collect();
@@ -101,21 +95,18 @@ impl Model {
         caches: &mut [&mut KeyValueCache],
     ) -> Result<Value, ModelError> {
         let before: Vec<usize> = caches.iter().map(|cache| cache.len()).collect();
-        let refuse = |what, found: String, expected: String| {
-            Err(ModelError::Batch { what, found, expected })
-        };
         if caches.len() != packing.sequences() {
-            let (found, expected) = (caches.len().to_string(), packing.sequences().to_string());
-            return refuse("number of caches", found, expected);
+            let (found, expected) = (caches.len(), packing.sequences());
+            return Err(ModelError::batch("number of caches", &found, &expected));
         }
         let range = caches.first().map_or(0..0, |cache| cache.blocks());
         if let Some(other) = caches.iter().find(|cache| cache.blocks() != range) {
             let (found, expected) = (format!("{:?}", other.blocks()), format!("{range:?}"));
-            return refuse("blocks of a cache", found, expected);
+            return Err(ModelError::batch("blocks of a cache", &found, &expected));
         }
         if packing.offsets() != before {
             let (found, expected) = (format!("{:?}", packing.offsets()), format!("{before:?}"));
-            return refuse("positions to continue from", found, expected);
+            return Err(ModelError::batch("positions to continue from", &found, &expected));
         }
         let outcome = self.decode_blocks(tape, weights, (hidden, packing), (caches, range));
         for (cache, length) in caches.iter_mut().zip(packing.lengths()) {
@@ -134,10 +125,7 @@ impl Model {
         (hidden, packing): (Value, &Packing),
         (caches, range): (&mut [&mut KeyValueCache], Range<usize>),
     ) -> Result<Value, ModelError> {
-        let Backbone::Llama(llama) = self.backbone() else {
-            let (found, expected) = ("an encoder".into(), "a decoder".into());
-            return Err(ModelError::Structure { what: "model of a cache", found, expected });
-        };
+        let llama = decoder(self)?;
         self.check_packing(packing)?;
         self.check_range(&range)?;
         let positions = packing.positions();
@@ -148,5 +136,15 @@ impl Model {
             hidden = llama.cached_block(tape, parts, &hidden, (packing, &positions), kept)?;
         }
         Ok(hidden)
+    }
+}
+
+/// What a cache is of: an encoder reads both ways and has nothing to keep.
+fn decoder(model: &Model) -> Result<&Llama, ModelError> {
+    match model.backbone() {
+        Backbone::Llama(llama) => Ok(llama),
+        Backbone::Bert(_) => {
+            Err(ModelError::structure("model of a cache", &"an encoder", &"a decoder"))
+        }
     }
 }

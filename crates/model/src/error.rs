@@ -1,10 +1,13 @@
 //! What can go wrong in this crate: one enum, and every case names the file or parameter it is
 //! about, what was found there and what was expected.
 
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 use fedra_compute::ComputeError;
 use fedra_plan::{ParamId, PlanError};
+
+use crate::hf::names::Architecture;
 
 /// An error of the model crate.
 #[derive(Debug, thiserror::Error)]
@@ -103,12 +106,12 @@ pub enum ModelError {
     Plan(#[from] PlanError),
 
     /// A model has a parameter that the class it is saved as does not have.
-    #[error("cannot save {id}: {architecture} has no such parameter")]
+    #[error("cannot save {id}: {architecture:?} has no such parameter")]
     Unnamed {
         /// The parameter.
         id: ParamId,
         /// The class.
-        architecture: &'static str,
+        architecture: Architecture,
     },
 }
 
@@ -116,6 +119,46 @@ impl ModelError {
     /// Attaches the action and the path to an error of the operating system; made for `map_err`.
     pub fn io(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Self {
         move |source| Self::Io { action, path: path.to_path_buf(), source }
+    }
+
+    /// A batch that does not suit the model.
+    pub(crate) fn batch(what: &'static str, found: &dyn Display, expected: &dyn Display) -> Self {
+        Self::Batch { what, found: found.to_string(), expected: expected.to_string() }
+    }
+
+    /// A model that cannot be built, cut or saved so.
+    pub(crate) fn structure(
+        what: &'static str,
+        found: &dyn Display,
+        expected: &dyn Display,
+    ) -> Self {
+        Self::Structure { what, found: found.to_string(), expected: expected.to_string() }
+    }
+
+    /// A setting of a configuration, its value shortened to what a line can hold.
+    pub(crate) fn config(
+        path: &Path,
+        key: &str,
+        found: impl Into<String>,
+        expected: impl Into<String>,
+    ) -> Self {
+        Self::Config {
+            path: path.to_path_buf(),
+            key: shortened(key.to_owned()),
+            found: shortened(found.into()),
+            expected: expected.into(),
+        }
+    }
+
+    /// A parameter that its file lacks or has in another form.
+    pub(crate) fn parameter(
+        path: &Path,
+        (id, tensor): (ParamId, &str),
+        found: impl Into<String>,
+        expected: impl Into<String>,
+    ) -> Self {
+        let (found, expected) = (found.into(), expected.into());
+        Self::Parameter { path: path.to_path_buf(), id, tensor: tensor.to_owned(), found, expected }
     }
 
     /// A file that is wrong as a whole.

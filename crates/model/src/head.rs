@@ -1,7 +1,7 @@
 //! What stands on the last block and turns hidden states into an answer.
 
 use crate::error::ModelError;
-use crate::hf::{Answers, Architecture, Config};
+use crate::hf::names::{Answers, Architecture, Family};
 
 /// The kinds of head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,27 +43,23 @@ impl Head {
     }
 
     /// The class that reads a backbone with this head.
-    pub(crate) fn architecture(self, config: &Config) -> Result<Architecture, ModelError> {
-        Ok(match (config, self) {
-            (Config::Bert(_), Self::Bare) => Architecture::BertModel,
-            (Config::Bert(_), Self::Sequence { pooler: true, .. }) => {
+    pub(crate) fn architecture(self, family: Family) -> Result<Architecture, ModelError> {
+        Ok(match (family, self) {
+            (Family::Bert, Self::Bare) => Architecture::BertModel,
+            (Family::Bert, Self::Sequence { pooler: true, .. }) => {
                 Architecture::BertForSequenceClassification
             }
-            (Config::Bert(_), Self::Sequence { pooler: false, .. }) => {
-                return Err(ModelError::Structure {
-                    what: "head to save",
-                    found: "an encoder's sequence head without a pooler".into(),
-                    expected: "one with a pooler, which other libraries always have".into(),
-                });
+            (Family::Bert, Self::Sequence { pooler: false, .. }) => {
+                let found = "an encoder's sequence head without a pooler";
+                let expected = "one with a pooler, which other libraries always have";
+                return Err(ModelError::structure("head to save", &found, &expected));
             }
-            (Config::Bert(_), Self::Tokens { .. }) => Architecture::BertForTokenClassification,
-            (Config::Bert(_), Self::Language) => Architecture::BertForMaskedLM,
-            (Config::Llama(_), Self::Bare) => Architecture::LlamaModel,
-            (Config::Llama(_), Self::Sequence { .. }) => {
-                Architecture::LlamaForSequenceClassification
-            }
-            (Config::Llama(_), Self::Tokens { .. }) => Architecture::LlamaForTokenClassification,
-            (Config::Llama(_), Self::Language) => Architecture::LlamaForCausalLM,
+            (Family::Bert, Self::Tokens { .. }) => Architecture::BertForTokenClassification,
+            (Family::Bert, Self::Language) => Architecture::BertForMaskedLM,
+            (Family::Llama, Self::Bare) => Architecture::LlamaModel,
+            (Family::Llama, Self::Sequence { .. }) => Architecture::LlamaForSequenceClassification,
+            (Family::Llama, Self::Tokens { .. }) => Architecture::LlamaForTokenClassification,
+            (Family::Llama, Self::Language) => Architecture::LlamaForCausalLM,
         })
     }
 }

@@ -30,8 +30,7 @@ impl Model {
                 let (rows, cols) = matrix_shape(shape);
                 return Ok((id, Tensor::zeros(device, rows, cols)));
             }
-            let drawn = Drawn { id, shape, deviation: deviation(id, shape) };
-            Ok((id, drawn.tensor(device, seed)?))
+            Ok((id, drawn((id, shape), deviation(id, shape), device, seed)?))
         };
         self.layout().iter().filter(|(id, _)| keep(*id)).map(fresh).collect()
     }
@@ -46,79 +45,45 @@ pub fn matrix_shape(shape: &Shape) -> (usize, usize) {
     }
 }
 
-/// A parameter about to be drawn: norms are the identity, biases and LoRA's B are zero.
-pub struct Drawn<'a> {
-    /// Which one.
-    pub id: ParamId,
-    /// Its shape.
-    pub shape: &'a Shape,
-    /// Of its weights, if it has any that are drawn.
-    pub deviation: f64,
-}
-
-impl Drawn<'_> {
-    /// Its values, from a seed of its own.
-    pub fn tensor(&self, device: &Device, seed: Seed) -> Result<Tensor, ModelError> {
-        let (rows, cols) = matrix_shape(self.shape);
-        let mut generator = seed.of(&self.id.to_string()).generator();
-        let mut values = vec![0.0f32; rows * cols];
-        match (self.id.part, is_norm(self.id.role)) {
-            (Part::Weight, true) => values.fill(1.0),
-            (Part::Weight, false) => {
-                values.fill_with(|| (generator.normal() * self.deviation) as f32);
-            }
-            (Part::LoraA, _) => {
-                let limit = 1.0 / (cols as f64).sqrt();
-                values.fill_with(|| ((2.0 * generator.uniform() - 1.0) * limit) as f32);
-            }
-            (Part::Bias | Part::LoraB, _) => {}
+/// A fresh parameter, its weights of this deviation and from a seed of its own. Norms are the
+/// identity, biases and LoRA's B are zero.
+pub fn drawn(
+    (id, shape): (ParamId, &Shape),
+    deviation: f64,
+    device: &Device,
+    seed: Seed,
+) -> Result<Tensor, ModelError> {
+    let (rows, cols) = matrix_shape(shape);
+    let mut generator = seed.of(&id.to_string()).generator();
+    let mut values = vec![0.0f32; rows * cols];
+    match (id.part, is_norm(id.role)) {
+        (Part::Weight, true) => values.fill(1.0),
+        (Part::Weight, false) => {
+            values.fill_with(|| (generator.normal() * deviation) as f32);
         }
-        Ok(Tensor::from_slice(device, rows, cols, &values)?)
+        (Part::LoraA, _) => {
+            let limit = 1.0 / (cols as f64).sqrt();
+            values.fill_with(|| ((2.0 * generator.uniform() - 1.0) * limit) as f32);
+        }
+        (Part::Bias | Part::LoraB, _) => {}
     }
+    Ok(Tensor::from_slice(device, rows, cols, &values)?)
 }
 
 /// The deviation of a weight in a model that has never learnt.
 fn deviation(id: ParamId, shape: &Shape) -> f64 {
-    match id.role {
-        Role::Token | Role::Position | Role::Segment | Role::Vocabulary => DEVIATION,
-        Role::Query
-        | Role::Key
-        | Role::Value
-        | Role::Output
-        | Role::Gate
-        | Role::Up
-        | Role::Down
-        | Role::Pooler
-        | Role::Transform
-        | Role::Classifier
-        | Role::EmbeddingNorm
-        | Role::AttentionNorm
-        | Role::MlpNorm
-        | Role::FinalNorm
-        | Role::TransformNorm => 1.0 / (matrix_shape(shape).1 as f64).sqrt(),
-    }
+    let is_table =
+        matches!(id.role, Role::Token | Role::Position | Role::Segment | Role::Vocabulary);
+    if is_table { DEVIATION } else { 1.0 / (matrix_shape(shape).1 as f64).sqrt() }
 }
 
 fn is_norm(role: Role) -> bool {
-    match role {
+    matches!(
+        role,
         Role::EmbeddingNorm
-        | Role::AttentionNorm
-        | Role::MlpNorm
-        | Role::FinalNorm
-        | Role::TransformNorm => true,
-        Role::Token
-        | Role::Position
-        | Role::Segment
-        | Role::Query
-        | Role::Key
-        | Role::Value
-        | Role::Output
-        | Role::Gate
-        | Role::Up
-        | Role::Down
-        | Role::Pooler
-        | Role::Transform
-        | Role::Classifier
-        | Role::Vocabulary => false,
-    }
+            | Role::AttentionNorm
+            | Role::MlpNorm
+            | Role::FinalNorm
+            | Role::TransformNorm
+    )
 }

@@ -15,8 +15,7 @@ pub fn of(config: &Config, head: Head, adapters: Option<&Adapters>) -> Result<La
         Config::Llama(config) => llama(&mut list, config, head),
     }
     if let Head::Sequence { classes: 0, .. } | Head::Tokens { classes: 0 } = head {
-        let (found, expected) = ("0".into(), "at least 1".into());
-        return Err(ModelError::Structure { what: "number of classes", found, expected });
+        return Err(ModelError::structure("number of classes", &0, &"at least 1"));
     }
     if let Some(adapters) = adapters {
         adapt(&mut list, adapters)?;
@@ -92,25 +91,25 @@ fn adapt(list: &mut List, adapters: &Adapters) -> Result<(), ModelError> {
     let weights: Vec<_> = list.0.iter().filter(|(id, _)| adapted(id)).copied().collect();
     for role in adapters.roles() {
         if !weights.iter().any(|(id, _)| id.role == *role) {
-            let (found, expected) = (role.to_string(), "a projection that the model has".into());
-            return Err(ModelError::Structure { what: "LoRA role", found, expected });
+            let expected = "a projection that the model has";
+            return Err(ModelError::structure("LoRA role", role, &expected));
         }
     }
     for (ParamId { site, role, .. }, shape) in weights {
         let &[outputs, inputs] = shape.dims() else { continue };
         // A correction of a higher rank than the matrix would be larger than the matrix itself.
         if adapters.rank() > outputs.min(inputs) {
-            let found = adapters.rank().to_string();
             let smaller = outputs.min(inputs);
             let expected = format!(
                 "at most {smaller}, the smaller side of {} ({outputs} x {inputs})",
                 ParamId::new(site, role, Part::Weight)
             );
-            return Err(ModelError::Structure { what: "LoRA rank", found, expected });
+            return Err(ModelError::structure("LoRA rank", &adapters.rank(), &expected));
         }
-        let (a, b) = ((adapters.rank(), inputs), (outputs, adapters.rank()));
-        list.0.push((ParamId::new(site, role, Part::LoraA), Shape::matrix(a.0, a.1)));
-        list.0.push((ParamId::new(site, role, Part::LoraB), Shape::matrix(b.0, b.1)));
+        let (a, b) =
+            (Shape::matrix(adapters.rank(), inputs), Shape::matrix(outputs, adapters.rank()));
+        list.0.push((ParamId::new(site, role, Part::LoraA), a));
+        list.0.push((ParamId::new(site, role, Part::LoraB), b));
     }
     Ok(())
 }

@@ -16,6 +16,7 @@
 mod batch;
 mod bert;
 mod cache;
+mod either;
 mod head;
 mod llama;
 mod lora;
@@ -55,4 +56,6 @@ pub use prefix::PrefixCache;
 pub use preset::Preset;
 pub use probe::{BlockProbe, Queries, Relevant};
 pub use reading::Reading;
-pub use store::{Loaded, Saving, Wanted, load, load_checkpoint, load_part, save};
+pub use store::{
+    Loaded, Saving, Wanted, load, load_checkpoint, load_part, open_checkpoint, open_config, save,
+};

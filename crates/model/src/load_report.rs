@@ -36,7 +36,7 @@ pub struct Fresh {
 
 impl LoadReport {
     pub(crate) fn new(model: &Model, found: Found, classifier: Classifier) -> Self {
-        let class = model.head().architecture(&model.config()).ok();
+        let class = model.head().architecture(model.config().family()).ok();
         let name = |id: ParamId| {
             class.and_then(|class| class.tensor_name(id)).unwrap_or_else(|| id.to_string())
         };
@@ -81,14 +81,12 @@ impl LoadReport {
             return why.to_string();
         }
         let weight = ParamId { part: Part::Weight, ..fresh.id };
-        let stored = self.ignored.iter().find_map(|ignored| match &ignored.reason {
-            Reason::OtherShape { id, stored } if *id == weight => Some(stored),
-            Reason::Buffer
-            | Reason::OtherHead
-            | Reason::UnwantedHead(_)
-            | Reason::Copy(_)
-            | Reason::OtherShape { .. }
-            | Reason::OtherMeaning(_) => None,
+        let stored = self.ignored.iter().find_map(|ignored| {
+            if let Reason::OtherShape { id, stored } = &ignored.reason {
+                (*id == weight).then_some(stored)
+            } else {
+                None
+            }
         });
         let ours = self.fresh.iter().find(|fresh| fresh.id == weight);
         match (stored, ours) {

@@ -3,6 +3,7 @@
 use crate::error::ModelError;
 use fedra_plan::Role;
 use std::collections::BTreeSet;
+use std::fmt::Display;
 
 /// Which projections get an adapter, and of what size.
 ///
@@ -27,20 +28,20 @@ impl Adapters {
         roles: impl IntoIterator<Item = Role>,
     ) -> Result<Self, ModelError> {
         let roles: BTreeSet<Role> = roles.into_iter().collect();
-        let refuse = |what, found: String, expected: &str| {
-            Err(ModelError::Structure { what, found, expected: expected.into() })
+        let refuse = |what, found: &dyn Display, expected: &str| {
+            Err(ModelError::structure(what, found, &expected))
         };
         if rank == 0 {
-            return refuse("LoRA rank", "0".into(), "at least 1");
+            return refuse("LoRA rank", &0, "at least 1");
         }
         if !alpha.is_finite() || alpha <= 0.0 {
-            return refuse("LoRA alpha", alpha.to_string(), "a positive number");
+            return refuse("LoRA alpha", &alpha, "a positive number");
         }
         if let Some(role) = roles.iter().find(|role| !Self::ROLES.contains(role)) {
-            return refuse("LoRA role", role.to_string(), "a projection inside a block");
+            return refuse("LoRA role", role, "a projection inside a block");
         }
         if roles.is_empty() {
-            return refuse("LoRA roles", "none".into(), "at least one projection");
+            return refuse("LoRA roles", &"none", "at least one projection");
         }
         Ok(Self { rank, alpha, roles })
     }

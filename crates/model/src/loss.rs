@@ -63,13 +63,7 @@ impl Model {
         targets: impl Into<Weighted<'t>>,
     ) -> Result<Value, ModelError> {
         let (reading, kept) = self.reading(packing, targets.into())?;
-        let range = first..self.blocks();
-        let mut hidden = self.run_blocks(tape, weights, hidden, packing, range, &reading)?;
-        if let Reading::Rows(rows) = &reading
-            && first == self.blocks()
-        {
-            hidden = tape.rows(&hidden, rows)?; // no block was left to drop the others
-        }
+        let hidden = self.read_from(tape, weights, (hidden, first), packing, &reading)?;
         self.head_loss(tape, weights, &hidden, kept.as_weighted())
     }
 
@@ -96,14 +90,26 @@ impl Model {
             Head::Sequence { .. } => Reading::Rows(self.answer_rows(packing)),
             Head::Bare | Head::Tokens { .. } | Head::Language => Reading::All,
         };
-        let range = first..self.blocks();
-        let mut hidden = self.run_blocks(tape, weights, hidden, packing, range, &reading)?;
-        if let Reading::Rows(rows) = &reading
-            && first == self.blocks()
-        {
-            hidden = tape.rows(&hidden, rows)?; // no block was left to drop the others
-        }
+        let hidden = self.read_from(tape, weights, (hidden, first), packing, &reading)?;
         self.head_logits(tape, weights, &hidden)
+    }
+
+    /// The rows that the head reads, behind the last block.
+    fn read_from(
+        &self,
+        tape: &mut Tape,
+        weights: Weights<'_>,
+        (hidden, first): (Value, usize),
+        packing: &Packing,
+        reading: &Reading,
+    ) -> Result<Value, ModelError> {
+        let range = first..self.blocks();
+        let hidden = self.run_blocks(tape, weights, hidden, packing, range, reading)?;
+        match reading {
+            // No block was left to drop the others.
+            Reading::Rows(rows) if first == self.blocks() => Ok(tape.rows(&hidden, rows)?),
+            Reading::All | Reading::Rows(_) => Ok(hidden),
+        }
     }
 
     /// The loss of hidden states that the last block has left, one row per target.
@@ -124,7 +130,7 @@ impl Model {
         };
         if self.head() == Head::Language {
             let hidden = self.before_vocabulary(tape, weights, hidden)?;
-            let (weight, bias) = self.vocabulary(weights)?;
+            let (weight, bias) = self.output_vocabulary(weights)?;
             let vocabulary = (&weight, bias.as_ref());
             return Ok(tape.vocabulary_cross_entropy(&hidden, vocabulary, classes, counted)?);
         }
@@ -158,7 +164,7 @@ impl Model {
             }
             Head::Language => {
                 let hidden = self.before_vocabulary(tape, weights, hidden)?;
-                let (weight, bias) = self.vocabulary(weights)?;
+                let (weight, bias) = self.output_vocabulary(weights)?;
                 let projection = fedra_compute::Projection { weight, bias, lora: None };
                 Ok(tape.linear(&hidden, &[projection])?)
             }
@@ -167,10 +173,7 @@ impl Model {
 
     /// The row of each sequence that a sequence head reads.
     pub fn answer_rows(&self, packing: &Packing) -> Vec<u32> {
-        match self.backbone() {
-            Backbone::Bert(_) => packing.first_rows(),
-            Backbone::Llama(_) => packing.last_rows(),
-        }
+        if self.is_decoder() { packing.last_rows() } else { packing.first_rows() }
     }
 
     /// Which rows the head will read, and the targets of just those.
@@ -190,21 +193,19 @@ impl Model {
             Targets::Classes(classes) if self.head() != Head::Bare => {
                 if classes.len() != packing.tokens() {
                     let found = format!("{} for {} tokens", classes.len(), packing.tokens());
-                    let expected = expected.to_owned();
-                    return Err(ModelError::Batch { what: "number of targets", found, expected });
+                    return Err(ModelError::batch("number of targets", &found, &expected));
                 }
                 if let RowWeights::PerRow(weights) = given.weights.rows
                     && weights.len() != classes.len()
                 {
-                    let (found, expected) = (weights.len().to_string(), classes.len().to_string());
-                    return Err(ModelError::Batch { what: "number of weights", found, expected });
+                    let (found, expected) = (weights.len(), classes.len());
+                    return Err(ModelError::batch("number of weights", &found, &expected));
                 }
                 Ok(self.labelled_rows(packing, classes, given))
             }
             Targets::Classes(_) | Targets::Labels(_) => {
                 let found = format!("{:?}", self.head());
-                let expected = expected.to_owned();
-                Err(ModelError::Batch { what: "head for these targets", found, expected })
+                Err(ModelError::batch("head for these targets", &found, &expected))
             }
         }
     }
@@ -219,8 +220,10 @@ impl Model {
     ) -> (Reading, Kept<'a>) {
         let rows: Vec<u32> =
             (0..classes.len() as u32).filter(|&row| classes[row as usize].is_some()).collect();
-        let encoder = matches!(self.backbone(), Backbone::Bert(_));
-        if !encoder || 2 * rows.len() > classes.len() || packing.spans_of_rows(&rows).is_err() {
+        if self.is_decoder()
+            || 2 * rows.len() > classes.len()
+            || packing.spans_of_rows(&rows).is_err()
+        {
             return (Reading::All, Kept::As(given));
         }
         let classes = rows.iter().map(|&row| classes[row as usize]).collect();
@@ -254,7 +257,7 @@ impl Model {
     }
 
     /// The output vocabulary: its own weight, or the token embedding's.
-    fn vocabulary(
+    fn output_vocabulary(
         &self,
         weights: Weights<'_>,
     ) -> Result<(fedra_compute::Weight, Option<fedra_compute::Weight>), ModelError> {

@@ -2,6 +2,7 @@
 
 use crate::batch::Batch;
 use crate::bert::Bert;
+use crate::either::either;
 use crate::error::ModelError;
 use crate::head::Head;
 use crate::hf::Config;
@@ -67,12 +68,7 @@ impl Model {
 
     /// The same structure with at most this many blocks; all its parameters are in this layout too.
     pub fn shallow(&self, blocks: usize) -> Result<Self, ModelError> {
-        let mut config = self.config();
-        let depth = match &mut config {
-            Config::Bert(config) => &mut config.num_hidden_layers,
-            Config::Llama(config) => &mut config.num_hidden_layers,
-        };
-        *depth = blocks.min(*depth);
+        let config = self.config().with_blocks(blocks.min(self.blocks()));
         Self::new(config, self.head, self.adapters.clone())
     }
 
@@ -111,26 +107,27 @@ impl Model {
 
     /// Attention heads of a block.
     pub fn heads(&self) -> usize {
-        match &self.backbone {
-            Backbone::Bert(bert) => bert.config().num_attention_heads,
-            Backbone::Llama(llama) => llama.config().num_attention_heads,
-        }
+        either!(&self.backbone, Backbone, family => family.config().num_attention_heads)
     }
 
     /// Width of the hidden states.
     pub fn width(&self) -> usize {
-        match &self.backbone {
-            Backbone::Bert(bert) => bert.config().hidden_size,
-            Backbone::Llama(llama) => llama.config().hidden_size,
-        }
+        either!(&self.backbone, Backbone, family => family.config().hidden_size)
     }
 
     /// Longest sequence.
     pub fn longest(&self) -> usize {
-        match &self.backbone {
-            Backbone::Bert(bert) => bert.config().max_position_embeddings,
-            Backbone::Llama(llama) => llama.config().max_position_embeddings,
-        }
+        either!(&self.backbone, Backbone, family => family.config().max_position_embeddings)
+    }
+
+    /// Rows of the token embedding.
+    pub fn vocabulary(&self) -> usize {
+        either!(&self.backbone, Backbone, family => family.config().vocab_size)
+    }
+
+    /// Whether a token sees only those before it.
+    pub fn is_decoder(&self) -> bool {
+        matches!(self.backbone, Backbone::Llama(_))
     }
 
     /// Token ids to the hidden states in front of block 0.
@@ -142,10 +139,7 @@ impl Model {
     ) -> Result<Value, ModelError> {
         self.check_packing(batch.packing())?;
         let parts = self.parts(weights, Site::Embedding);
-        let hidden = match &self.backbone {
-            Backbone::Bert(bert) => bert.embed(tape, parts, batch),
-            Backbone::Llama(llama) => llama.embed(tape, parts, batch),
-        }?;
+        let hidden = either!(&self.backbone, Backbone, family => family.embed(tape, parts, batch))?;
         Ok(hidden.in_sequences(&batch.packing().boundaries())?)
     }
 
@@ -255,11 +249,9 @@ impl Model {
     /// decoder's rows are refused where they might leave a gap.
     fn spans_read(&self, packing: &Packing, rows: &[u32]) -> Result<Vec<Span>, ModelError> {
         let spans = packing.spans_of_rows(rows)?;
-        let decoder = matches!(self.backbone, Backbone::Llama(_));
-        if decoder && rows.len() != packing.sequences() {
-            let (found, expected) = (rows.len().to_string(), packing.sequences().to_string());
+        if self.is_decoder() && rows.len() != packing.sequences() {
             let what = "number of rows read from a decoder";
-            return Err(ModelError::Batch { what, found, expected });
+            return Err(ModelError::batch(what, &rows.len(), &packing.sequences()));
         }
         Ok(spans)
     }
@@ -275,8 +267,8 @@ impl Model {
         let longest =
             ends.map(|(length, offset)| offset.saturating_add(*length)).max().unwrap_or(0);
         if longest > self.longest() {
-            let (found, expected) = (longest.to_string(), format!("at most {}", self.longest()));
-            return Err(ModelError::Batch { what: "length of sequence", found, expected });
+            let expected = format!("at most {}", self.longest());
+            return Err(ModelError::batch("length of sequence", &longest, &expected));
         }
         Ok(())
     }
@@ -285,7 +277,7 @@ impl Model {
     pub(crate) fn check_range(&self, range: &Range<usize>) -> Result<(), ModelError> {
         if range.start > range.end || range.end > self.blocks() {
             let (found, expected) = (format!("{range:?}"), format!("inside 0..{}", self.blocks()));
-            return Err(ModelError::Structure { what: "block range", found, expected });
+            return Err(ModelError::structure("block range", &found, &expected));
         }
         Ok(())
     }

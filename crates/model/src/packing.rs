@@ -23,19 +23,17 @@ pub struct Packing {
 impl Packing {
     /// Sequences of these lengths, each from position zero on.
     pub fn new(lengths: Vec<usize>) -> Result<Self, ModelError> {
-        let refuse = |what, found: String| {
-            Err(ModelError::Batch { what, found, expected: "at least 1".into() })
-        };
         if lengths.is_empty() {
-            return refuse("number of sequences", "0".into());
+            return Err(ModelError::batch("number of sequences", &0, &"at least 1"));
         }
         if let Some(empty) = lengths.iter().position(|&length| length == 0) {
-            return refuse("length of sequence", format!("0 (number {empty})"));
+            let found = format!("0 (number {empty})");
+            return Err(ModelError::batch("length of sequence", &found, &"at least 1"));
         }
         let tokens = lengths.iter().try_fold(0usize, |sum, &length| sum.checked_add(length));
         if tokens.is_none() {
-            let (found, expected) = ("more than can be counted".into(), "what memory holds".into());
-            return Err(ModelError::Batch { what: "number of tokens", found, expected });
+            let (found, expected) = ("more than can be counted", "what memory holds");
+            return Err(ModelError::batch("number of tokens", &found, &expected));
         }
         let offsets = vec![0; lengths.len()];
         Ok(Self { lengths, offsets })
@@ -44,8 +42,8 @@ impl Packing {
     /// The same sequences, continued from these positions: the number of tokens before each.
     pub fn with_offsets(self, offsets: Vec<usize>) -> Result<Self, ModelError> {
         if offsets.len() != self.lengths.len() {
-            let (found, expected) = (offsets.len().to_string(), self.lengths.len().to_string());
-            return Err(ModelError::Batch { what: "number of offsets", found, expected });
+            let (found, expected) = (offsets.len(), self.lengths.len());
+            return Err(ModelError::batch("number of offsets", &found, &expected));
         }
         Ok(Self { offsets, ..self })
     }
@@ -130,8 +128,7 @@ impl Packing {
                 rows[next..].iter().take_while(|&&row| keys.contains(&(row as usize))).count();
             let Some(&first) = rows.get(next).filter(|_| here > 0) else {
                 let what = "number of rows read from a sequence";
-                let (found, expected) = ("0".into(), "at least 1".into());
-                return Err(ModelError::Batch { what, found, expected });
+                return Err(ModelError::batch(what, &0, &"at least 1"));
             };
             let offset = first as usize - start;
             spans.push(Span { queries: next..next + here, keys, offset });

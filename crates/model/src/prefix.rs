@@ -61,12 +61,13 @@ impl PrefixCache {
         batch: &Batch,
         examples: &[u64],
     ) -> Result<Value, ModelError> {
-        if examples.len() != batch.sequences() {
-            let (found, expected) = (examples.len().to_string(), batch.sequences().to_string());
-            return Err(ModelError::Batch { what: "number of example names", found, expected });
+        let packing = batch.packing();
+        if examples.len() != packing.sequences() {
+            let (found, expected) = (examples.len(), packing.sequences());
+            return Err(ModelError::batch("number of example names", &found, &expected));
         }
         let sequences = || {
-            let rows = batch.starts().zip(batch.lengths());
+            let rows = packing.starts().zip(packing.lengths());
             rows.map(|(start, &length)| (start, &batch.ids()[start..start + length]))
         };
         let cached: Option<Vec<Tensor>> = examples
@@ -84,8 +85,7 @@ impl PrefixCache {
         let frozen = params.frozen();
         let hidden = model.embed(tape, frozen, batch)?;
         let range = 0..self.blocks;
-        let hidden =
-            model.run_blocks(tape, frozen, hidden, batch.packing(), range, &Reading::All)?;
+        let hidden = model.run_blocks(tape, frozen, hidden, packing, range, &Reading::All)?;
         for (&example, (start, ids)) in examples.iter().zip(sequences()) {
             let bytes = ids.len() * hidden.tensor.cols() * size_of::<f32>();
             if self.used + bytes <= self.budget && !self.kept.contains_key(&example) {

@@ -105,8 +105,8 @@ impl Relevant {
     pub fn scores(&self, packing: &Packing, received: &[f32]) -> Result<Vec<f64>, ModelError> {
         let (_, keys) = self.weights(packing)?;
         if received.len() != keys.len() {
-            let (found, expected) = (received.len().to_string(), keys.len().to_string());
-            return Err(ModelError::Batch { what: "number of tokens watched", found, expected });
+            let (found, expected) = (received.len(), keys.len());
+            return Err(ModelError::batch("number of tokens watched", &found, &expected));
         }
         let mut tokens = received.iter().zip(&keys);
         let share = |(received, key): (&f32, &f32)| f64::from(*received) * f64::from(*key);
@@ -130,8 +130,7 @@ impl Relevant {
             Self::All => (every.clone(), every),
             Self::Marked(marks) => {
                 if marks.len() != tokens {
-                    let (found, expected) = (marks.len().to_string(), tokens.to_string());
-                    return Err(ModelError::Batch { what: "number of marks", found, expected });
+                    return Err(ModelError::batch("number of marks", &marks.len(), &tokens));
                 }
                 (every, marks.iter().map(|&mark| f32::from(u8::from(mark))).collect())
             }

@@ -3,10 +3,11 @@
 
 use crate::classifier::Classifier;
 use crate::error::ModelError;
+use crate::gguf;
 use crate::head::Head;
 use crate::hf::config::{Labels, Problem};
-use crate::hf::{Checkpoint, Companions, Folder, Precision};
-use crate::init::{Drawn, matrix_shape};
+use crate::hf::{Checkpoint, Companions, Config, Folder, Precision};
+use crate::init::{drawn, matrix_shape};
 use crate::layout;
 use crate::load_report::LoadReport;
 use crate::lora::Adapters;
@@ -53,7 +54,17 @@ pub fn load(
     how: (&Device, Seed),
 ) -> Result<Loaded, ModelError> {
     let wanted = Wanted { head, classifier: Classifier::Stored, adapters };
-    load_checkpoint(&Checkpoint::open(dir)?, wanted, how)
+    load_checkpoint(&open_checkpoint(dir)?, wanted, how)
+}
+
+/// Opens the checkpoint of a model folder, or of one GGUF file.
+pub fn open_checkpoint(path: &Path) -> Result<Checkpoint, ModelError> {
+    if path.is_file() { gguf::open(path) } else { Checkpoint::open(path) }
+}
+
+/// What a model folder, or one GGUF file, says the model is.
+pub fn open_config(path: &Path) -> Result<Config, ModelError> {
+    if path.is_file() { gguf::config(path) } else { Config::open(path) }
 }
 
 /// Loads an open folder; no memory is taken for values before all shapes were compared.
@@ -109,7 +120,7 @@ pub fn load_part(
     let deviation = checkpoint.config().initializer_range();
     for &id in &found.fresh {
         let shape = model.layout().get(id).expect("only wanted parameters are made");
-        params.insert(id, Drawn { id, shape, deviation }.tensor(device, seed)?);
+        params.insert(id, drawn((id, shape), deviation, device, seed)?);
     }
     let report = LoadReport::new(&model, found, classifier);
     let companions = checkpoint.companions().clone();
@@ -138,7 +149,7 @@ pub(crate) fn in_order(
     }
     if order.len() != classes || seen.contains(&false) {
         let (found, expected) = (format!("{order:?}"), format!("each of 0..{classes} once"));
-        return Err(ModelError::Structure { what: "rows of the head", found, expected });
+        return Err(ModelError::structure("rows of the head", &found, &expected));
     }
     let width = values.len() / classes;
     Ok(order.iter().flat_map(|row| &values[row * width..(row + 1) * width]).copied().collect())
@@ -169,14 +180,13 @@ pub fn save(
         let numbered = || (0..classes).map(Labels::numbered).collect();
         let names: Vec<String> = saving.labels.clone().unwrap_or_else(numbered);
         if names.len() != classes {
-            let (found, expected) = (names.len().to_string(), classes.to_string());
-            return Err(ModelError::Structure { what: "number of label names", found, expected });
+            return Err(ModelError::structure("number of label names", &names.len(), &classes));
         }
         config.set_labels(Labels { names, problem: saving.problem });
     }
     let folder = Folder {
         config: &config,
-        architecture: model.head().architecture(&config)?,
+        architecture: model.head().architecture(config.family())?,
         precision: saving.precision,
         companions: saving.companions,
     };

@@ -222,15 +222,22 @@ fn a_new_head_begins_fresh_and_an_old_one_is_reported() {
     let found = checkpoint.find(&new, |id| id.site == Site::Head).unwrap();
     let text = |ids: &[ParamId]| ids.iter().map(ToString::to_string).collect::<Vec<_>>();
     assert_eq!(text(&found.fresh), ["head.classifier.weight", "head.classifier.bias"]);
+    let reason = |reason: &Reason| match reason {
+        Reason::OtherShape { id, .. } => format!("other shape of {id}"),
+        Reason::UnwantedHead(id) => format!("unwanted {id}"),
+        Reason::Buffer | Reason::OtherHead | Reason::Copy(_) | Reason::OtherMeaning(_) => {
+            format!("{reason:?}")
+        }
+    };
     let ignored: Vec<String> =
-        found.ignored.iter().map(|i| format!("{}: {}", i.tensor, i.reason)).collect();
+        found.ignored.iter().map(|i| format!("{}: {}", i.tensor, reason(&i.reason))).collect();
     assert_eq!(
         ignored,
         [
-            "classifier.weight: head.classifier.weight in another shape than the new head",
-            "classifier.bias: head.classifier.bias in another shape than the new head",
-            "bert.pooler.dense.weight: head.pooler.weight, which the model to be loaded does not have",
-            "bert.pooler.dense.bias: head.pooler.bias, which the model to be loaded does not have",
+            "classifier.weight: other shape of head.classifier.weight",
+            "classifier.bias: other shape of head.classifier.bias",
+            "bert.pooler.dense.weight: unwanted head.pooler.weight",
+            "bert.pooler.dense.bias: unwanted head.pooler.bias",
         ]
     );
 }

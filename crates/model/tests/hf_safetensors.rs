@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use fedra_model::error::ModelError;
 use fedra_model::hf::safetensors::Reader;
 use fedra_model::hf::writer::{self, Outline};
-use fedra_model::hf::{Dtype, Precision};
+use fedra_model::hf::{Dtype, Precision, Tensors as _};
 
 /// A file from its header's text and its data.
 fn file(header: &str, data: &[u8]) -> Vec<u8> {

@@ -72,7 +72,7 @@ impl Lines {
     /// Draws lines at random. Public lines come from the public text, or where there is none from
     /// the rest of the private text.
     pub fn draw(
-        tokenizer: &dyn Tokenizer,
+        tokenizer: &Tokenizer,
         (private, public): (&[String], Option<&[String]>),
         wanted: Wanted,
         seed: Seed,

@@ -174,7 +174,7 @@ impl Split {
             tokens: self.tokens,
         };
         let texts = (&private[..], public.as_deref());
-        let lines = Lines::draw(tokenizer.as_ref(), texts, wanted, seed.of("lines"))?;
+        let lines = Lines::draw(&tokenizer, texts, wanted, seed.of("lines"))?;
         let public_text = PublicText::new(lines.public, lines.known.len(), decoder.vocabulary())?;
         self.introduce(&public_text);
 

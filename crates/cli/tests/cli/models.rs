@@ -55,7 +55,7 @@ fn reverse(from: &Path, to: &Path) {
     let names = checkpoint.config().labels().unwrap().names.clone();
     let rows: Vec<usize> = (0..names.len()).rev().collect();
     let classes = names.len();
-    let head = match checkpoint.config().architecture().unwrap().class_name() {
+    let head = match checkpoint.config().architecture().unwrap().class_name().as_str() {
         "BertForTokenClassification" => Head::Tokens { classes },
         _ => Head::Sequence { classes, pooler: true },
     };

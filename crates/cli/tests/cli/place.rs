@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use fedra_compute::{Device, Seed};
-use fedra_data::{Tokenizer, WordTokenizer};
+use fedra_data::Tokenizer;
 use fedra_model::hf::{Companions, Config, LlamaConfig, Precision};
 use fedra_model::{Head, Model, Saving, save};
 use serde_json::Value;
@@ -58,7 +58,7 @@ impl Place {
 
     /// Saves a decoder with fresh weights that writes the words of a text, in the folder `decoder`.
     pub fn save_decoder(&self, words: &str) {
-        let tokenizer = WordTokenizer::grow([words], 400).unwrap();
+        let tokenizer = Tokenizer::grow([words], 400).unwrap();
         let config = LlamaConfig {
             vocab_size: tokenizer.vocabulary_size(),
             hidden_size: 16,
@@ -73,7 +73,7 @@ impl Place {
         };
         let model = Model::new(Config::Llama(config), Head::Language, None).unwrap();
         let params = model.fresh_params(&Device::cpu(), Seed(4)).unwrap();
-        let companions = tokenizer.to_json().unwrap().into_bytes();
+        let companions = tokenizer.json().into();
         let companions = &Companions::with_tokenizer(companions).unwrap();
         let saving = Saving { precision: Precision::F32, labels: None, problem: None, companions };
         save(&self.path("decoder"), &model, &params, &saving).unwrap();

@@ -385,11 +385,7 @@ fn rows_that_cannot_be_used_name_file_line_and_columns() {
         ),
         (row, "seed=1", "rows.jsonl:1 names none, expected a client in every row"),
         (row, "data.columns.client=hospital", "expected column \"hospital\""),
-        (
-            row,
-            "data.task=tokens",
-            "expected column \"tags\" (or the one that data.columns.label names)",
-        ),
+        (row, "data.task=tokens", "expected column \"tags\"; data.columns.label names another"),
         (row, "data.source=parquet", "expected a Parquet file"),
         ("", "seed=1", "data.path: found no rows in"),
         (row, "data.path=.", "data.path: cannot read"),

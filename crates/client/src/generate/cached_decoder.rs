@@ -136,7 +136,7 @@ impl<'a> CachedDecoder<'a> {
             let expected = format!("1 to {}, the model's longest", self.model.longest());
             return Err(ClientError::generate("number of tokens", total, expected));
         }
-        let words = self.model.config().vocabulary();
+        let words = self.model.vocabulary();
         if let Some(token) = tokens.iter().find(|token| **token as usize >= words) {
             return Err(ClientError::generate("token", token, format!("less than {words}")));
         }
@@ -245,7 +245,6 @@ impl Middle<'_> {
     }
 }
 
-/// Words of the vocabulary.
 /// What a peer sends is from outside.
 fn check_rows(received: &[f32], rows: usize, width: usize) -> Result<()> {
     if received.len() != rows * width {

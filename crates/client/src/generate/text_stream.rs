@@ -13,7 +13,7 @@ const MOST_INCOMPLETE: usize = 3;
 
 /// The text of a growing run of tokens.
 pub struct TextStream<'a> {
-    tokenizer: &'a dyn Tokenizer,
+    tokenizer: &'a Tokenizer,
     stops: Vec<String>,
     /// Tokens that are read together.
     window: Vec<u32>,
@@ -37,7 +37,7 @@ pub struct NewText {
 
 impl<'a> TextStream<'a> {
     /// Nothing yet; text ends where one of `stops` begins. Empty ones are left out.
-    pub fn new(tokenizer: &'a dyn Tokenizer, stops: Vec<String>) -> Self {
+    pub fn new(tokenizer: &'a Tokenizer, stops: Vec<String>) -> Self {
         let stops = stops.into_iter().filter(|stop| !stop.is_empty()).collect();
         let (window, held) = (Vec::new(), String::new());
         Self { tokenizer, stops, window, before: 0, given: 0, held, stopped: false }

@@ -188,7 +188,7 @@ impl<'a> Ends<'a> {
         rows: &mut Vec<f32>,
         passing: Passing<'_>,
     ) -> Result<(HiddenFrame, Vec<f32>)> {
-        let (width, lengths) = (self.model.width(), passing.batch.lengths());
+        let (width, lengths) = (self.model.width(), passing.batch.packing().lengths());
         let occasion = self.occasion(passing);
         let factors = match &self.noise {
             RowNoise::None => vec![1.0; rows.len() / width],
@@ -272,7 +272,7 @@ impl<'a> Ends<'a> {
 
     fn occasion<'p>(&self, passing: Passing<'p>) -> Occasion<'p> {
         let message = self.occasion.with(u64::from(self.step));
-        Occasion { message, examples: passing.examples, lengths: passing.batch.lengths() }
+        Occasion { message, examples: passing.examples, lengths: passing.batch.packing().lengths() }
     }
 
     pub(super) fn tensor(&self, rows: &[f32]) -> Result<Tensor> {

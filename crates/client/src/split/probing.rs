@@ -36,8 +36,8 @@ impl Ends<'_> {
         };
         let (answer, _) = self.send_hidden(kind, &mut rows, passing)?;
         self.step += 1;
-        let told = self.ask(passing.batch.tokens())?;
-        all.extend(told.chunks_exact(passing.batch.tokens()).map(<[f32]>::to_vec));
+        let told = self.ask(passing.batch.packing().tokens())?;
+        all.extend(told.chunks_exact(passing.batch.packing().tokens()).map(<[f32]>::to_vec));
 
         let mut tape = Tape::new(self.device);
         let hidden = tape.constant(self.tensor(&answer.rows)?);

@@ -145,7 +145,7 @@ struct Real {
     model: Model,
     params: Params,
     device: Device,
-    tokenizer: Arc<dyn Tokenizer>,
+    tokenizer: Arc<Tokenizer>,
 }
 
 impl Real {

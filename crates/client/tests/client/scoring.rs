@@ -2,7 +2,7 @@
 
 use crate::world::{Size, World, adamw, with_threads};
 use fedra_client::{Counts, Evaluator, Examples, Scores, Trainer};
-use fedra_data::{Encoder, Row, TableBuilder, Task, WordTokenizer};
+use fedra_data::{Encoder, Row, TableBuilder, Task, Tokenizer};
 use fedra_plan::ByteCount;
 
 fn score(world: &World, tokens: usize, examples: &Examples) -> Scores {
@@ -107,7 +107,7 @@ fn words_cut_away_count_as_missed() {
     let labels = ["B-problem", "I-problem", "O", "B-problem"];
     builder.push(Row::words(words).with_labels(labels)).unwrap();
     let table = builder.finish();
-    let tokenizer = WordTokenizer::grow(["chest pain and fever chest pain and fever"], 60).unwrap();
+    let tokenizer = Tokenizer::grow(["chest pain and fever chest pain and fever"], 60).unwrap();
     let mut world = World::new(Task::Concepts, Size::SMALL);
     world.shards.labels =
         fedra_data::LabelSet::of_tags(["B-problem", "B-test", "B-treatment"].map(str::to_owned));

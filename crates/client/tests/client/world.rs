@@ -4,7 +4,7 @@ use fedra_client::{Examples, LocalFleet, Shards, TrainTask, Writing};
 use fedra_compute::{Device, Params, ThreadPool};
 use fedra_data::{
     AnswerForm, AnswerRules, Clinic, Division, Encoded, Encoder, Holding, LabelSet, Row, Table,
-    TableBuilder, Target, Task, WordTokenizer,
+    TableBuilder, Target, Task, Tokenizer,
 };
 use fedra_engine::{
     ClientInfo, ClientState, Download, Encoding, Fleet, OptimiserConfig, TrainRequest, Work,
@@ -81,7 +81,7 @@ impl World {
         };
         let mut table = clinic.generate(asked, 1).unwrap();
         let texts: Vec<String> = table.examples.iter().map(|e| e.body.to_text()).collect();
-        let tokenizer = WordTokenizer::grow(texts.iter().map(String::as_str), 600).unwrap();
+        let tokenizer = Tokenizer::grow(texts.iter().map(String::as_str), 600).unwrap();
         let tokenizer = Arc::new(tokenizer);
         if in_text && task != Task::Language {
             table = prompted(task, &table);

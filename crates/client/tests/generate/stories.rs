@@ -121,7 +121,7 @@ fn the_text_comes_in_pieces_and_ends_at_a_stop_string() {
     let (tokenizer, prompt) = (open_tokenizer(&stories.folder).unwrap(), stories.prompt());
     let written = |stops: Vec<String>| {
         let mut generator = Generator::new(stories.whole(), &prompt, greedy(60)).unwrap();
-        let stream = TextStream::new(&*tokenizer, stops).after(&prompt).unwrap();
+        let stream = TextStream::new(&tokenizer, stops).after(&prompt).unwrap();
         let mut text = String::new();
         let ended = generator.write(stream, &mut |new| {
             text.push_str(new.text);

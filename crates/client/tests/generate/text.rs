@@ -6,7 +6,7 @@ use serde_json::json;
 use std::collections::BTreeMap;
 
 /// A byte-level tokenizer without merges: a token a byte, and one that is special.
-fn bytes() -> Box<dyn Tokenizer> {
+fn bytes() -> Tokenizer {
     // The usual alphabet: printable bytes are themselves, the others follow behind 255.
     let printable = |byte: &u32| matches!(byte, 33..=126 | 161..=172 | 174..=255);
     let mut letters: BTreeMap<u32, char> = BTreeMap::new();
@@ -40,7 +40,7 @@ fn bytes() -> Box<dyn Tokenizer> {
 }
 
 /// The pieces of a text as they are shown, the rest at the end included.
-fn shown(tokenizer: &dyn Tokenizer, tokens: &[u32], stops: &[&str]) -> (Vec<String>, bool) {
+fn shown(tokenizer: &Tokenizer, tokens: &[u32], stops: &[&str]) -> (Vec<String>, bool) {
     let stops = stops.iter().map(ToString::to_string).collect();
     let mut stream = TextStream::new(tokenizer, stops);
     let (mut pieces, mut stopped) = (Vec::new(), false);
@@ -60,7 +60,7 @@ fn characters_are_shown_when_their_last_byte_has_come() {
     {
         let tokens = tokenizer.pieces(text).unwrap();
         assert_eq!(tokens.len(), text.len());
-        let (pieces, _) = shown(&*tokenizer, &tokens, &[]);
+        let (pieces, _) = shown(&tokenizer, &tokens, &[]);
         assert_eq!(pieces.concat(), text);
         assert!(pieces.iter().all(|piece| !piece.contains('\u{fffd}')), "{pieces:?}");
         // A character is shown with its last byte and not later.
@@ -74,7 +74,7 @@ fn characters_are_shown_when_their_last_byte_has_come() {
 fn bytes_that_never_become_a_character_are_replaced_and_do_not_hold_up_the_rest() {
     let tokenizer = bytes();
     let (pieces, _) =
-        shown(&*tokenizer, &[0xe2, 0x82, u32::from(b'x'), 0xff, 0xff, 0xff, 0xff], &[]);
+        shown(&tokenizer, &[0xe2, 0x82, u32::from(b'x'), 0xff, 0xff, 0xff, 0xff], &[]);
     assert_eq!(pieces[..3].concat(), "\u{fffd}x");
     assert!(pieces[6].contains('\u{fffd}'), "no more than three bytes wait: {pieces:?}");
     assert_eq!(pieces.concat(), "\u{fffd}x\u{fffd}\u{fffd}\u{fffd}\u{fffd}");
@@ -83,7 +83,7 @@ fn bytes_that_never_become_a_character_are_replaced_and_do_not_hold_up_the_rest(
 #[test]
 fn special_tokens_have_no_text() {
     let tokenizer = bytes();
-    let (pieces, _) = shown(&*tokenizer, &[u32::from(b'a'), 256, u32::from(b'b')], &[]);
+    let (pieces, _) = shown(&tokenizer, &[u32::from(b'a'), 256, u32::from(b'b')], &[]);
     assert_eq!(pieces.concat(), "ab");
 }
 
@@ -91,21 +91,21 @@ fn special_tokens_have_no_text() {
 fn text_ends_in_front_of_a_stop_string_and_its_beginning_waits() {
     let tokenizer = bytes();
     let tokens = tokenizer.pieces("one stone\n\nmore").unwrap();
-    let (pieces, stopped) = shown(&*tokenizer, &tokens, &["\n\n", "stop"]);
+    let (pieces, stopped) = shown(&tokenizer, &tokens, &["\n\n", "stop"]);
     assert!(stopped);
     assert_eq!(pieces.concat(), "one stone");
     // "st" and "sto" might have become "stop".
     assert_eq!(pieces[4..8], ["", "", "", "ston"]);
-    let (pieces, stopped) = shown(&*tokenizer, &tokenizer.pieces("one sto").unwrap(), &["stop"]);
+    let (pieces, stopped) = shown(&tokenizer, &tokenizer.pieces("one sto").unwrap(), &["stop"]);
     assert_eq!((pieces.concat().as_str(), stopped), ("one sto", false));
-    let (pieces, stopped) = shown(&*tokenizer, &tokens, &["", "zzz"]);
+    let (pieces, stopped) = shown(&tokenizer, &tokens, &["", "zzz"]);
     assert_eq!((pieces.concat().as_str(), stopped), ("one stone\n\nmore", false));
 }
 
 #[test]
 fn the_earliest_of_several_stop_strings_counts() {
     let tokenizer = bytes();
-    let mut stream = TextStream::new(&*tokenizer, vec!["cd".into(), "bcde".into()]);
+    let mut stream = TextStream::new(&tokenizer, vec!["cd".into(), "bcde".into()]);
     let mut text = String::new();
     for token in tokenizer.pieces("abcdef").unwrap() {
         let NewText { text: new, stopped } = stream.push(token).unwrap();

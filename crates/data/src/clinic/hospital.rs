@@ -3,8 +3,8 @@
 //! Both shifts are mixtures with what all hospitals share: at a knob of 0 every hospital draws
 //! from the shared distribution, at 1 only from its own.
 
-use super::Clinic;
 use super::lexicon::{DISEASES, SYMPTOMS};
+use super::settings::Clinic;
 use super::templates::SECTIONS;
 use crate::Dice;
 

@@ -7,8 +7,8 @@
 
 use std::path::Path;
 
-use super::Reader;
-use super::columns::NoRow;
+use super::fields::NoRow;
+use super::reader::Reader;
 use crate::work::CHUNK;
 use crate::{Result, Row, Stage, TableBuilder, Work};
 

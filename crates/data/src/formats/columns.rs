@@ -6,10 +6,12 @@
 
 use std::collections::BTreeMap;
 
-use serde::de::{Error, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize};
 
+use super::fields::{Cell, Fields, NoRow, absent, single};
 use super::prompt::{AnswerTemplates, Prompt};
+use crate::error::Complaint;
 use crate::{Answers, Body, LabelShape, Row, Split, Task};
 
 /// The columns of a source. What is left out takes its usual name.
@@ -35,12 +37,13 @@ pub struct Columns {
 }
 
 /// The column that is read, or the two that are read together.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged, expecting = "expected the name of a column, or a list of two different ones")]
 pub enum TextColumns {
     /// One text a row.
     One(String),
     /// A pair of texts a row, such as a question and its context.
-    Pair([String; 2]),
+    Pair(#[serde(deserialize_with = "two_columns")] [String; 2]),
 }
 
 impl From<&str> for TextColumns {
@@ -49,110 +52,9 @@ impl From<&str> for TextColumns {
     }
 }
 
-impl Serialize for TextColumns {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::One(name) => name.serialize(serializer),
-            Self::Pair(names) => names.serialize(serializer),
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for TextColumns {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(TextVisitor)
-    }
-}
-
-struct TextVisitor;
-
-impl<'de> Visitor<'de> for TextVisitor {
-    type Value = TextColumns;
-
-    fn expecting(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.write_str("the name of a column, or a list of two")
-    }
-
-    fn visit_str<E: Error>(self, name: &str) -> Result<TextColumns, E> {
-        Ok(name.into())
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut names: A) -> Result<TextColumns, A::Error> {
-        let mut all: Vec<String> = Vec::new();
-        while let Some(name) = names.next_element()? {
-            all.push(name);
-        }
-        if let [first, second] = all.as_slice()
-            && first == second
-        {
-            return Err(A::Error::custom(format!("{first:?} twice, expected two columns")));
-        }
-        let count = all.len();
-        let pair = <[String; 2]>::try_from(all);
-        pair.map(TextColumns::Pair).map_err(|_| A::Error::invalid_length(count, &self))
-    }
-}
-
-/// One field of a record.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Cell {
-    /// A single value.
-    One(String),
-    /// A list of values.
-    List(Vec<String>),
-}
-
-/// Most columns that a complaint lists.
-const MOST_NAMES: usize = 12;
-
-/// What is wrong with a record: found, expected.
-pub(super) type Complaint = (String, String);
-
-/// Why a record makes no row.
-#[derive(Debug)]
-pub(super) enum NoRow {
-    /// It has no text or no label: what becomes of it is `data.missing`'s to say.
-    Missing(Complaint),
-    /// It does not read as it should.
-    Wrong(Complaint),
-}
-
-impl NoRow {
-    /// The same, with a hint behind what was expected.
-    pub fn hinting(self, hint: &str) -> Self {
-        let add = |(found, expected): Complaint| (found, format!("{expected}{hint}"));
-        match self {
-            Self::Missing(complaint) => Self::Missing(add(complaint)),
-            Self::Wrong(complaint) => Self::Wrong(add(complaint)),
-        }
-    }
-
-    /// What it says, whichever it is.
-    #[cfg(test)]
-    pub fn complaint(self) -> Complaint {
-        match self {
-            Self::Missing(complaint) | Self::Wrong(complaint) => complaint,
-        }
-    }
-}
-
-impl From<Complaint> for NoRow {
-    fn from(complaint: Complaint) -> Self {
-        Self::Wrong(complaint)
-    }
-}
-
-/// The fields of one record by name.
-pub(super) trait Fields {
-    /// Takes a field out; `Ok(None)` when it is absent or null.
-    fn take(&mut self, name: &str) -> Result<Option<Cell>, Complaint>;
-
-    /// The names of all fields, taken or not.
-    fn names(&self) -> Vec<&str>;
-
-    /// Whether every record has the same fields, as rows of a table do: one that is not there is then
-    /// no value that a single row lacks.
-    fn are_columns(&self) -> bool;
+fn two_columns<'de, D: Deserializer<'de>>(deserializer: D) -> Result<[String; 2], D::Error> {
+    let [first, second] = <[String; 2]>::deserialize(deserializer)?;
+    if first == second { Err(D::Error::custom("one column twice")) } else { Ok([first, second]) }
 }
 
 /// Fields that may be asked for more than once: a template may name what is also the label.
@@ -201,7 +103,8 @@ impl Columns {
         }
         if !values.is_empty() && values.iter().all(|value| value.trim().is_empty()) {
             let found = "no text in the columns of the prompt".to_owned();
-            return Err(NoRow::Missing((found, "at least one word".to_owned())));
+            let complaint = (found, "at least one word".to_owned());
+            return Err(NoRow { complaint, is_missing: true, advice: None });
         }
         let (labels, answers) = match &prompt.answers {
             AnswerTemplates::Choices(choices) => {
@@ -257,12 +160,10 @@ impl Columns {
 
     /// The row with its client, split and document.
     fn placed(&self, row: Row, fields: &mut dyn Fields) -> Result<Row, NoRow> {
-        let mut name_in = |named: &Option<String>, usual| {
+        let mut name_in = |named: &Option<String>, usual| -> Result<_, NoRow> {
             // A row without a client or a document is no row without a label: it is never left out.
-            let cell = match find(fields, named.as_deref(), &[usual]) {
-                Err(NoRow::Missing(complaint)) => return Err(NoRow::Wrong(complaint)),
-                other => other?,
-            };
+            let cell = find(fields, named.as_deref(), &[usual]);
+            let cell = cell.map_err(|no_row| NoRow { is_missing: false, ..no_row })?;
             Ok(cell.map(|cell| single(cell, " ")).filter(|name| !name.trim().is_empty()))
         };
         let split = name_in(&self.split, "split")?.map(|name| {
@@ -304,45 +205,9 @@ fn find(
     Ok(None)
 }
 
-/// Why a record without a value for any of these columns makes no row: the row lacks it, or the table
-/// has no such column.
-pub(super) fn absent(fields: &dyn Fields, names: &[&str], key: Option<&str>) -> NoRow {
-    let there = fields.names();
-    let name = names.iter().find(|name| there.contains(name)).unwrap_or(&names[0]);
-    let complaint = missing(fields, name, key);
-    if fields.are_columns() && !there.contains(name) {
-        NoRow::Wrong(complaint)
-    } else {
-        NoRow::Missing(complaint)
-    }
-}
-
-/// What a record has where a column is due; `key` is the one that could name another column.
-pub(super) fn missing(fields: &dyn Fields, name: &str, key: Option<&str>) -> Complaint {
-    let names = fields.names();
-    let found = if names.contains(&name) {
-        "no value".to_owned()
-    } else {
-        let shown: Vec<String> =
-            names.iter().take(MOST_NAMES).map(|name| format!("{name:?}")).collect();
-        let more = if names.len() > MOST_NAMES { " and more" } else { "" };
-        format!("the columns {}{more}", shown.join(", "))
-    };
-    let other =
-        key.map_or(String::new(), |key| format!(" (or the one that data.columns.{key} names)"));
-    (found, format!("column {name:?}{other}"))
-}
-
 fn words(cell: Cell) -> Vec<String> {
     match cell {
         Cell::List(words) => words,
         Cell::One(text) => text.split_whitespace().map(str::to_owned).collect(),
-    }
-}
-
-pub(super) fn single(cell: Cell, joiner: &str) -> String {
-    match cell {
-        Cell::One(text) => text,
-        Cell::List(parts) => parts.join(joiner),
     }
 }

@@ -6,7 +6,7 @@
 
 use std::path::Path;
 
-use super::Reader;
+use super::reader::Reader;
 use super::source::Source;
 use crate::{DataError, Result, Row, Stage, TableBuilder, Work};
 

@@ -11,12 +11,13 @@
 use std::io::{Cursor, Read as _};
 use std::path::Path;
 
-use super::Reader;
 use super::batches::{Batch, Reading, Rows};
-use super::columns::{Cell, Complaint, Fields, NoRow};
+use super::fields::{Cell, Fields, NoRow};
+use super::reader::Reader;
 use super::source::Source;
+use crate::error::Complaint;
 use crate::reading_report::trim;
-use crate::{DataError, Result, TableBuilder, Task, Work};
+use crate::{Advice, DataError, Result, TableBuilder, Task, Trimmed, Work};
 
 /// Delimiters that a header with a single name may stand for.
 const LIKELY: [char; 4] = [',', ';', '\t', '|'];
@@ -29,9 +30,10 @@ pub(super) fn read(
     builder: &mut TableBuilder,
 ) -> Result<()> {
     let mut records = Records::open(path, reader.delimiter.unwrap_or(usual), reader)?;
-    let (header, hint) = (records.header.clone(), records.hint());
-    builder.trimmed_columns(records.trimmed);
-    let table = Delimited { reader, header: &header, hint: &hint, task: builder.task() };
+    let (header, advice) = (records.header.clone(), records.advice());
+    builder.trimmed(Trimmed { columns: records.trimmed, ..Trimmed::default() });
+    let table =
+        Delimited { reader, header: &header, advice: advice.as_ref(), task: builder.task() };
     let delimiter = records.delimiter;
     Reading { reader, path, work }.read(
         builder,
@@ -48,7 +50,7 @@ pub(super) fn read(
 struct Delimited<'a> {
     reader: &'a Reader,
     header: &'a [String],
-    hint: &'a str,
+    advice: Option<&'a Advice>,
     task: Task,
 }
 
@@ -63,16 +65,16 @@ impl Delimited<'_> {
             let read =
                 read.and_then(|()| whole(parser.position().byte(), (FIRST.len() + end) as u64));
             let row = match read {
-                Err(found) => Err(NoRow::Wrong((found, RECORD.to_owned()))),
+                Err(found) => Err(NoRow::from((found, RECORD.to_owned()))),
                 Ok(()) if record.len() != self.header.len() => {
                     let complaint = other_length(record.len(), self.header.len());
-                    Err(NoRow::Wrong(complaint).hinting(self.hint))
+                    Err(NoRow::from(complaint).advising(self.advice))
                 }
                 Ok(()) => {
                     let values = record.iter().map(str::to_owned).collect();
                     let mut record = Named { header: self.header, values };
                     let row = self.reader.row(self.task, &mut record);
-                    row.map_err(|no_row| no_row.hinting(self.hint))
+                    row.map_err(|no_row| no_row.advising(self.advice))
                 }
             };
             (line, row)
@@ -97,23 +99,6 @@ fn other_length(found: usize, expected: usize) -> Complaint {
 /// end, and what is behind it would be taken for another record.
 fn whole(read: u64, end: u64) -> Result<(), String> {
     if read == end { Ok(()) } else { Err("a carriage return within a line".to_owned()) }
-}
-
-/// Shows every record under the header until that is enough.
-pub(super) fn each(
-    reader: &Reader,
-    path: &Path,
-    usual: char,
-    each: &mut dyn FnMut(&mut dyn Fields) -> bool,
-) -> Result<()> {
-    let mut records = Records::open(path, reader.delimiter.unwrap_or(usual), reader)?;
-    let header = records.header.clone();
-    while let Some(values) = records.next()? {
-        if !each(&mut Named { header: &header, values }) {
-            break;
-        }
-    }
-    Ok(())
 }
 
 struct Named<'a> {
@@ -193,17 +178,17 @@ impl Records {
         let Some(record) = self.record()? else { return Ok(None) };
         if record.len() != self.header.len() {
             let (found, expected) = other_length(record.len(), self.header.len());
-            let expected = format!("{expected}{}", self.hint());
-            return Err(DataError::row(self.source.file(), self.line, found, expected));
+            let error = DataError::row(self.source.file(), self.line, found, expected);
+            return Err(error.advising(self.advice()));
         }
         Ok(Some(record))
     }
 
     /// What a complaint adds where the header seems to be cut at the wrong character.
-    pub fn hint(&self) -> String {
-        let [only] = self.header.as_slice() else { return String::new() };
-        let likely = LIKELY.into_iter().find(|&other| only.contains(other));
-        likely.map_or(String::new(), |other| format!("; data.delimiter = {other:?} would cut it"))
+    pub fn advice(&self) -> Option<Advice> {
+        let [only] = self.header.as_slice() else { return None };
+        let likely = LIKELY.into_iter().find(|&other| only.contains(other))?;
+        Some(Advice::new("data.delimiter", Some(likely.to_string()), "would cut it"))
     }
 
     fn record(&mut self) -> Result<Option<Vec<String>>> {

@@ -6,30 +6,27 @@
 use std::io::{self, Read};
 
 use encoding_rs::{DecoderResult, UTF_16BE, UTF_16LE, WINDOWS_1252};
-use serde::{Deserialize, Serialize};
 
-/// How the letters of a text file are written, by the name it has in an experiment file.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Encoding {
-    /// UTF-8, with or without a byte order mark.
-    #[default]
-    #[serde(rename = "utf-8")]
-    Utf8,
-    /// ISO 8859-1. Its control characters 0x80 to 0x9f stand in no text and are refused.
-    #[serde(rename = "latin-1")]
-    Latin1,
-    /// Windows-1252: Latin 1 with letters and quotes in 0x80 to 0x9f.
-    #[serde(rename = "windows-1252")]
-    Windows1252,
-    /// UTF-16 whose byte order mark says which way round.
-    #[serde(rename = "utf-16")]
-    Utf16,
-    /// UTF-16, the low byte first.
-    #[serde(rename = "utf-16le")]
-    Utf16Le,
-    /// UTF-16, the high byte first.
-    #[serde(rename = "utf-16be")]
-    Utf16Be,
+use crate::words::words;
+
+words! {
+    /// How the letters of a text file are written, by the name it has in an experiment file.
+    #[derive(Default)]
+    pub enum Encoding {
+        /// UTF-8, with or without a byte order mark.
+        #[default]
+        Utf8 = "utf-8",
+        /// ISO 8859-1. Its control characters 0x80 to 0x9f stand in no text and are refused.
+        Latin1 = "latin-1",
+        /// Windows-1252: Latin 1 with letters and quotes in 0x80 to 0x9f.
+        Windows1252 = "windows-1252",
+        /// UTF-16 whose byte order mark says which way round.
+        Utf16 = "utf-16",
+        /// UTF-16, the low byte first.
+        Utf16Le = "utf-16le",
+        /// UTF-16, the high byte first.
+        Utf16Be = "utf-16be",
+    }
 }
 
 /// Bytes that Windows-1252 leaves undefined.
@@ -38,26 +35,9 @@ const UNDEFINED: [u8; 5] = [0x81, 0x8d, 0x8f, 0x90, 0x9d];
 const CHUNK: usize = 8 << 10;
 
 impl Encoding {
-    /// The name it has in an experiment file.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Utf8 => "utf-8",
-            Self::Latin1 => "latin-1",
-            Self::Windows1252 => "windows-1252",
-            Self::Utf16 => "utf-16",
-            Self::Utf16Le => "utf-16le",
-            Self::Utf16Be => "utf-16be",
-        }
-    }
-
     /// The same text in UTF-8.
     pub(super) fn decoded(self, input: impl Read + 'static) -> Box<dyn Read> {
-        match self {
-            Self::Utf8 => Box::new(input),
-            Self::Latin1 | Self::Windows1252 | Self::Utf16 | Self::Utf16Le | Self::Utf16Be => {
-                Box::new(Decoded::new(self, input))
-            }
-        }
+        if self == Self::Utf8 { Box::new(input) } else { Box::new(Decoded::new(self, input)) }
     }
 
     /// Whether a byte means nothing, for encodings of one byte a letter.

@@ -9,7 +9,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::Reader;
+use super::reader::Reader;
 use super::source::Source;
 use crate::{DataError, Result, Row, TableBuilder};
 

@@ -6,33 +6,64 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use serde::de::{Error, MapAccess, SeqAccess, Visitor};
+use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
-use serde_json::{Map, Number, Value};
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
 
-use super::columns::Complaint;
+use super::fields::Cell;
+use crate::error::Complaint;
 
+/// From here on not every whole number is a floating one.
+const EXACT: f64 = 9_007_199_254_740_992.0;
+/// Deepest nesting of a value, which is where the library stops too.
+pub(super) const DEEPEST: usize = 128;
 /// How the complaint about a repeated key begins.
 const REPEATED: &str = "the key ";
 
+/// The entries of an object in their order, as they are written; each key once.
+pub(super) fn unique(line: &str) -> Result<Vec<(String, Box<RawValue>)>, Complaint> {
+    let read = serde_json::from_str::<Unique>(line);
+    read.map(|Unique(entries)| entries).map_err(|error| complaint(line, &error))
+}
+
 /// The object on a line.
 pub(super) fn object(line: &str) -> Result<Map<String, Value>, Complaint> {
-    match serde_json::from_str::<Object>(line) {
-        Ok(Object(fields)) => Ok(fields),
-        Err(error) => Err(complaint(line, &error)),
-    }
+    object_within(line, DEEPEST)
 }
 
 /// A value that is part of a line.
 pub(super) fn value(text: &str) -> Result<Value, Complaint> {
-    match serde_json::from_str::<Once>(text) {
-        Ok(Once(value)) => Ok(value),
-        Err(error) => Err(complaint(text, &error)),
+    value_within(text, DEEPEST)
+}
+
+fn object_within(text: &str, depth: usize) -> Result<Map<String, Value>, Complaint> {
+    let entries = unique(text)?.into_iter();
+    entries.map(|(key, raw)| Ok((key, value_within(raw.get(), depth)?))).collect()
+}
+
+/// What is left of the depth one level further in.
+pub(super) fn deeper(depth: usize) -> Result<usize, Complaint> {
+    let found = || (format!("a value inside of {DEEPEST} others"), "less nesting".to_owned());
+    depth.checked_sub(1).ok_or_else(found)
+}
+
+fn value_within(text: &str, depth: usize) -> Result<Value, Complaint> {
+    let depth = deeper(depth)?;
+    match text.as_bytes().first() {
+        Some(b'{') => object_within(text, depth).map(Value::Object),
+        Some(b'[') => {
+            let items = serde_json::from_str::<Vec<Box<RawValue>>>(text);
+            let items = items.map_err(|error| complaint(text, &error))?;
+            let items = items.iter().map(|item| value_within(item.get(), depth));
+            items.collect::<Result<_, _>>().map(Value::Array)
+        }
+        Some(_) | None => serde_json::from_str(text).map_err(|error| complaint(text, &error)),
     }
 }
 
 /// What is wrong with a line that is no object, or one with a key twice.
-pub(super) fn complaint(line: &str, error: &serde_json::Error) -> Complaint {
+fn complaint(line: &str, error: &serde_json::Error) -> Complaint {
     let said = error.to_string();
     if said.starts_with(REPEATED) {
         // The place behind it is one in the line, which has a number of its own.
@@ -40,11 +71,6 @@ pub(super) fn complaint(line: &str, error: &serde_json::Error) -> Complaint {
         return (said[..end].to_owned(), "every key once".to_owned());
     }
     (format!("{} ({said})", excerpt(line)), "a JSON object".to_owned())
-}
-
-/// The complaint about a key that is there already.
-pub(super) fn repeated<E: Error>(key: &str) -> E {
-    E::custom(format_args!("{REPEATED}{key:?} twice"))
 }
 
 /// The start of a text, short enough for a message.
@@ -56,94 +82,67 @@ pub(super) fn excerpt(text: &str) -> String {
     start
 }
 
-/// An object of which every key stands once.
-struct Object(Map<String, Value>);
+/// An object of which no key stands twice.
+struct Unique(Vec<(String, Box<RawValue>)>);
 
-/// A value of which every object has every key once.
-struct Once(Value);
-
-impl<'de> Deserialize<'de> for Object {
+impl<'de> Deserialize<'de> for Unique {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(ObjectVisitor).map(Self)
+        deserializer.deserialize_map(UniqueVisitor)
     }
 }
 
-impl<'de> Deserialize<'de> for Once {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(OnceVisitor).map(Self)
-    }
-}
+struct UniqueVisitor;
 
-struct ObjectVisitor;
-
-impl<'de> Visitor<'de> for ObjectVisitor {
-    type Value = Map<String, Value>;
+impl<'de> Visitor<'de> for UniqueVisitor {
+    type Value = Unique;
 
     fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str("a JSON object")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Self::Value, A::Error> {
-        let mut seen = BTreeSet::new();
-        let mut fields = Map::new();
-        while let Some(key) = entries.next_key::<String>()? {
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Unique, A::Error> {
+        let (mut seen, mut all) = (BTreeSet::new(), Vec::new());
+        while let Some((key, value)) = entries.next_entry::<String, _>()? {
             if !seen.insert(key.clone()) {
-                return Err(repeated(&key));
+                return Err(A::Error::custom(format_args!("{REPEATED}{key:?} twice")));
             }
-            let Once(value) = entries.next_value()?;
-            fields.insert(key, value);
+            all.push((key, value));
         }
-        Ok(fields)
+        Ok(Unique(all))
     }
 }
 
-struct OnceVisitor;
-
-impl<'de> Visitor<'de> for OnceVisitor {
-    type Value = Value;
-
-    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("a JSON value")
-    }
-
-    fn visit_bool<E: Error>(self, truth: bool) -> Result<Value, E> {
-        Ok(Value::Bool(truth))
-    }
-
-    fn visit_i64<E: Error>(self, number: i64) -> Result<Value, E> {
-        Ok(Value::Number(number.into()))
-    }
-
-    fn visit_u64<E: Error>(self, number: u64) -> Result<Value, E> {
-        Ok(Value::Number(number.into()))
-    }
-
-    fn visit_f64<E: Error>(self, number: f64) -> Result<Value, E> {
-        Ok(Number::from_f64(number).map_or(Value::Null, Value::Number))
-    }
-
-    fn visit_str<E: Error>(self, text: &str) -> Result<Value, E> {
-        Ok(Value::String(text.to_owned()))
-    }
-
-    fn visit_string<E: Error>(self, text: String) -> Result<Value, E> {
-        Ok(Value::String(text))
-    }
-
-    fn visit_unit<E: Error>(self) -> Result<Value, E> {
-        Ok(Value::Null)
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
-        let mut all = Vec::new();
-        while let Some(Once(item)) = items.next_element()? {
-            all.push(item);
+/// A value as a field of a record; `None` for null.
+pub(super) fn cell(name: &str, value: Value) -> Result<Option<Cell>, Complaint> {
+    match value {
+        Value::Null => Ok(None),
+        Value::Array(items) => items
+            .into_iter()
+            .map(|item| scalar(name, item))
+            .collect::<Result<_, _>>()
+            .map(|items| Some(Cell::List(items))),
+        Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => {
+            scalar(name, value).map(|text| Some(Cell::One(text)))
         }
-        Ok(Value::Array(all))
     }
+}
 
-    fn visit_map<A: MapAccess<'de>>(self, entries: A) -> Result<Value, A::Error> {
-        ObjectVisitor.visit_map(entries).map(Value::Object)
+fn scalar(name: &str, value: Value) -> Result<String, Complaint> {
+    match value {
+        Value::String(text) => Ok(text),
+        // A number that does not fit was rounded: two of them may have become one.
+        Value::Number(number)
+            if number.as_f64().is_some_and(|n| n.abs() >= EXACT) && number.is_f64() =>
+        {
+            let found = format!("a number as large as {number} in {name:?}");
+            Err((found, "text, or numbers that a computer holds exactly".to_owned()))
+        }
+        Value::Number(number) => Ok(number.to_string()),
+        Value::Bool(truth) => Ok(truth.to_string()),
+        other @ (Value::Null | Value::Array(_) | Value::Object(_)) => {
+            let found = format!("{} in {name:?}", excerpt(&other.to_string()));
+            Err((found, "text, numbers or a flat list of them".to_owned()))
+        }
     }
 }
 

@@ -4,16 +4,14 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use super::Reader;
 use super::batches::Reading;
-use super::columns::{Cell, Complaint, Fields, NoRow};
-use super::json::{self, excerpt};
+use super::fields::{Cell, Fields, NoRow};
+use super::json::{self, cell};
 use super::nested;
+use super::reader::Reader;
 use super::source::Source;
+use crate::error::Complaint;
 use crate::{DataError, Result, Row, Stage, TableBuilder, Work};
-
-/// From here on not every whole number is a floating one.
-const EXACT: f64 = 9_007_199_254_740_992.0;
 
 /// Reads every line that is not blank.
 pub(super) fn read(
@@ -38,7 +36,7 @@ pub(super) fn read(
         },
         |batch| {
             let row = |(line, record): (u64, &[u8])| {
-                let record = json::object(&String::from_utf8_lossy(record)).map_err(NoRow::Wrong);
+                let record = json::object(&String::from_utf8_lossy(record)).map_err(NoRow::from);
                 (line, record.and_then(|mut record| reader.row(task, &mut record)))
             };
             batch.records().map(row).collect()
@@ -89,47 +87,6 @@ fn read_nested(
     Ok(())
 }
 
-/// Shows every record until that is enough. Objects inside a record are shown as the paths that lead
-/// through them.
-pub(super) fn each(
-    reader: &Reader,
-    path: &Path,
-    each: &mut dyn FnMut(&mut dyn Fields) -> bool,
-) -> Result<()> {
-    let mut source = Source::open(path, reader)?;
-    while let Some(line) = source.next_line()? {
-        if line.trim().is_empty() {
-            continue;
-        }
-        let record = json::object(line).map_err(|(found, expected)| {
-            DataError::row(source.file(), source.line(), found, expected)
-        })?;
-        if !each(&mut flat(record)) {
-            break;
-        }
-    }
-    Ok(())
-}
-
-/// A record whose objects have become paths.
-fn flat(record: Map<String, Value>) -> Map<String, Value> {
-    let mut all = Map::new();
-    for (name, value) in record {
-        match value {
-            Value::Object(inner) => {
-                let inner = flat(inner).into_iter();
-                all.extend(inner.map(|(key, value)| (format!("{name}.{key}"), value)));
-            }
-            other @ (Value::Null
-            | Value::Bool(_)
-            | Value::Number(_)
-            | Value::String(_)
-            | Value::Array(_)) => drop(all.insert(name, other)),
-        }
-    }
-    all
-}
-
 impl Fields for Map<String, Value> {
     fn take(&mut self, name: &str) -> Result<Option<Cell>, Complaint> {
         match self.get_mut(name).map(Value::take) {
@@ -144,39 +101,5 @@ impl Fields for Map<String, Value> {
 
     fn are_columns(&self) -> bool {
         false
-    }
-}
-
-/// A value as a field of a record; `None` for null.
-pub(super) fn cell(name: &str, value: Value) -> Result<Option<Cell>, Complaint> {
-    match value {
-        Value::Null => Ok(None),
-        Value::Array(items) => items
-            .into_iter()
-            .map(|item| scalar(name, item))
-            .collect::<Result<_, _>>()
-            .map(|items| Some(Cell::List(items))),
-        Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_) => {
-            scalar(name, value).map(|text| Some(Cell::One(text)))
-        }
-    }
-}
-
-fn scalar(name: &str, value: Value) -> Result<String, Complaint> {
-    match value {
-        Value::String(text) => Ok(text),
-        // A number that does not fit was rounded: two of them may have become one.
-        Value::Number(number)
-            if number.as_f64().is_some_and(|n| n.abs() >= EXACT) && number.is_f64() =>
-        {
-            let found = format!("a number as large as {number} in {name:?}");
-            Err((found, "text, or numbers that a computer holds exactly".to_owned()))
-        }
-        Value::Number(number) => Ok(number.to_string()),
-        Value::Bool(truth) => Ok(truth.to_string()),
-        other @ (Value::Null | Value::Array(_) | Value::Object(_)) => {
-            let found = format!("{} in {name:?}", excerpt(&other.to_string()));
-            Err((found, "text, numbers or a flat list of them".to_owned()))
-        }
     }
 }

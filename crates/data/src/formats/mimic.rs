@@ -9,9 +9,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::Reader;
 use super::delimited::Records;
-use super::source::Limits;
+use super::reader::{Limits, Reader};
 use crate::{DataError, LabelSet, LabelShape, Result, Row, TableBuilder};
 
 /// Which notes and codes of MIMIC-III to take.

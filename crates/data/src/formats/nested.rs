@@ -6,8 +6,9 @@
 
 use serde_json::{Map, Value};
 
-use super::columns::{Cell, Complaint, Fields};
-use super::json_lines::cell;
+use super::fields::{Cell, Fields};
+use super::json::cell;
+use crate::error::Complaint;
 
 /// One row inside a record.
 pub(super) struct Nested<'a> {
@@ -41,7 +42,7 @@ fn descend<'a>(
     };
     match value {
         None | Some(Value::Null) => {
-            Err((format!("no {here:?}"), format!("the list {path:?} that data.columns.rows names")))
+            Err((format!("no {here:?}"), format!("the list {path:?} of rows")))
         }
         Some(Value::Array(list)) => {
             for item in list {

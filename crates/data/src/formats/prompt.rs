@@ -14,10 +14,11 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use serde::de::value::{MapAccessDeserializer, SeqAccessDeserializer};
 use serde::de::{Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::columns::{Cell, Fields, NoRow, absent, single};
+use super::fields::{Cell, Fields, NoRow, absent, single};
 use crate::Answers;
 
 /// More answers than this in one column are a mistake, and their places would not sort as text.
@@ -42,7 +43,8 @@ pub enum AnswerTemplates {
 }
 
 /// The answers among which a label chooses.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
 pub enum ChoiceTemplates {
     /// A text for each label.
     ByLabel(BTreeMap<String, PromptTemplate>),
@@ -176,16 +178,6 @@ impl<'de> Deserialize<'de> for PromptTemplate {
     }
 }
 
-impl Serialize for ChoiceTemplates {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::ByLabel(texts) => texts.serialize(serializer),
-            Self::InOrder(texts) => texts.serialize(serializer),
-            Self::Column(name) => name.serialize(serializer),
-        }
-    }
-}
-
 impl<'de> Deserialize<'de> for ChoiceTemplates {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(ChoiceVisitor)
@@ -209,20 +201,12 @@ impl<'de> Visitor<'de> for ChoiceVisitor {
         Ok(ChoiceTemplates::Column(name.to_owned()))
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut texts: A) -> Result<ChoiceTemplates, A::Error> {
-        let mut all = Vec::new();
-        while let Some(text) = texts.next_element()? {
-            all.push(text);
-        }
-        Ok(ChoiceTemplates::InOrder(all))
+    fn visit_seq<A: SeqAccess<'de>>(self, texts: A) -> Result<ChoiceTemplates, A::Error> {
+        Vec::deserialize(SeqAccessDeserializer::new(texts)).map(ChoiceTemplates::InOrder)
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut texts: A) -> Result<ChoiceTemplates, A::Error> {
-        let mut all = BTreeMap::new();
-        while let Some((label, text)) = texts.next_entry::<String, PromptTemplate>()? {
-            all.insert(label, text);
-        }
-        Ok(ChoiceTemplates::ByLabel(all))
+    fn visit_map<A: MapAccess<'de>>(self, texts: A) -> Result<ChoiceTemplates, A::Error> {
+        BTreeMap::deserialize(MapAccessDeserializer::new(texts)).map(ChoiceTemplates::ByLabel)
     }
 }
 
@@ -255,7 +239,7 @@ mod tests {
     fn a_missing_column_is_named_beside_those_there_are() {
         let template = PromptTemplate::parse("{premise}").unwrap();
         let refused = template.render(&mut fields(r#"{"text": "x"}"#)).unwrap_err();
-        let (found, expected) = refused.complaint();
+        let (found, expected) = refused.complaint;
         assert_eq!(
             (found.as_str(), expected.as_str()),
             ("the columns \"text\"", "column \"premise\"")
@@ -279,7 +263,7 @@ mod tests {
         assert_eq!(render(r#""all""#), [pair("0", "p"), pair("1", "q"), pair("2", "r")]);
         assert!(read("3").is_err() && read(r#""{x}""#).is_err());
         let refused = read(r#""x""#).unwrap().render(&mut fields(record)).unwrap_err();
-        let (found, _) = refused.complaint();
+        let (found, _) = refused.complaint;
         assert_eq!(found, "a single value in \"x\"");
     }
 }

@@ -3,16 +3,12 @@
 //! What is said about a row is written beside what the row had. So values stay as they were spelt: a
 //! number in JSON keeps its digits, and a cell of a table its blanks.
 
-use std::collections::BTreeSet;
-use std::fmt;
-
-use serde::de::{MapAccess, Visitor};
-use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::columns::{Cell, Complaint, Fields};
-use super::{json, json_lines, nested};
+use super::fields::{Cell, Fields};
+use super::{json, nested};
+use crate::error::Complaint;
 
 /// The fields of a record.
 #[derive(Clone, Debug, Default)]
@@ -65,8 +61,33 @@ impl Field {
             Self::Text(text) => Ok(Some(Cell::One(text.clone()))),
             Self::List(texts) => Ok(Some(Cell::List(texts.clone()))),
             Self::Absent => Ok(None),
-            Self::Json(raw) => json_lines::cell(name, json::value(raw.get())?),
+            Self::Json(raw) => json::cell(name, json::value(raw.get())?),
         }
+    }
+}
+
+impl Record {
+    /// The record in a line of JSON, or what was found and expected.
+    pub fn parse(line: &str) -> Result<Self, (String, String)> {
+        let fields = json::unique(line)?.into_iter();
+        Ok(Self { fields: fields.map(|(name, raw)| (name, Field::Json(raw))).collect() })
+    }
+
+    /// The same with what stands inside of objects, down to a depth, under its path.
+    pub(super) fn flat(self, depth: usize) -> Result<Self, Complaint> {
+        let (mut flat, depth) = (Self::default(), json::deeper(depth)?);
+        for (name, field) in self.fields {
+            match &field {
+                Field::Json(raw) if raw.get().starts_with('{') => {
+                    let inner = Self::parse(raw.get())?.flat(depth)?.fields.into_iter();
+                    flat.fields.extend(inner.map(|(key, field)| (format!("{name}.{key}"), field)));
+                }
+                Field::Text(_) | Field::List(_) | Field::Absent | Field::Json(_) => {
+                    flat.fields.push((name, field));
+                }
+            }
+        }
+        Ok(flat)
     }
 }
 
@@ -86,7 +107,7 @@ impl Fields for Record {
         let inside = self.fields.iter().find(|(field, _)| field == top);
         let Some((_, Field::Json(raw))) = inside else { return Ok(None) };
         whole.insert(top.to_owned(), json::value(raw.get())?);
-        nested::at(&whole, name).map_or(Ok(None), |value| json_lines::cell(name, value.clone()))
+        nested::at(&whole, name).map_or(Ok(None), |value| json::cell(name, value.clone()))
     }
 
     fn names(&self) -> Vec<&str> {
@@ -98,34 +119,6 @@ impl Fields for Record {
     }
 }
 
-impl<'de> Deserialize<'de> for Record {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(InOrder)
-    }
-}
-
-struct InOrder;
-
-impl<'de> Visitor<'de> for InOrder {
-    type Value = Record;
-
-    fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("a JSON object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Record, A::Error> {
-        let mut fields = Vec::new();
-        let mut seen = BTreeSet::new();
-        while let Some((name, raw)) = entries.next_entry::<String, Box<RawValue>>()? {
-            if !seen.insert(name.clone()) {
-                return Err(json::repeated(&name));
-            }
-            fields.push((name, Field::Json(raw)));
-        }
-        Ok(Record { fields })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -134,7 +127,7 @@ mod tests {
     fn values_keep_their_spelling_and_their_order() {
         let line =
             r#"{"z": 1.50, "a": "x\u00e9", "n": null, "list": [1, "b"], "o": {"in": "deep"}}"#;
-        let mut record: Record = serde_json::from_str(line).unwrap();
+        let mut record = Record::parse(line).unwrap();
         assert_eq!(record.names(), ["z", "a", "n", "list", "o"]);
         let cells: Vec<String> = record.fields.iter().map(|(_, field)| field.to_cell()).collect();
         assert_eq!(cells, ["1.50", "x\u{e9}", "", r#"[1, "b"]"#, r#"{"in": "deep"}"#]);

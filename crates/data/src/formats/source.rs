@@ -12,28 +12,10 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use flate2::bufread::MultiGzDecoder;
-use serde::{Deserialize, Serialize};
 
-use super::Reader as Settings;
 use super::encoding::{Encoding, guess};
-use crate::{DataError, Result};
-
-/// How much a file may become while it is read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Limits {
-    /// Bytes of a whole file after decompression.
-    pub expanded_bytes: u64,
-    /// Bytes of one line, or of one record that spans lines.
-    pub record_bytes: u64,
-}
-
-impl Default for Limits {
-    /// 8 GiB a file, which holds the 4 GB of MIMIC-III's notes, and 16 MiB a record.
-    fn default() -> Self {
-        Self { expanded_bytes: 8 << 30, record_bytes: 16 << 20 }
-    }
-}
+use super::reader::{Limits, Reader as Settings};
+use crate::{Advice, DataError, Result};
 
 /// Bytes that are asked of the system at a time.
 const READ: usize = 1 << 16;
@@ -100,7 +82,7 @@ impl Source {
                 (format!("unreadable data ({error})"), "text".to_owned());
             if error.kind() == ErrorKind::InvalidData && self.encoding != Encoding::Utf8 {
                 found = error.to_string();
-                expected = format!("text in {}, as data.encoding says", self.encoding.name());
+                expected = format!("text in {}", self.encoding.name());
             }
             DataError::row(&self.file, self.line, found, expected)
         })? as u64;
@@ -124,9 +106,9 @@ impl Source {
             let at = error.valid_up_to();
             let found = format!("the byte {:#04x} at byte {} of the line", line[at], at + 1);
             let usual = if self.line == 1 { guess(line) } else { None };
-            let usual = usual.unwrap_or(Encoding::Windows1252).name();
-            let expected = format!("UTF-8, or data.encoding to name another (perhaps {usual:?})");
-            DataError::row(&self.file, self.line, found, expected)
+            let usual = usual.unwrap_or(Encoding::Windows1252).name().to_owned();
+            let advice = Advice::new("data.encoding", Some(usual), "may read it");
+            DataError::row(&self.file, self.line, found, "UTF-8").advising(advice)
         })
     }
 

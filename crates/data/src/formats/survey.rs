@@ -11,9 +11,14 @@ use std::path::Path;
 
 use flate2::bufread::MultiGzDecoder;
 
-use super::columns::{Cell, Fields};
 use super::encoding::{Encoding, guess};
-use super::{Format, Reader, conll, delimited, json_lines, parquet};
+use super::fields::{Cell, Fields as _};
+use super::json::DEEPEST;
+use super::reader::{Format, Reader};
+use super::record::Record;
+use super::records::{Event, RecordFile};
+use super::text_format::TextFormat;
+use super::{conll, delimited};
 use crate::{Body, DataError, Labels, Result, TableBuilder, Task, Work};
 
 /// Different values of a column that are counted one by one.
@@ -36,6 +41,18 @@ pub struct Survey {
     pub columns: Vec<ColumnSurvey>,
     /// A name that two columns have.
     repeated: Option<String>,
+}
+
+/// Why no more is looked at.
+enum Ended {
+    Enough,
+    Failed(DataError),
+}
+
+impl From<DataError> for Ended {
+    fn from(error: DataError) -> Self {
+        Self::Failed(error)
+    }
 }
 
 /// A column as found.
@@ -63,23 +80,37 @@ impl Survey {
     /// Looks at the first rows of a file.
     pub fn of(format: Format, path: &Path, reader: &Reader, most: usize) -> Result<Self> {
         let mut survey = Self { is_whole: true, ..Self::default() };
-        let mut each = |fields: &mut dyn Fields| {
-            if survey.rows == most {
-                survey.is_whole = false;
-                return false;
+        let format = match format {
+            Format::JsonLines => TextFormat::JsonLines,
+            Format::Csv => TextFormat::Csv,
+            Format::Tsv => TextFormat::Tsv,
+            Format::Parquet => TextFormat::Parquet,
+            Format::Conll => {
+                survey.take_words(reader, path)?;
+                return Ok(survey);
             }
-            survey.take(fields);
-            survey.repeated.is_none()
-        };
-        match format {
-            Format::JsonLines => json_lines::each(reader, path, &mut each)?,
-            Format::Csv => delimited::each(reader, path, ',', &mut each)?,
-            Format::Tsv => delimited::each(reader, path, '\t', &mut each)?,
-            Format::Parquet => parquet::first_rows(reader, path, &mut each)?,
-            Format::Conll => survey.take_words(reader, path)?,
             Format::I2b2 => {
                 return Err(DataError::file(path, "a folder of i2b2", "a file with columns"));
             }
+        };
+        let looked = RecordFile { path, format, settings: reader }.read(None, &mut |event| {
+            let (record, line) = match event {
+                Event::Columns(_) => return Ok(()),
+                Event::Bad(error) => return Err(Ended::Failed(error)),
+                Event::Record(record, line, _) => (record, line),
+            };
+            survey.is_whole = survey.rows < most;
+            if !survey.is_whole {
+                return Err(Ended::Enough);
+            }
+            let record = record.flat(DEEPEST);
+            survey.take(
+                record.map_err(|(found, expected)| DataError::row(path, line, found, expected))?,
+            );
+            if survey.repeated.is_none() { Ok(()) } else { Err(Ended::Enough) }
+        });
+        if let Err(Ended::Failed(error)) = looked {
+            return Err(error);
         }
         if let Some(name) = &survey.repeated {
             let found = format!("two columns called {name:?}");
@@ -101,13 +132,7 @@ impl Survey {
             column.has_more |= found.has_more;
             column.words.extend(found.words);
             for (value, count) in found.values {
-                if let Some(known) = column.values.get_mut(&value) {
-                    *known += count;
-                } else if column.values.len() < MOST_VALUES {
-                    column.values.insert(value, count);
-                } else {
-                    column.has_more = true;
-                }
+                column.count(&value, count);
             }
         }
     }
@@ -117,9 +142,9 @@ impl Survey {
         self.columns.iter().find(|column| column.name == name)
     }
 
-    fn take(&mut self, fields: &mut dyn Fields) {
+    fn take(&mut self, mut record: Record) {
         self.rows += 1;
-        let names: Vec<String> = fields.names().into_iter().map(str::to_owned).collect();
+        let names: Vec<String> = record.names().into_iter().map(str::to_owned).collect();
         let mut seen = BTreeSet::new();
         for name in names {
             if !seen.insert(name.clone()) {
@@ -129,7 +154,7 @@ impl Survey {
                 }
                 continue;
             }
-            let cell = fields.take(&name);
+            let cell = record.take(&name);
             let Some(column) = self.named(&name) else { continue };
             match cell {
                 Ok(Some(cell)) => column.take(&cell),
@@ -184,13 +209,13 @@ impl ColumnSurvey {
             Cell::One(value) if value.trim().is_empty() => return,
             Cell::One(value) => {
                 self.numbers += usize::from(value.trim().parse::<f64>().is_ok());
-                self.count(value);
+                self.count(value, 1);
                 self.words.push(value.split_whitespace().count() as u32);
             }
             Cell::List(items) => {
                 self.lists += 1;
                 for item in items {
-                    self.count(item);
+                    self.count(item, 1);
                 }
                 let words = items.iter().map(|item| item.split_whitespace().count().max(1));
                 self.words.push(words.sum::<usize>() as u32);
@@ -200,12 +225,12 @@ impl ColumnSurvey {
     }
 
     /// Counts a value without the blanks around it, as rows are read.
-    fn count(&mut self, value: &str) {
+    fn count(&mut self, value: &str, times: usize) {
         let value = value.trim();
         if let Some(count) = self.values.get_mut(value) {
-            *count += 1;
+            *count += times;
         } else if self.values.len() < MOST_VALUES && value.chars().count() <= LONGEST_VALUE {
-            self.values.insert(value.to_owned(), 1);
+            self.values.insert(value.to_owned(), times);
         } else {
             self.has_more = true;
         }

@@ -5,55 +5,17 @@
 //! handed to the sink as an error with its line, and the sink decides whether the reading goes on.
 
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use super::columns::{Cell, Complaint, Fields, missing, single};
-use super::delimited::Records;
-use super::record::{Field, Record};
-use super::source::Source;
-use super::{Limits, Reader, TextColumns, json, parquet};
-use crate::{Body, DataError, Encoding, Result};
-
-/// How texts are written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TextFormat {
-    /// One JSON object a line.
-    JsonLines,
-    /// Comma-separated with a header.
-    Csv,
-    /// Tab-separated with a header.
-    Tsv,
-    /// A text a line.
-    Lines,
-    /// Parquet, flat columns and lists.
-    Parquet,
-}
-
-impl TextFormat {
-    /// The names that it goes by on a command line.
-    pub const NAMES: [(&'static str, Self); 5] = [
-        ("jsonl", Self::JsonLines),
-        ("csv", Self::Csv),
-        ("tsv", Self::Tsv),
-        ("text", Self::Lines),
-        ("parquet", Self::Parquet),
-    ];
-
-    /// The format that the end of a file's name says, gzip or not.
-    pub fn of(path: &Path) -> Option<Self> {
-        let name = path.file_name()?.to_string_lossy().to_ascii_lowercase();
-        let name = name.strip_suffix(".gz").unwrap_or(&name);
-        let (_, end) = name.rsplit_once('.')?;
-        match end {
-            "jsonl" | "ndjson" | "json" => Some(Self::JsonLines),
-            "csv" => Some(Self::Csv),
-            "tsv" | "tab" => Some(Self::Tsv),
-            "txt" | "text" => Some(Self::Lines),
-            "parquet" => Some(Self::Parquet),
-            _ => None,
-        }
-    }
-}
+use super::columns::TextColumns;
+use super::encoding::Encoding;
+use super::fields::{Cell, Fields as _, missing, single};
+use super::reader::{Limits, Reader};
+use super::record::Record;
+use super::records::{Event, RecordFile};
+use super::text_format::TextFormat;
+use crate::error::Complaint;
+use crate::{Body, DataError, Result};
 
 /// Whether a list or a text is what a row is asked for first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,12 +74,7 @@ pub trait TextSink {
 impl TextFile {
     /// Reads the file into a sink.
     pub fn read<S: TextSink>(&self, sink: &mut S) -> Result<(), S::Error> {
-        match self.format {
-            TextFormat::Parquet => self.parquet(sink),
-            TextFormat::JsonLines | TextFormat::Csv | TextFormat::Tsv | TextFormat::Lines => {
-                self.text(Source::open(&self.path, &self.settings())?, sink)
-            }
-        }
+        self.records(None, sink)
     }
 
     /// Reads an open stream, such as standard input, into a sink.
@@ -126,141 +83,35 @@ impl TextFile {
         input: Box<dyn Read>,
         sink: &mut S,
     ) -> Result<(), S::Error> {
-        if self.format == TextFormat::Parquet {
-            let expected = "a file: Parquet is read from its end";
-            return Err(DataError::file(&self.path, "a stream", expected).into());
-        }
-        self.text(Source::of(input, &self.path, &self.settings())?, sink)
+        self.records(Some(input), sink)
     }
 
-    fn text<S: TextSink>(&self, source: Source, sink: &mut S) -> Result<(), S::Error> {
-        match self.format {
-            TextFormat::JsonLines => self.json_lines(source, sink),
-            TextFormat::Lines => self.lines(source, sink),
-            TextFormat::Csv => self.delimited(source, ',', sink),
-            TextFormat::Tsv => self.delimited(source, '\t', sink),
-            TextFormat::Parquet => unreachable!("it is no text"),
-        }
-    }
-
-    /// A stream has no end that would be too far away; a single record has.
-    fn settings(&self) -> Reader {
-        let limits = Limits { expanded_bytes: u64::MAX, ..Limits::default() };
-        Reader { limits, encoding: self.encoding, ..Reader::default() }
-    }
-
-    fn json_lines<S: TextSink>(&self, mut source: Source, sink: &mut S) -> Result<(), S::Error> {
-        loop {
-            let line = match source.next_line() {
-                Ok(Some(line)) => line,
-                Ok(None) => return Ok(()),
-                Err(error) => {
-                    passed_on(error, sink)?;
-                    continue;
-                }
-            };
-            if line.trim().is_empty() {
-                continue;
-            }
-            let record = serde_json::from_str::<Record>(line);
-            let record = record.map_err(|error| json::complaint(line, &error));
-            self.hand_over(record, source.line(), "", sink)?;
-        }
-    }
-
-    fn lines<S: TextSink>(&self, mut source: Source, sink: &mut S) -> Result<(), S::Error> {
-        let name = "text".to_owned();
-        if let Some(columns) = &self.columns {
+    fn records<S: TextSink>(
+        &self,
+        input: Option<Box<dyn Read>>,
+        sink: &mut S,
+    ) -> Result<(), S::Error> {
+        if let (TextFormat::Lines, Some(columns)) = (self.format, &self.columns) {
             let found = format!("the column {columns:?}");
             let expected = "none: a line of plain text has no columns";
             return Err(DataError::file(&self.path, found, expected).into());
         }
-        sink.columns(std::slice::from_ref(&name))?;
-        loop {
-            match source.next_line() {
-                Ok(Some(line)) => {
-                    let fields = vec![(name.clone(), Field::Text(line.to_owned()))];
-                    self.hand_over(Ok(Record { fields }), source.line(), "", sink)?;
+        // Rows go through and are not kept, so only a single one is bounded.
+        let limits = Limits { expanded_bytes: u64::MAX, ..Limits::default() };
+        let (encoding, delimiter) = (self.encoding, self.delimiter);
+        let settings = &Reader { delimiter, encoding, limits, ..Reader::default() };
+        let file = RecordFile { path: &self.path, format: self.format, settings };
+        file.read(input, &mut |event| match event {
+            Event::Columns(names) => sink.columns(names),
+            Event::Bad(error) => sink.bad_row(error),
+            Event::Record(mut record, line, advice) => match self.body(&mut record) {
+                Ok(body) => sink.row(TextRow { line, body, record }),
+                Err((found, expected)) => {
+                    let error = DataError::row(&self.path, line, found, expected);
+                    sink.bad_row(error.advising(advice.cloned()))
                 }
-                Ok(None) => return Ok(()),
-                Err(error) => passed_on(error, sink)?,
-            }
-        }
-    }
-
-    fn delimited<S: TextSink>(
-        &self,
-        source: Source,
-        usual: char,
-        sink: &mut S,
-    ) -> Result<(), S::Error> {
-        let mut records = Records::of(source, self.delimiter.unwrap_or(usual))?;
-        let header = records.header.clone();
-        let hint = records.hint();
-        sink.columns(&header)?;
-        loop {
-            let values = match records.next() {
-                Ok(Some(values)) => values.into_iter().map(Field::Text),
-                Ok(None) => return Ok(()),
-                Err(error) => {
-                    passed_on(error, sink)?;
-                    continue;
-                }
-            };
-            let fields = header.iter().cloned().zip(values).collect();
-            self.hand_over(Ok(Record { fields }), records.line, &hint, sink)?;
-        }
-    }
-
-    fn parquet<S: TextSink>(&self, sink: &mut S) -> Result<(), S::Error> {
-        let mut announced = false;
-        parquet::each(&self.path, self.settings().limits, &mut |line, fields| {
-            let names = fields.readable();
-            if !announced {
-                sink.columns(&names)?;
-                announced = true;
-            }
-            let (mut record, mut complaint) = (Record::default(), None);
-            for name in names {
-                let field = match fields.take(&name) {
-                    Ok(None) => Field::Absent,
-                    Ok(Some(Cell::One(text))) => Field::Text(text),
-                    Ok(Some(Cell::List(texts))) => Field::List(texts),
-                    Err(wrong) => {
-                        complaint = Some(wrong);
-                        break;
-                    }
-                };
-                record.fields.push((name, field));
-            }
-            fields.check(line, complaint.is_none())?;
-            self.hand_over(complaint.map_or(Ok(record), Err), line, "", sink)
-        })?;
-        if !announced {
-            sink.columns(&parquet::readable_columns(&self.path)?)?;
-        }
-        Ok(())
-    }
-
-    /// Gives the sink a row, or what is wrong with it.
-    fn hand_over<S: TextSink>(
-        &self,
-        record: Result<Record, Complaint>,
-        line: u64,
-        hint: &str,
-        sink: &mut S,
-    ) -> Result<(), S::Error> {
-        let read = record.and_then(|mut record| {
-            let body = self.body(&mut record)?;
-            Ok(TextRow { line, body, record })
-        });
-        match read {
-            Ok(row) => sink.row(row),
-            Err((found, expected)) => {
-                let expected = format!("{expected}{hint}");
-                sink.bad_row(DataError::row(&self.path, line, found, expected))
-            }
-        }
+            },
+        })
     }
 
     fn body(&self, record: &mut Record) -> Result<Body, Complaint> {
@@ -272,7 +123,7 @@ impl TextFile {
             if let Some(cell) = record.take(name)? {
                 return Ok(cell);
             }
-            let (found, expected) = missing(record, name, None);
+            let (found, expected) = missing(record, name);
             Err((found, format!("{expected}{}", self.column_hint)))
         };
         match &self.columns {
@@ -286,7 +137,7 @@ impl TextFile {
                         return Ok(self.read_cell(cell));
                     }
                 }
-                let (found, expected) = missing(record, usual[0], None);
+                let (found, expected) = missing(record, usual[0]);
                 Err((found, format!("{expected}, or another one to be named")))
             }
         }
@@ -297,19 +148,6 @@ impl TextFile {
             (Cell::List(words), WordsAre::Answered) => Body::Words(words),
             (cell, WordsAre::Answered | WordsAre::Joined) => Body::Text(single(cell, "\n")),
         }
-    }
-}
-
-/// A row that cannot be read is for the sink to judge; anything else ends the reading.
-fn passed_on<S: TextSink>(error: DataError, sink: &mut S) -> Result<(), S::Error> {
-    match error {
-        DataError::Row { .. } => sink.bad_row(error),
-        DataError::Io { .. }
-        | DataError::File { .. }
-        | DataError::TooLarge { .. }
-        | DataError::Example { .. }
-        | DataError::Setting { .. }
-        | DataError::Stopped => Err(error.into()),
     }
 }
 
@@ -427,7 +265,7 @@ mod tests {
             ("x.docx", None),
             ("noend", None),
         ] {
-            assert_eq!(TextFormat::of(Path::new(name)), format, "{name}");
+            assert_eq!(TextFormat::of(name.as_ref()), format, "{name}");
         }
     }
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::ConfusionCounts;
+use super::counts::ConfusionCounts;
 
 /// Scores of each label, and which label was taken for which.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

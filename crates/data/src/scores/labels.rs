@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::by_label::{ByLabel, ConfusionMatrix, Pairs, merge_pairs};
-use super::{ConfusionCounts, macro_f1, occurring, ratio, total};
+use super::counts::{ConfusionCounts, macro_f1, occurring, ratio, total};
 use crate::LabelSet;
 
 /// Micro and macro F1 of labels, and the share of examples that are right.

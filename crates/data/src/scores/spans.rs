@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::by_label::{ByLabel, ConfusionMatrix, Pairs, merge_pairs};
-use super::{ConfusionCounts, macro_f1, occurring, total};
+use super::counts::{ConfusionCounts, macro_f1, occurring, ratio, total};
 
 /// A typed run of words: `start..=end` in words.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -155,7 +155,7 @@ impl SpanScore {
 
     /// The share of words with the right tag.
     pub fn accuracy(&self) -> f64 {
-        super::ratio(self.right, self.seen)
+        ratio(self.right, self.seen)
     }
 
     /// Each type's own scores over exact spans, and which type of word was taken for which.

@@ -6,95 +6,9 @@
 //! answer, unless either has white space there. A prompt that is too long loses its beginning: the
 //! question mostly stands at its end.
 
-use std::cmp::Reverse;
-
-use serde::{Deserialize, Serialize};
-
-use super::{Encoded, Encoder, Target};
+use super::encode::Encoder;
+use super::encoded::{Candidate, Encoded, EncodedChoice, EncodedText, LengthNorm, Target};
 use crate::{Choice, DataError, Result};
-
-/// How answers in text are bounded and compared.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AnswerRules {
-    /// What the log-likelihood of an answer is divided by.
-    pub length_norm: LengthNorm,
-    /// The most tokens of a text that is written.
-    pub max_new_tokens: usize,
-    /// The token behind a text that is written.
-    pub end: Option<u32>,
-}
-
-impl Default for AnswerRules {
-    /// Likelihoods as they are, and texts of at most 64 tokens.
-    fn default() -> Self {
-        Self { length_norm: LengthNorm::None, max_new_tokens: 64, end: None }
-    }
-}
-
-/// What the log-likelihood of an answer is divided by before answers are compared.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum LengthNorm {
-    /// Nothing: the likelihood of the whole answer.
-    #[default]
-    None,
-    /// The answer's tokens.
-    Tokens,
-    /// The answer's characters, which do not depend on the tokenizer.
-    Characters,
-}
-
-/// A sequence of a prompt and the right answer, and the other answers.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EncodedChoice {
-    /// Tokens of the prompt; what follows is the right answer.
-    pub prompt: usize,
-    /// The label of the right answer.
-    pub label: u32,
-    /// All answers in the order of labels.
-    pub candidates: Vec<Candidate>,
-}
-
-impl EncodedChoice {
-    /// For each candidate the place of the one whose sequence it is read from. The last token of an
-    /// answer is told and never read, so that may be another that begins with all the others of its
-    /// tokens: answers of one token all follow from the prompt alone.
-    pub fn carriers(&self) -> Vec<usize> {
-        let read = |candidate: &Candidate| candidate.ids.len().saturating_sub(1);
-        let carrier = |candidate: &Candidate| {
-            let begins = |other: &&(usize, &Candidate)| {
-                other.1.ids[..read(other.1)].starts_with(&candidate.ids[..read(candidate)])
-            };
-            let all: Vec<(usize, &Candidate)> = self.candidates.iter().enumerate().collect();
-            let longest = all
-                .iter()
-                .filter(begins)
-                .max_by_key(|(place, other)| (read(other), Reverse(*place)));
-            longest.map_or(0, |(place, _)| *place)
-        };
-        self.candidates.iter().map(carrier).collect()
-    }
-}
-
-/// One of the answers to a prompt.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Candidate {
-    /// Its label.
-    pub label: u32,
-    /// Its tokens.
-    pub ids: Vec<u32>,
-    /// What its log-likelihood is divided by.
-    pub length: u32,
-}
-
-/// A sequence of a prompt and the text that should follow.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EncodedText {
-    /// Tokens of the prompt.
-    pub prompt: usize,
-    /// The whole text, whatever was cut from its tokens.
-    pub reference: String,
-}
 
 impl Encoder<'_> {
     /// The prompt with the right answer; the others beside it.
@@ -181,10 +95,11 @@ impl Encoder<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Row, TableBuilder, Task, Tokenizer, WordTokenizer};
+    use crate::AnswerRules;
+    use crate::{Row, TableBuilder, Task, Tokenizer};
 
-    fn tokenizer() -> WordTokenizer {
-        WordTokenizer::grow(["no chest pain no chest pain x yes yes"], 60).unwrap()
+    fn tokenizer() -> Tokenizer {
+        Tokenizer::grow(["no chest pain no chest pain x yes yes"], 60).unwrap()
     }
 
     fn encode(encoder: &Encoder<'_>, task: Task, row: Row) -> Result<Encoded> {

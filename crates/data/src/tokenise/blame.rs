@@ -9,98 +9,7 @@ use tokenizers::{
     DecoderWrapper, ModelWrapper, NormalizerWrapper, PostProcessorWrapper, PreTokenizerWrapper,
 };
 
-/// Found, expected.
-pub(super) type Complaint = (String, String);
-
-/// A section: its key, the key of the list inside a `Sequence` of it, and the types there are.
-struct Section {
-    key: &'static str,
-    list: &'static str,
-    kinds: &'static [&'static str],
-    reads: fn(Value) -> Result<(), String>,
-}
-
-const SECTIONS: [Section; 5] = [
-    Section {
-        key: "normalizer",
-        list: "normalizers",
-        kinds: &[
-            "BertNormalizer",
-            "Strip",
-            "StripAccents",
-            "NFC",
-            "NFD",
-            "NFKC",
-            "NFKD",
-            "Sequence",
-            "Lowercase",
-            "Nmt",
-            "Precompiled",
-            "Replace",
-            "Prepend",
-            "ByteLevel",
-        ],
-        reads: reads::<NormalizerWrapper>,
-    },
-    Section {
-        key: "pre_tokenizer",
-        list: "pretokenizers",
-        kinds: &[
-            "BertPreTokenizer",
-            "ByteLevel",
-            "CharDelimiterSplit",
-            "Metaspace",
-            "Whitespace",
-            "Sequence",
-            "Split",
-            "Punctuation",
-            "WhitespaceSplit",
-            "Digits",
-            "UnicodeScripts",
-            "FixedLength",
-        ],
-        reads: reads::<PreTokenizerWrapper>,
-    },
-    Section {
-        key: "post_processor",
-        list: "processors",
-        kinds: &[
-            "RobertaProcessing",
-            "BertProcessing",
-            "ByteLevel",
-            "TemplateProcessing",
-            "Sequence",
-        ],
-        reads: reads::<PostProcessorWrapper>,
-    },
-    Section {
-        key: "decoder",
-        list: "decoders",
-        kinds: &[
-            "BPEDecoder",
-            "ByteLevel",
-            "WordPiece",
-            "Metaspace",
-            "CTC",
-            "Sequence",
-            "Replace",
-            "Fuse",
-            "Strip",
-            "ByteFallback",
-        ],
-        reads: reads::<DecoderWrapper>,
-    },
-    Section {
-        key: "model",
-        list: "",
-        kinds: &["BPE", "WordPiece", "WordLevel", "Unigram"],
-        reads: reads::<ModelWrapper>,
-    },
-];
-
-fn reads<T: DeserializeOwned>(value: Value) -> Result<(), String> {
-    serde_json::from_value::<T>(value).map(drop).map_err(|error| error.to_string())
-}
+use crate::error::Complaint;
 
 /// The file as JSON, if it has what every tokenizer has and its numbers make sense.
 pub(super) fn whole(json: &str) -> Result<Value, Complaint> {
@@ -123,12 +32,39 @@ pub(super) fn whole(json: &str) -> Result<Value, Complaint> {
     Ok(whole)
 }
 
-/// The section that does not read, given what the library said about the whole.
+/// Which section of a file does not read, and what its reader says of it.
 pub(super) fn section(whole: &Value, error: &str) -> Complaint {
-    let blamed = SECTIONS.iter().find_map(|section| section.blame(&whole[section.key]));
-    blamed.unwrap_or_else(|| {
-        (format!("a file that does not read ({error})"), "a tokenizer.json".into())
-    })
+    let readers: [(&str, Reader); 5] = [
+        ("normalizer", failure::<NormalizerWrapper>),
+        ("pre_tokenizer", failure::<PreTokenizerWrapper>),
+        ("post_processor", failure::<PostProcessorWrapper>),
+        ("decoder", failure::<DecoderWrapper>),
+        ("model", failure::<ModelWrapper>),
+    ];
+    let blamed = readers.into_iter().find_map(|(key, read)| blame(key, read, &whole[key]));
+    let expected = "what Hugging Face's tokenizers read".to_owned();
+    (blamed.unwrap_or_else(|| format!("a file that does not read ({error})")), expected)
+}
+
+/// What a section's own reader says of a value that it does not read.
+type Reader = fn(&Value) -> Option<String>;
+
+fn failure<T: DeserializeOwned>(value: &Value) -> Option<String> {
+    serde_json::from_value::<T>(value.clone()).err().map(|error| error.to_string())
+}
+
+/// The innermost part of a section that does not read.
+fn blame(key: &str, read: Reader, value: &Value) -> Option<String> {
+    let error = if value.is_null() { None } else { read(value) }?;
+    if value["type"] == "Sequence" {
+        let lists = value.as_object().into_iter().flatten().filter_map(|(_, list)| list.as_array());
+        if let Some(inner) = lists.flatten().find_map(|part| blame(key, read, part)) {
+            return Some(inner);
+        }
+    }
+    // That no variant of an enum fits is said by the type.
+    let why = if error.contains("variant") { String::new() } else { format!(" ({error})") };
+    Some(format!("a {key} of type {}{why}", value["type"]))
 }
 
 /// The types that a section has, those inside a `Sequence` included.
@@ -137,32 +73,4 @@ pub(super) fn kinds(section: &Value) -> Vec<&str> {
     let lists = ["normalizers", "pretokenizers"].into_iter();
     let inner = lists.flat_map(|list| section[list].as_array().into_iter().flatten());
     own.into_iter().chain(inner.flat_map(kinds)).collect()
-}
-
-impl Section {
-    fn blame(&self, value: &Value) -> Option<Complaint> {
-        if value.is_null() && self.key != "model" {
-            return None;
-        }
-        let error = (self.reads)(value.clone()).err()?;
-        // A sequence is as good as its parts; the part says more.
-        let parts = value.get(self.list).and_then(Value::as_array);
-        if let Some(complaint) = parts.into_iter().flatten().find_map(|part| self.blame(part)) {
-            return Some(complaint);
-        }
-        // The library's words about its own types say nothing about the file.
-        let why = if error.contains("variant") { String::new() } else { format!(" ({error})") };
-        if let Value::String(kind) = &value["type"]
-            && self.kinds.contains(&kind.as_str())
-        {
-            let settings = value.as_object().into_iter().flatten().map(|(name, _)| name.as_str());
-            let settings: Vec<&str> = settings.filter(|name| *name != "type").collect();
-            let found =
-                format!("a {} of type {kind} with [{}]{why}", self.key, settings.join(", "));
-            return Some((found, format!("settings that make a {kind}")));
-        }
-        let found = format!("a {} of type {}{why}", self.key, value["type"]);
-        let expected = format!("one of {}", self.kinds.join(", "));
-        Some((found, expected))
-    }
 }

@@ -4,78 +4,21 @@
 //! target and so no say in loss or score. A sequence is cut to a length, whole words at a time, and
 //! of two texts the longer loses first. What stands around the pieces is the tokenizer's template.
 
-use super::answers::{AnswerRules, EncodedChoice, EncodedText};
-use super::template::longest_first;
-use super::{Template, Tokenizer};
+use super::encoded::{AnswerRules, Encoded, Target, TokenSequence};
+use super::template::{Template, longest_first};
+use super::tokenizer::Tokenizer;
 use crate::{Body, DataError, Example, Labels, Result};
 
 /// Turns examples into sequences of bounded length.
 pub struct Encoder<'a> {
-    pub(super) tokenizer: &'a dyn Tokenizer,
+    pub(super) tokenizer: &'a Tokenizer,
     pub(super) longest: usize,
     pub(super) rules: AnswerRules,
 }
 
-/// One sequence, special tokens included.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Encoded {
-    /// The tokens.
-    pub ids: Vec<u32>,
-    /// The type of each token (BERT's segment); empty where all are 0.
-    pub types: Vec<u32>,
-    /// What is to be predicted.
-    pub target: Target,
-    /// How many words, or pieces where there are no word labels, the cut has cost.
-    pub dropped: usize,
-}
-
-impl Encoded {
-    /// The lengths of the sequences that a model runs through to be scored on it.
-    pub fn scored_lengths(&self) -> Vec<usize> {
-        match &self.target {
-            Target::Choice(choice) => {
-                let mut carriers = choice.carriers();
-                carriers.sort_unstable();
-                carriers.dedup();
-                let length = |place: usize| choice.prompt + choice.candidates[place].ids.len() - 1;
-                carriers.into_iter().map(length).collect()
-            }
-            Target::One(_) | Target::Many(_) | Target::PerToken(_) | Target::Text(_) => {
-                vec![self.ids.len()]
-            }
-        }
-    }
-}
-
-/// A sequence of which nothing is to be predicted that is known beforehand.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TokenSequence {
-    /// The tokens, special ones included.
-    pub ids: Vec<u32>,
-    /// The type of each token (BERT's segment); empty where all are 0.
-    pub types: Vec<u32>,
-    /// How many pieces the cut has cost.
-    pub dropped: usize,
-}
-
-/// What is to be predicted of a sequence.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Target {
-    /// One class.
-    One(u32),
-    /// A set of codes.
-    Many(Vec<u32>),
-    /// For each token its label, or nothing.
-    PerToken(Vec<Option<u32>>),
-    /// One of several answers after a prompt; the sequence goes on with the right one.
-    Choice(EncodedChoice),
-    /// A text after a prompt; the sequence goes on with it.
-    Text(EncodedText),
-}
-
 impl<'a> Encoder<'a> {
     /// An encoder of sequences of at most `longest` tokens, special tokens included.
-    pub fn new(tokenizer: &'a dyn Tokenizer, longest: usize) -> Result<Self> {
+    pub fn new(tokenizer: &'a Tokenizer, longest: usize) -> Result<Self> {
         let added = tokenizer.templates().single.added();
         if longest < 3 || longest <= added {
             let least = 3.max(added + 1);
@@ -106,18 +49,6 @@ impl<'a> Encoder<'a> {
             Labels::Choice(choice) => Ok(vec![self.choice(&example.body.as_text(), choice)?]),
             Labels::Text(text) => Ok(vec![self.written(&example.body.as_text(), text)?]),
         }
-    }
-
-    /// The sequences of many examples, in their order.
-    pub fn encode_all<'e>(
-        &self,
-        examples: impl IntoIterator<Item = &'e Example>,
-    ) -> Result<Vec<Encoded>> {
-        let mut all = Vec::new();
-        for example in examples {
-            all.extend(self.encode(example)?);
-        }
-        Ok(all)
     }
 
     pub(super) fn single(&self) -> &Template {
@@ -233,7 +164,7 @@ impl<'a> Encoder<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Row, Table, TableBuilder, Task, WordTokenizer};
+    use crate::{Row, Table, TableBuilder, Task, Tokenizer};
 
     fn table(task: Task, row: Row) -> Table {
         let mut builder = TableBuilder::new(task);
@@ -241,8 +172,8 @@ mod tests {
         builder.finish()
     }
 
-    fn tokenizer() -> WordTokenizer {
-        WordTokenizer::grow(["no chest pain no chest pain x"], 60).unwrap()
+    fn tokenizer() -> Tokenizer {
+        Tokenizer::grow(["no chest pain no chest pain x"], 60).unwrap()
     }
 
     #[test]

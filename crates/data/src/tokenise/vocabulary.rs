@@ -9,17 +9,18 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::VOCABULARY;
 use super::bert::Bert;
-use super::saved::{SavedTokenizer, text};
+use super::tokenizer::{Tokenizer, text};
 use crate::{DataError, Result};
 
+/// The words of an older tokenizer, one a line.
+pub(super) const VOCABULARY: &str = "vocab.txt";
 const CONFIG: &str = "tokenizer_config.json";
 /// The classes whose `vocab.txt` means the same.
 const CLASSES: [&str; 3] = ["BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer"];
 
 /// Opens the tokenizer of a folder by its words.
-pub(super) fn open(folder: &Path) -> Result<SavedTokenizer> {
+pub(super) fn open(folder: &Path) -> Result<Tokenizer> {
     let file = folder.join(VOCABULARY);
     let words = text(&file)?;
     let pieces: Vec<String> =
@@ -41,7 +42,7 @@ pub(super) fn open(folder: &Path) -> Result<SavedTokenizer> {
         let new = |token: &Value| !known.contains(&token["content"].to_string());
         tokens.extend(added.into_iter().filter(new));
     }
-    SavedTokenizer::from_json(&file, json.to_string())
+    Tokenizer::from_json(&file, json.to_string())
 }
 
 /// The rules that a configuration states, and the tokens that it adds.
@@ -101,7 +102,7 @@ mod tests {
 
     const WORDS: &str = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nno\nNo\npain\n##s\ncaf\u{e9}\ncafe\n";
 
-    fn opened(words: &str, config: Option<&str>) -> crate::Result<Box<dyn Tokenizer>> {
+    fn opened(words: &str, config: Option<&str>) -> crate::Result<Tokenizer> {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("vocab.txt"), words).unwrap();
         if let Some(config) = config {

@@ -14,7 +14,8 @@
 //! window 2              e f g h i j k l  answers g .. l
 //! ```
 
-use super::{Encoder, PlacedPiece};
+use super::encode::Encoder;
+use super::tokenizer::PlacedPiece;
 use crate::{Body, DataError, Result};
 
 /// The words of a text, and the sequences that answer for them.
@@ -199,10 +200,10 @@ fn cuts(lengths: &[usize], room: usize) -> Vec<CutWindow> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Tokenizer, WordTokenizer};
+    use crate::Tokenizer;
 
-    fn tokenizer() -> WordTokenizer {
-        WordTokenizer::grow(["no chest pain no chest pain, x (b) \u{e9}t\u{e9}"], 90).unwrap()
+    fn tokenizer() -> Tokenizer {
+        Tokenizer::grow(["no chest pain no chest pain, x (b) \u{e9}t\u{e9}"], 90).unwrap()
     }
 
     #[test]

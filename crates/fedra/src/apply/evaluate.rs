@@ -19,6 +19,7 @@ use fedra_data::{
 use fedra_engine::EvaluationSet;
 use fedra_model::hf::config::Problem;
 use fedra_model::hf::{Answers, Config};
+use fedra_model::open_config;
 use serde::Serialize;
 
 use crate::apply::predictions::{self, Place};
@@ -366,7 +367,7 @@ fn with_columns_of(file: &DataFile, run: Option<&RunModel>) -> DataFile {
 
 /// An experiment whose data are one file, and what a person should know about its task.
 fn of_file(file: &DataFile, folders: &ModelFolders) -> Result<(Experiment, Option<String>)> {
-    let config = Config::open(&folders.model).context("model.path")?;
+    let config = open_config(&folders.model).context("model.path")?;
     let (task, note) = match file.task {
         Some(task) => (task, None),
         None => task_of(&config, folders)?,

@@ -182,7 +182,7 @@ impl<W: Write + Send> Rows<'_, W> {
                 Err(error) => {
                     let (file, expected) = (self.file.path.clone(), "a text to be cut".to_owned());
                     let found = error.to_string();
-                    self.bad_row(DataError::Row { file, line, found, expected })?;
+                    self.bad_row(DataError::Row { file, line, found, expected, advice: None })?;
                 }
             }
         }

@@ -13,7 +13,7 @@ use fedra_data::{LabelSet, Tokenizer};
 use fedra_model::hf::config::Problem;
 use fedra_model::hf::{Answers, Architecture, Checkpoint, Config, TrainedHead, WhyFresh};
 use fedra_model::peft::AdapterFolder;
-use fedra_model::{Classifier, Head, Loaded, Model, Wanted, load_checkpoint};
+use fedra_model::{Classifier, Loaded, Model, Wanted, load_checkpoint, open_config};
 use fedra_plan::ParamId;
 use serde_json::Value;
 
@@ -74,7 +74,7 @@ pub struct TrainedModel {
     /// How its outputs are read.
     pub reading: Reading,
     /// What cuts texts.
-    pub tokenizer: Box<dyn Tokenizer>,
+    pub tokenizer: Tokenizer,
     /// Most tokens of a sequence, as its tokenizer's configuration and its positions say.
     pub longest: usize,
     /// What a person should know, a line each.
@@ -201,7 +201,7 @@ impl TrainedModel {
             model: &self.model,
             params: &self.params,
             device: &self.device,
-            tokenizer: self.tokenizer.as_ref(),
+            tokenizer: &self.tokenizer,
             longest: self.longest,
             tokens: TOKENS,
         }
@@ -248,7 +248,7 @@ fn whole(
     };
     let problem = config.labels().and_then(|labels| labels.problem);
     let rows = Classifier::Rows((0..names.len()).collect());
-    let head = head(answers, names.len(), config);
+    let head = config.head(answers, names.len());
     let wanted = Wanted { head, classifier: rows, adapters: None };
     let loaded = load_checkpoint(checkpoint, wanted, (device, Seed(0))).context("model.path")?;
     let fresh: Vec<ParamId> = loaded.report.fresh.iter().map(|fresh| fresh.id).collect();
@@ -288,7 +288,7 @@ impl AdapterAnswers {
         let is_of_run = |name: &std::ffi::OsStr| name == ADAPTER || name == ADAPTER_BEST;
         let beside = || {
             path.file_name().filter(|name| is_of_run(name))?;
-            let model = Config::open(&path.parent()?.join(MODEL)).ok()?;
+            let model = open_config(&path.parent()?.join(MODEL)).ok()?;
             model.labels().and_then(|labels| labels.problem)
         };
         Ok(Self { answers, problem: adapter.problem().or_else(beside) })
@@ -313,7 +313,7 @@ fn adapted(
             )
         }
     };
-    let head = head(answers, names.len(), checkpoint.config());
+    let head = checkpoint.config().head(answers, names.len());
     let wanted = Wanted {
         head,
         classifier: Classifier::Fresh(WhyFresh::Asked),
@@ -342,14 +342,6 @@ pub(crate) fn one_label_note(path: &Path) -> String {
         "{} does not say whether a text has one label or several; it is read as one",
         path.display()
     )
-}
-
-fn head(answers: Answers, classes: usize, config: &Config) -> Head {
-    let pooler = matches!(config, Config::Bert(_));
-    match answers {
-        Answers::Sequences => Head::Sequence { classes, pooler },
-        Answers::Tokens => Head::Tokens { classes },
-    }
 }
 
 /// As `transformers` reads them: one output alone is a label that is there or not.

@@ -11,13 +11,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use fedra_data::printable;
-use fedra_model::hf::Config;
 use fedra_model::{Head, Model};
 
 use super::wishes::ClientFile;
 use crate::error::Result;
 use crate::prepare::pretrained::Pretrained;
-use crate::prepare::token_lengths::positions;
 use crate::text::grid::grouped;
 
 /// Most folders of one place that are looked into.
@@ -63,10 +61,10 @@ impl ModelShape {
         let structure = Model::new(config.clone(), Head::Bare, None)?;
         let labels = config.labels().filter(|labels| labels.are_named());
         Ok(Self {
-            is_decoder: matches!(config, Config::Llama(_)),
+            is_decoder: config.is_decoder(),
             blocks: config.blocks(),
             parameters: structure.layout().elements(),
-            positions: positions(config),
+            positions: config.positions(),
             labels: labels.map(|labels| labels.names.len()),
         })
     }

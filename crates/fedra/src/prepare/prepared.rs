@@ -11,11 +11,11 @@ use std::sync::Arc;
 use fedra_client::{Shards, Writing};
 use fedra_compute::{Device, Params, Seed};
 use fedra_data::{
-    AnswerForm, AnswerRules, Encoded, Encoder, Example, LabelShape, SavedTokenizer, Table, Target,
-    Task, Tokenizer, WordTokenizer, Work, open_tokenizer,
+    AnswerForm, AnswerRules, Encoded, Encoder, Example, LabelShape, Table, Target, Task, Tokenizer,
+    Work, open_tokenizer,
 };
 use fedra_model::hf::config::Problem;
-use fedra_model::hf::{Companions, Config, TrainedHead, WhyFresh};
+use fedra_model::hf::{Answers, Companions, Config, TrainedHead, WhyFresh};
 use fedra_model::peft::AdapterFolder;
 use fedra_model::{Adapters, Classifier, Head, Loaded, Model, Wanted, load_part};
 use fedra_plan::{ByteCount, Digest, Layout, ParamId, Scope, Site};
@@ -59,7 +59,7 @@ struct Opened {
     model: Model,
     params: Params,
     companions: Companions,
-    tokenizer: Box<dyn Tokenizer>,
+    tokenizer: Tokenizer,
     first_weights: Option<Digest>,
 }
 
@@ -111,7 +111,7 @@ impl Prepared {
         };
         let Opened { model, params, companions, tokenizer, first_weights } = opened;
         let longest = experiment.max_tokens;
-        let tokenizer: Arc<dyn Tokenizer> = tokenizer.into();
+        let tokenizer = Arc::new(tokenizer);
         let rules = answer_rules(experiment, &model.config());
         if experiment.task == Task::Generation && rules.end.is_none() {
             notes.push(
@@ -122,7 +122,7 @@ impl Prepared {
         let writing = Writing {
             tokenizer: Arc::clone(&tokenizer),
             max_new_tokens: rules.max_new_tokens,
-            stop: ends_of_text(&model.config()),
+            stop: model.config().end_tokens().to_vec(),
         };
         let cache = RowCache::of(experiment);
         let key = |rows: &[&Example]| {
@@ -193,8 +193,8 @@ fn fresh(
     (config, vocabulary): (&Config, &Vocabulary),
     (device, part): (&Device, Option<PartHeld<'_>>),
 ) -> Result<Opened> {
-    let head = head(experiment.task, holdings.table.labels.len(), Family::of(config))?;
-    let tokenizer: Box<dyn Tokenizer> = match vocabulary {
+    let head = head(experiment.task, holdings.table.labels.len(), config)?;
+    let tokenizer = match vocabulary {
         Vocabulary::Grown(limit) => grown_vocabulary(experiment, (holdings, work, notes), *limit)?,
         Vocabulary::Declared(path) => open_tokenizer(path).context("model.tokenizer")?,
     };
@@ -208,7 +208,7 @@ fn fresh(
     };
     let companions = match companions.tokenizer() {
         Some(_) => companions,
-        None => Companions::with_tokenizer(tokenizer.to_json()?.into_bytes())?,
+        None => Companions::with_tokenizer(tokenizer.json().into())?,
     };
     let model = Model::new(config, head, adapters(experiment)?).context("model")?;
     let seed = weights_seed(experiment);
@@ -253,7 +253,6 @@ fn open(
     (device, part): (&Device, Option<PartHeld<'_>>),
 ) -> Result<Opened> {
     let Pretrained { checkpoint, tokenizer } = Pretrained::open(path).context("model.path")?;
-    let family = Family::of(checkpoint.config());
     let adapter = match &experiment.draft.model.adapter {
         Some(dir) => {
             let opened = AdapterFolder::open(dir, checkpoint.config());
@@ -262,7 +261,7 @@ fn open(
         None => None,
     };
     let (task, choice) = (experiment.task, experiment.draft.model.head);
-    let classifier = match head(task, 1, family)?.answers() {
+    let classifier = match head(task, 1, checkpoint.config())?.answers() {
         Some(answers) => {
             let opened = (&checkpoint, adapter.as_ref());
             let declared = experiment.draft.data.labels.as_deref();
@@ -287,7 +286,7 @@ fn open(
         let (trained, read) = (trained.name(), read.name());
         notes.push(format!("the folder's head was trained for {trained} and is read as {read}"));
     }
-    let head = head(task, table.labels.len(), family)?;
+    let head = head(task, table.labels.len(), checkpoint.config())?;
     let in_base = match adapter.as_ref().filter(has_own_head) {
         Some(_) => Classifier::Fresh(WhyFresh::Asked),
         None => classifier.clone(),
@@ -334,19 +333,11 @@ fn digest_by_site(layout: &Layout, read: &dyn Fn(Kept<'_>) -> Result<Params>) ->
 /// How answers in text are cut, ended and compared.
 pub(crate) fn answer_rules(experiment: &Experiment, config: &Config) -> AnswerRules {
     let (data, usual) = (&experiment.draft.data, AnswerRules::default());
-    let end = ends_of_text(config).first().copied();
+    let end = config.end_tokens().first().copied();
     AnswerRules {
         length_norm: data.length_norm.unwrap_or(usual.length_norm),
         max_new_tokens: data.max_new_tokens.unwrap_or(usual.max_new_tokens),
         end,
-    }
-}
-
-/// The tokens that end a text.
-fn ends_of_text(config: &Config) -> Vec<u32> {
-    match config {
-        Config::Llama(config) => config.eos_token_ids.clone(),
-        Config::Bert(_) => Vec::new(),
     }
 }
 
@@ -401,42 +392,19 @@ fn within_embedding(experiment: &Experiment, shards: &Shards, vocabulary: usize)
     Ok(())
 }
 
-#[derive(Clone, Copy)]
-enum Family {
-    Encoder,
-    Decoder,
-}
-
-impl Family {
-    const fn of(config: &Config) -> Self {
-        match config {
-            Config::Bert(_) => Self::Encoder,
-            Config::Llama(_) => Self::Decoder,
-        }
-    }
-}
-
 /// The head that answers a task. An encoder's sequence head has a pooler, as other libraries expect.
-fn head(task: Task, classes: usize, family: Family) -> Result<Head> {
-    if task.answer_form() == AnswerForm::Text {
-        return match family {
-            Family::Decoder => Ok(Head::Language),
-            Family::Encoder => {
-                let found = format!("{:?}", task.name());
-                let expected = "a task with labels of its own, or a decoder in model.path";
-                Err(Complaint::new("data.task", found, expected).into())
-            }
-        };
+fn head(task: Task, classes: usize, config: &Config) -> Result<Head> {
+    if task.answer_form() == AnswerForm::Text && !config.is_decoder() {
+        let found = format!("{:?}", task.name());
+        let expected = "a task with labels of its own, or a decoder in model.path";
+        return Err(Complaint::new("data.task", found, expected).into());
     }
-    Ok(match (task.shape(), family) {
-        (LabelShape::PerWord, Family::Encoder | Family::Decoder) => Head::Tokens { classes },
-        (LabelShape::One | LabelShape::Many, Family::Encoder) => {
-            Head::Sequence { classes, pooler: true }
+    Ok(match (task.answer_form(), task.shape()) {
+        (AnswerForm::Text, _) | (_, LabelShape::Absent) => Head::Language,
+        (AnswerForm::Labels, LabelShape::PerWord) => config.head(Answers::Tokens, classes),
+        (AnswerForm::Labels, LabelShape::One | LabelShape::Many) => {
+            config.head(Answers::Sequences, classes)
         }
-        (LabelShape::One | LabelShape::Many, Family::Decoder) => {
-            Head::Sequence { classes, pooler: false }
-        }
-        (LabelShape::Absent, Family::Encoder | Family::Decoder) => Head::Language,
     })
 }
 
@@ -469,18 +437,18 @@ fn grown_vocabulary(
     experiment: &Experiment,
     (holdings, work, notes): (&Holdings, &Work<'_>, &mut Vec<String>),
     limit: usize,
-) -> Result<Box<dyn Tokenizer>> {
+) -> Result<Tokenizer> {
     let texts = training_texts(holdings);
     let Some(cache) = RowCache::of(experiment) else {
-        return Ok(Box::new(grow(&texts, work, limit)?));
+        return grow(&texts, work, limit);
     };
     let key = key_of_vocabulary(&texts, limit);
     if let Some(json) = cache.text(key) {
-        return Ok(Box::new(SavedTokenizer::from_json(Path::new("tokenizer.json"), json)?));
+        return Ok(Tokenizer::from_json(Path::new("tokenizer.json"), json)?);
     }
     let grown = grow(&texts, work, limit)?;
-    notes.extend(cache.unkept(cache.keep_text(key, &grown.to_json()?)));
-    Ok(Box::new(grown))
+    notes.extend(cache.unkept(cache.keep_text(key, grown.json())));
+    Ok(grown)
 }
 
 /// The text of every training row.
@@ -490,6 +458,6 @@ pub(crate) fn training_texts(holdings: &Holdings) -> Vec<Cow<'_, str>> {
 }
 
 /// A vocabulary from training text.
-pub(crate) fn grow(texts: &[Cow<'_, str>], work: &Work<'_>, limit: usize) -> Result<WordTokenizer> {
-    WordTokenizer::grow_with(work, texts, limit).context("model.vocabulary")
+pub(crate) fn grow(texts: &[Cow<'_, str>], work: &Work<'_>, limit: usize) -> Result<Tokenizer> {
+    Tokenizer::grow_with(work, texts, limit).context("model.vocabulary")
 }

@@ -4,8 +4,9 @@
 
 use std::path::Path;
 
-use fedra_data::{SavedTokenizer, Tokenizer, open_tokenizer};
+use fedra_data::{Tokenizer, open_tokenizer};
 use fedra_model::hf::Checkpoint;
+use fedra_model::open_checkpoint;
 
 use crate::error::{Context, Result, refuse};
 
@@ -14,14 +15,14 @@ pub struct Pretrained {
     /// Configuration, checked headers and companion files.
     pub checkpoint: Checkpoint,
     /// What cuts text into its tokens.
-    pub tokenizer: Box<dyn Tokenizer>,
+    pub tokenizer: Tokenizer,
 }
 
 impl Pretrained {
     /// Opens a folder or a GGUF file.
     pub fn open(path: &Path) -> Result<Self> {
-        let checkpoint = Checkpoint::open(path)?;
-        let tokenizer: Box<dyn Tokenizer> = if path.is_file() {
+        let checkpoint = open_checkpoint(path)?;
+        let tokenizer = if path.is_file() {
             let Some(json) = checkpoint.companions().tokenizer() else {
                 refuse!(
                     "{}: found no tokenizer.ggml.model, expected a file with its tokenizer",
@@ -29,7 +30,7 @@ impl Pretrained {
                 );
             };
             let json = String::from_utf8_lossy(json).into_owned();
-            Box::new(SavedTokenizer::from_json(path, json).context("its tokenizer")?)
+            Tokenizer::from_json(path, json).context("its tokenizer")?
         } else {
             open_tokenizer(path)?
         };

@@ -169,7 +169,7 @@ impl Kind {
 /// What rows become under a tokenizer and these rules, as a name.
 pub fn key_of_sequences(
     rows: &[&Example],
-    tokenizer: &dyn Tokenizer,
+    tokenizer: &Tokenizer,
     (longest, rules): (usize, AnswerRules),
 ) -> Result<Digest> {
     let AnswerRules { length_norm, max_new_tokens, end } = rules;
@@ -179,7 +179,7 @@ pub fn key_of_sequences(
         LengthNorm::Characters => 2,
     };
     let mut digest = Sum::new();
-    digest.texts(&[FORMAT, env!("CARGO_PKG_VERSION"), &tokenizer.to_json()?]);
+    digest.texts(&[FORMAT, env!("CARGO_PKG_VERSION"), tokenizer.json()]);
     let end = end.map_or(0, |end| end as usize + 1);
     digest.numbers(&[usize::from(tokenizer.keeps_end()), longest, norm, max_new_tokens, end]);
     for row in rows {

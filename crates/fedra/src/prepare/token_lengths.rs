@@ -46,11 +46,11 @@ impl TokenLengths {
 
     /// Those of an experiment's rows, by its model's tokenizer and without its weights.
     pub fn of_experiment(experiment: &Experiment, holdings: &Holdings) -> Result<Self> {
-        let (tokenizer, config): (Box<dyn Tokenizer>, Config) = match &experiment.model {
-            ModelSource::Fresh(config, Vocabulary::Grown(limit)) => (
-                Box::new(grow(&training_texts(holdings), &Work::default(), *limit)?),
-                Config::clone(config),
-            ),
+        let (tokenizer, config): (Tokenizer, Config) = match &experiment.model {
+            ModelSource::Fresh(config, Vocabulary::Grown(limit)) => {
+                let grown = grow(&training_texts(holdings), &Work::default(), *limit)?;
+                (grown, Config::clone(config))
+            }
             ModelSource::Fresh(config, Vocabulary::Declared(path)) => {
                 (open_tokenizer(path).context("model.tokenizer")?, Config::clone(config))
             }
@@ -60,9 +60,9 @@ impl TokenLengths {
                 (tokenizer, checkpoint.config().clone())
             }
         };
-        let positions = positions(&config);
+        let positions = config.positions();
         let limit = experiment.max_tokens;
-        let encoder = Encoder::new(tokenizer.as_ref(), limit)?;
+        let encoder = Encoder::new(&tokenizer, limit)?;
         let encoder = encoder.with_rules(answer_rules(experiment, &config));
         let shards = Shards::encode(&encoder, &holdings.table, &holdings.division)?;
         Ok(Self::of(&shards, limit, positions))
@@ -122,12 +122,4 @@ pub fn cut_rows((cut, all): (u64, u64), limit: usize) -> String {
         counted(all, "row"),
         grouped(limit as u64)
     )
-}
-
-/// Most tokens that a model of this shape reads.
-pub fn positions(config: &Config) -> usize {
-    match config {
-        Config::Bert(bert) => bert.max_position_embeddings,
-        Config::Llama(llama) => llama.max_position_embeddings,
-    }
 }

@@ -4,29 +4,34 @@
 //! The order of the operations is part of the meaning: products and sums are rounded to f32 in the
 //! order in which the format's own tools round them, so that values agree with theirs to the bit.
 
-use half::{bf16, f16};
+use half::f16;
 
-/// How elements are stored.
+use crate::hf::Precision;
+
+/// How elements are stored, by the number that the format gives it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are the format's own")]
 pub enum BlockType {
-    F32,
-    F16,
-    BF16,
-    Q4_0,
-    Q4_1,
-    Q5_0,
-    Q5_1,
-    Q8_0,
-    Q4K,
-    Q5K,
-    Q6K,
+    F32 = 0,
+    F16 = 1,
+    BF16 = 30,
+    Q4_0 = 2,
+    Q4_1 = 3,
+    Q5_0 = 6,
+    Q5_1 = 7,
+    Q8_0 = 8,
+    Q4K = 12,
+    Q5K = 13,
+    Q6K = 14,
 }
 
-/// Elements of a block with one scale.
-const SMALL: usize = 32;
-/// Elements of a block whose scales are themselves quantised.
-const LARGE: usize = 256;
+/// The format's names by number, also of types that are not read; empty where a number has none.
+const NAMES: [&str; 41] = [
+    "F32", "F16", "Q4_0", "Q4_1", "Q4_2", "Q4_3", "Q5_0", "Q5_1", "Q8_0", "Q8_1", "Q2_K", "Q3_K",
+    "Q4_K", "Q5_K", "Q6_K", "Q8_K", "IQ2_XXS", "IQ2_XS", "IQ3_XXS", "IQ1_S", "IQ4_NL", "IQ3_S",
+    "IQ2_S", "IQ4_XS", "I8", "I16", "I32", "I64", "F64", "IQ1_M", "BF16", "", "", "", "TQ1_0",
+    "TQ2_0", "", "", "", "MXFP4", "NVFP4",
+];
 
 impl BlockType {
     /// Those that are read.
@@ -44,67 +49,45 @@ impl BlockType {
         Self::Q6K,
     ];
 
-    /// The type with this number in a file.
+    /// The type with this number.
     pub fn of(number: u32) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.number() == number)
     }
 
-    /// Its number in a file.
+    /// Its number in the format.
     pub const fn number(self) -> u32 {
-        match self {
-            Self::F32 => 0,
-            Self::F16 => 1,
-            Self::Q4_0 => 2,
-            Self::Q4_1 => 3,
-            Self::Q5_0 => 6,
-            Self::Q5_1 => 7,
-            Self::Q8_0 => 8,
-            Self::Q4K => 12,
-            Self::Q5K => 13,
-            Self::Q6K => 14,
-            Self::BF16 => 30,
-        }
+        self as u32
     }
 
     /// Its name in the format.
     pub const fn name(self) -> &'static str {
-        match self {
-            Self::F32 => "F32",
-            Self::F16 => "F16",
-            Self::BF16 => "BF16",
-            Self::Q4_0 => "Q4_0",
-            Self::Q4_1 => "Q4_1",
-            Self::Q5_0 => "Q5_0",
-            Self::Q5_1 => "Q5_1",
-            Self::Q8_0 => "Q8_0",
-            Self::Q4K => "Q4_K",
-            Self::Q5K => "Q5_K",
-            Self::Q6K => "Q6_K",
-        }
+        NAMES[self as usize]
     }
 
     /// Elements of a block; a row is a whole number of blocks.
     pub const fn elements(self) -> usize {
-        match self {
-            Self::F32 | Self::F16 | Self::BF16 => 1,
-            Self::Q4_0 | Self::Q4_1 | Self::Q5_0 | Self::Q5_1 | Self::Q8_0 => SMALL,
-            Self::Q4K | Self::Q5K | Self::Q6K => LARGE,
-        }
+        self.size().0
     }
 
     /// Bytes of a block.
     pub const fn bytes(self) -> usize {
+        self.size().1
+    }
+
+    /// Elements and bytes of a block: one value, 32 under one scale, or 256 whose scales are
+    /// themselves quantised.
+    const fn size(self) -> (usize, usize) {
         match self {
-            Self::F32 => 4,
-            Self::F16 | Self::BF16 => 2,
-            Self::Q4_0 => 18,
-            Self::Q4_1 => 20,
-            Self::Q5_0 => 22,
-            Self::Q5_1 => 24,
-            Self::Q8_0 => 34,
-            Self::Q4K => 144,
-            Self::Q5K => 176,
-            Self::Q6K => 210,
+            Self::F32 => (1, 4),
+            Self::F16 | Self::BF16 => (1, 2),
+            Self::Q4_0 => (32, 18),
+            Self::Q4_1 => (32, 20),
+            Self::Q5_0 => (32, 22),
+            Self::Q5_1 => (32, 24),
+            Self::Q8_0 => (32, 34),
+            Self::Q4K => (256, 144),
+            Self::Q5K => (256, 176),
+            Self::Q6K => (256, 210),
         }
     }
 
@@ -115,45 +98,19 @@ impl BlockType {
 
     /// What a number means, for messages: also types that are not read.
     pub(super) fn name_of(number: u32) -> String {
-        const OTHERS: [(u32, &str); 24] = [
-            (9, "Q8_1"),
-            (10, "Q2_K"),
-            (11, "Q3_K"),
-            (15, "Q8_K"),
-            (16, "IQ2_XXS"),
-            (17, "IQ2_XS"),
-            (18, "IQ3_XXS"),
-            (19, "IQ1_S"),
-            (20, "IQ4_NL"),
-            (21, "IQ3_S"),
-            (22, "IQ2_S"),
-            (23, "IQ4_XS"),
-            (24, "I8"),
-            (25, "I16"),
-            (26, "I32"),
-            (27, "I64"),
-            (28, "F64"),
-            (29, "IQ1_M"),
-            (34, "TQ1_0"),
-            (35, "TQ2_0"),
-            (39, "MXFP4"),
-            (40, "NVFP4"),
-            (4, "Q4_2"),
-            (5, "Q4_3"),
-        ];
-        let known = OTHERS.iter().find(|(other, _)| *other == number);
-        known.map_or_else(|| number.to_string(), |(number, name)| format!("{number} ({name})"))
+        match NAMES.get(number as usize) {
+            None | Some(&"") => number.to_string(),
+            Some(name) => format!("{number} ({name})"),
+        }
     }
 
     /// Appends the values of whole blocks to `values`.
     pub(super) fn decode(self, bytes: &[u8], values: &mut Vec<f32>) {
         let one_by_one = |width: usize| bytes.chunks_exact(width);
         match self {
-            Self::F32 => values.extend(bytes.as_chunks().0.iter().map(|b| f32::from_le_bytes(*b))),
-            Self::F16 => values.extend(one_by_one(2).map(half)),
-            Self::BF16 => {
-                values.extend(bytes.as_chunks().0.iter().map(|b| bf16::from_le_bytes(*b).to_f32()));
-            }
+            Self::F32 => Precision::F32.decode(bytes, values),
+            Self::F16 => Precision::F16.decode(bytes, values),
+            Self::BF16 => Precision::BF16.decode(bytes, values),
             Self::Q4_0 => one_by_one(18).for_each(|block| {
                 let scale = half(block);
                 nibbles(&block[2..], |q| scale * f32::from(q.cast_signed() - 8), values);

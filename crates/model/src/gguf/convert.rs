@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
+use super::checkpoint::open;
 use crate::error::ModelError;
 use crate::head::Head;
-use crate::hf::{Checkpoint, Folder, Precision};
+use crate::hf::{Folder, Precision};
 use crate::layout;
 
 /// Writes the model of a GGUF file as a folder in Hugging Face layout, and says how many parameters
@@ -16,14 +17,14 @@ pub fn convert(file: &Path, dir: &Path, precision: Precision) -> Result<usize, M
     if std::fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_some()) {
         return Err(ModelError::file(dir, "a folder with files in it", "a new or empty folder"));
     }
-    let checkpoint = Checkpoint::open(file)?;
+    let checkpoint = open(file)?;
     let config = checkpoint.config();
     let head = Head::Language;
     let layout = layout::of(config, head, None)?;
     let found = checkpoint.find(&layout, |_| false)?;
     let folder = Folder {
         config,
-        architecture: head.architecture(config)?,
+        architecture: head.architecture(config.family())?,
         precision,
         companions: checkpoint.companions(),
     };

@@ -16,7 +16,8 @@ use serde_json::{Map, json};
 
 use super::reader::Reader;
 use crate::error::ModelError;
-use crate::hf::{Architecture, Config, LlamaConfig};
+use crate::hf::tensors::{Info, Tensors};
+use crate::hf::{Architecture, Config, Dtype, LlamaConfig};
 
 /// The embedding, whose first dimension is the vocabulary.
 const TOKENS: &str = "token_embd.weight";
@@ -146,49 +147,31 @@ impl LlamaTensors {
                 let expected = "a tensor of a LLaMA model without biases";
                 return Err(ModelError::tensor(reader.path(), name, "an unknown name", expected));
             };
-            let rows = match id.role {
-                Role::Query | Role::Key => RowOrder::Interleaved(head_dim),
-                Role::Token
-                | Role::Position
-                | Role::Segment
-                | Role::EmbeddingNorm
-                | Role::AttentionNorm
-                | Role::Value
-                | Role::Output
-                | Role::MlpNorm
-                | Role::Gate
-                | Role::Up
-                | Role::Down
-                | Role::FinalNorm
-                | Role::Pooler
-                | Role::Transform
-                | Role::TransformNorm
-                | Role::Classifier
-                | Role::Vocabulary => RowOrder::Same,
-            };
+            let is_turned = matches!(id.role, Role::Query | Role::Key);
+            let rows = if is_turned { RowOrder::Interleaved(head_dim) } else { RowOrder::Same };
             let known = Architecture::LlamaForCausalLM.tensor_name(id);
             let known = known.expect("each role of the table is a decoder's");
             places.insert(known, Place { name: name.to_owned(), rows });
         }
         Ok(Self { reader, places })
     }
+}
 
-    pub fn path(&self) -> &Path {
+impl Tensors for LlamaTensors {
+    fn path(&self) -> &Path {
         self.reader.path()
     }
 
-    /// All names, as in a folder, sorted.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.places.keys().map(String::as_str)
+    fn names(&self) -> Box<dyn Iterator<Item = &str> + '_> {
+        Box::new(self.places.keys().map(String::as_str))
     }
 
-    /// Dimensions, outermost first.
-    pub fn shape(&self, name: &str) -> Option<&[usize]> {
-        self.reader.info(&self.places.get(name)?.name).map(|(_, shape)| shape)
+    fn info(&self, name: &str) -> Option<Info<'_>> {
+        let (_, shape) = self.reader.info(&self.places.get(name)?.name)?;
+        Some(Info { dtype: Dtype::F32, shape })
     }
 
-    /// The values of a tensor, in the row order of a folder.
-    pub fn read_f32(&self, name: &str) -> Result<Vec<f32>, ModelError> {
+    fn read_f32(&self, name: &str) -> Result<Vec<f32>, ModelError> {
         let Some(Place { name, rows }) = self.places.get(name) else {
             let expected = "one of the file's tensors";
             return Err(ModelError::tensor(self.path(), name, "no such tensor", expected));

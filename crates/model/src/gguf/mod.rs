@@ -18,6 +18,7 @@
 //! ```
 
 mod block;
+mod checkpoint;
 mod convert;
 mod cursor;
 mod llama;
@@ -30,27 +31,4 @@ pub use block::BlockType;
 pub use convert::convert;
 pub use reader::Reader;
 
-pub(crate) use llama::LlamaTensors;
-
-use std::path::Path;
-
-use crate::error::ModelError;
-use crate::hf::{Companions, Config};
-
-/// How every file begins.
-const MAGIC: [u8; 4] = *b"GGUF";
-
-/// What a file says the model is; only its header is read.
-pub(crate) fn config(path: &Path) -> Result<Config, ModelError> {
-    llama::config(&Reader::open(path)?)
-}
-
-/// The whole file, opened: its tensors under their names in a folder, and its tokenizer.
-pub(crate) fn open(path: &Path) -> Result<(Config, LlamaTensors, Companions), ModelError> {
-    let mut reader = Reader::open(path)?;
-    let config = llama::config(&reader)?;
-    let companions = tokenizer::companions(&reader, &config)?;
-    reader.forget_metadata();
-    let tensors = LlamaTensors::new(reader, &config)?;
-    Ok((config, tensors, companions))
-}
+pub(crate) use checkpoint::{config, open};

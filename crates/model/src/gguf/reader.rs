@@ -6,7 +6,6 @@ use std::io::{BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use super::MAGIC;
 use super::block::BlockType;
 use super::cursor::Cursor;
 use super::metadata::Metadata;
@@ -17,6 +16,8 @@ use crate::hf::file;
 /// Most bytes of a header; its bulk is the vocabulary and its merges, and the largest published
 /// have a tenth of this.
 const MAX_HEADER: u64 = 256 << 20;
+/// How every file begins.
+const MAGIC: [u8; 4] = *b"GGUF";
 /// Where tensors begin unless the file says otherwise: a multiple of this.
 const ALIGNMENT: u64 = 32;
 /// How many blocks of a tensor are held in their stored form at once.

@@ -8,18 +8,16 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::fmt;
 use std::path::Path;
 
 use fedra_plan::{Layout, ParamId, Part, Role, Shape, Site};
 
 use super::companions::Companions;
-use super::config::{Config, UNQUANTISED};
-use super::dtype::Precision;
+use super::config::Config;
+use super::config::fields::UNQUANTISED;
 use super::names::{Architecture, Family, Meaning};
 use super::weights::Weights;
 use crate::error::ModelError;
-use crate::gguf;
 
 /// A model folder: checked configuration, checked headers, companion files; no values yet.
 #[derive(Debug)]
@@ -71,30 +69,17 @@ pub enum Reason {
     OtherMeaning(ParamId),
 }
 
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Buffer => f.write_str("a computed constant"),
-            Self::OtherHead => f.write_str("a head of another task"),
-            Self::UnwantedHead(id) => write!(f, "{id}, which the model to be loaded does not have"),
-            Self::Copy(id) => write!(f, "a second copy of {id}"),
-            Self::OtherShape { id, .. } => write!(f, "{id} in another shape than the new head"),
-            Self::OtherMeaning(id) => write!(f, "{id} of a head that answers with other classes"),
-        }
-    }
-}
-
 impl Checkpoint {
-    /// Opens a folder, or one GGUF file: reads its configuration and companions, checks the headers
-    /// of its weights.
+    /// Opens a folder: reads its configuration and companions, checks the headers of its weights.
     pub fn open(dir: &Path) -> Result<Self, ModelError> {
-        if dir.is_file() {
-            let (config, tensors, companions) = gguf::open(dir)?;
-            return Ok(Self { config, weights: Weights::of_gguf(tensors), companions });
-        }
         let (config, weights) = (Config::open(dir)?, Weights::open(dir)?);
         refuse_quantised(&weights)?;
         Ok(Self { config, weights, companions: Companions::open(dir)? })
+    }
+
+    /// The parts of a checkpoint of another format.
+    pub(crate) fn new(config: Config, weights: Weights, companions: Companions) -> Self {
+        Self { config, weights, companions }
     }
 
     /// What the folder says the model is.
@@ -134,7 +119,7 @@ impl Checkpoint {
                     found.fresh.push(id);
                     found.ignore(tensor, Reason::OtherShape { id, stored });
                 }
-                Some(tensor) => return Err(self.misfit(id, tensor, shape)),
+                Some(tensor) => return Err(self.other_shape((id, tensor), shape)),
                 None if fresh => found.fresh.push(id),
                 None => missing.push(id),
             }
@@ -164,13 +149,10 @@ impl Checkpoint {
         let values = self.weights.read_f32(tensor)?;
         match values.iter().position(|value| !value.is_finite()) {
             None => Ok(values),
-            Some(at) => Err(ModelError::Parameter {
-                path: self.weights.path_of(tensor).to_path_buf(),
-                id,
-                tensor: tensor.to_owned(),
-                found: format!("{} at element {at}", values[at]),
-                expected: "finite numbers".into(),
-            }),
+            Some(at) => {
+                let found = format!("{} at element {at}", values[at]);
+                Err(self.misfit((id, tensor), found, "finite numbers"))
+            }
         }
     }
 
@@ -243,23 +225,23 @@ impl Checkpoint {
     }
 
     fn fits(&self, tensor: &str, shape: &Shape) -> bool {
-        self.weights
-            .info(tensor)
-            .is_some_and(|info| info.shape == shape.dims() && Precision::of(info.dtype).is_some())
+        self.weights.info(tensor).is_some_and(|info| info.fits(shape))
     }
 
-    fn misfit(&self, id: ParamId, tensor: &str, shape: &Shape) -> ModelError {
-        let found = self
-            .weights
-            .info(tensor)
-            .map_or_else(String::new, |info| format!("{} of shape {:?}", info.dtype, info.shape));
-        ModelError::Parameter {
-            path: self.weights.path_of(tensor).to_path_buf(),
-            id,
-            tensor: tensor.to_owned(),
-            found,
-            expected: format!("F32, F16 or BF16 of shape {shape}"),
-        }
+    fn misfit(
+        &self,
+        (id, tensor): (ParamId, &str),
+        found: impl Into<String>,
+        expected: impl Into<String>,
+    ) -> ModelError {
+        ModelError::parameter(self.weights.path_of(tensor), (id, tensor), found, expected)
+    }
+
+    fn other_shape(&self, (id, tensor): (ParamId, &str), shape: &Shape) -> ModelError {
+        let stored = self.weights.info(tensor);
+        let found = stored.map(|info| format!("{} of shape {:?}", info.dtype, info.shape));
+        let expected = format!("F32, F16 or BF16 of shape {shape}");
+        self.misfit((id, tensor), found.unwrap_or_default(), expected)
     }
 
     fn missing(&self, wanted: &Layout, id: ParamId, others: usize) -> ModelError {
@@ -269,33 +251,20 @@ impl Checkpoint {
         });
         let also = if others == 0 { String::new() } else { format!(", nor {others} others") };
         let shape = wanted.get(id).map_or_else(String::new, ToString::to_string);
-        ModelError::Parameter {
-            path: self.weights.path().to_path_buf(),
-            id,
-            tensor: architecture.tensor_name(id).unwrap_or_default(),
-            found: format!("no such tensor{also}"),
-            expected: if id.role == Role::Vocabulary && id.part == Part::Weight {
-                format!(
-                    "one of shape {shape}, or \"tie_word_embeddings\": true in config.json where \
-                     the token embedding is the output vocabulary too"
-                )
-            } else {
-                format!("one of shape {shape}")
-            },
+        let mut expected = format!("one of shape {shape}");
+        if id.role == Role::Vocabulary && id.part == Part::Weight {
+            expected += ", or \"tie_word_embeddings\": true in config.json where the token embedding \
+                         is the output vocabulary too";
         }
+        let tensor = architecture.tensor_name(id).unwrap_or_default();
+        let found = format!("no such tensor{also}");
+        ModelError::parameter(self.weights.path(), (id, &tensor), found, expected)
     }
 
     fn unplaced(&self, id: ParamId, tensor: &str) -> ModelError {
-        ModelError::Parameter {
-            path: self.weights.path_of(tensor).to_path_buf(),
-            id,
-            tensor: tensor.to_owned(),
-            found: "a tensor for which the model has no place".into(),
-            expected: format!(
-                "{} blocks, as in config.json, and no other part",
-                self.config.blocks()
-            ),
-        }
+        let blocks = self.config.blocks();
+        let expected = format!("{blocks} blocks, as in config.json, and no other part");
+        self.misfit((id, tensor), "a tensor for which the model has no place", expected)
     }
 
     fn tensor_error(&self, tensor: &str, found: String, expected: &str) -> ModelError {

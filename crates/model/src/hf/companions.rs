@@ -47,6 +47,9 @@ const SPECIALS: [(&str, &[&str]); 6] = [
 ];
 
 /// Largest companion; the tokenizer of a 250,000-word vocabulary has a third of this.
+/// What a model with token types is given.
+const INPUTS: [&str; 3] = ["input_ids", "token_type_ids", "attention_mask"];
+
 const MAX_BYTES: u64 = 64 << 20;
 
 /// The companion files of a model folder, by name.
@@ -103,22 +106,15 @@ impl Companions {
     /// The same, with a configuration of the tokenizer made for the model where there is none. One
     /// that does not say whether an encoder is given token types says so from then on.
     pub fn completed(&self, config: &Config) -> Cow<'_, Self> {
-        match (self.tokenizer(), self.get(TOKENIZER_CONFIG)) {
-            (Some(tokenizer), None) => {
-                let mut whole = self.clone();
-                whole.0.insert(TOKENIZER_CONFIG, tokenizer_config(tokenizer, config).into_bytes());
-                Cow::Owned(whole)
-            }
-            (Some(_), Some(given)) => match with_token_types(given, config) {
-                None => Cow::Borrowed(self),
-                Some(told) => {
-                    let mut whole = self.clone();
-                    whole.0.insert(TOKENIZER_CONFIG, told.into_bytes());
-                    Cow::Owned(whole)
-                }
-            },
-            (None, _) => Cow::Borrowed(self),
-        }
+        let made = match (self.tokenizer(), self.get(TOKENIZER_CONFIG)) {
+            (Some(tokenizer), None) => Some(tokenizer_config(tokenizer, config)),
+            (Some(_), Some(given)) => with_token_types(given, config),
+            (None, _) => None,
+        };
+        let Some(made) = made else { return Cow::Borrowed(self) };
+        let mut whole = self.clone();
+        whole.0.insert(TOKENIZER_CONFIG, made.into_bytes());
+        Cow::Owned(whole)
     }
 
     /// Writes them into a folder.
@@ -153,35 +149,28 @@ impl Companions {
 /// The configuration of an encoder's tokenizer with the names of its inputs, if they were missing
 /// and the class that is named does not bring them.
 fn with_token_types(given: &[u8], config: &Config) -> Option<String> {
-    let has_types = match config {
-        Config::Bert(bert) => bert.type_vocab_size > 1,
-        Config::Llama(_) => false,
-    };
+    let has_types = matches!(config, Config::Bert(bert) if bert.type_vocab_size > 1);
     let mut given: Value = serde_json::from_slice(given).ok()?;
     let class = given["tokenizer_class"].as_str().unwrap_or_default();
     let is_told = given.get("model_input_names").is_some() || class.starts_with("Bert");
     if !has_types || is_told {
         return None;
     }
-    given["model_input_names"] = json!(["input_ids", "token_type_ids", "attention_mask"]);
+    given["model_input_names"] = json!(INPUTS);
     serde_json::to_string_pretty(&given).ok()
 }
 
 /// What other libraries have to know about a tokenizer beside its own file.
 fn tokenizer_config(tokenizer: &[u8], config: &Config) -> String {
     let tokenizer: Value = serde_json::from_slice(tokenizer).unwrap_or_default();
-    let (longest, inputs) = match config {
-        Config::Bert(bert) => {
-            (bert.max_position_embeddings, &["input_ids", "token_type_ids", "attention_mask"][..])
-        }
-        Config::Llama(llama) => {
-            (llama.max_position_embeddings, &["input_ids", "attention_mask"][..])
-        }
+    let inputs = match config {
+        Config::Bert(_) => &INPUTS[..],
+        Config::Llama(_) => &["input_ids", "attention_mask"],
     };
     let mut made = json!({
         "clean_up_tokenization_spaces": false,
         "model_input_names": inputs,
-        "model_max_length": longest,
+        "model_max_length": config.positions(),
         "tokenizer_class": "PreTrainedTokenizerFast",
     });
     let model = &tokenizer["model"];

@@ -5,7 +5,7 @@
 //! overflows.
 
 mod bert;
-mod fields;
+pub(crate) mod fields;
 mod labels;
 mod llama;
 
@@ -14,15 +14,17 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 
 pub use bert::BertConfig;
+pub use fields::limit;
 pub use labels::{Labels, Problem};
 pub use llama::LlamaConfig;
 
 use self::fields::Fields;
 use super::dtype::Precision;
 use super::file;
-use super::names::{Architecture, Family};
-use crate::error::{ModelError, shortened};
-use crate::gguf;
+use super::names::{Answers, Architecture, Family};
+use crate::either::either;
+use crate::error::ModelError;
+use crate::head::Head;
 
 /// The file's name in a model folder.
 pub const FILE: &str = "config.json";
@@ -40,11 +42,8 @@ pub enum Config {
 }
 
 impl Config {
-    /// Reads and checks the `config.json` of a model folder, or what a GGUF file says.
+    /// Reads and checks the `config.json` of a model folder.
     pub fn open(dir: &Path) -> Result<Self, ModelError> {
-        if dir.is_file() {
-            return gguf::config(dir);
-        }
         let path = dir.join(FILE);
         Self::parse(&path, &file::read(&path, MAX_BYTES)?)
     }
@@ -108,26 +107,48 @@ impl Config {
 
     /// Names of the classes of a classification head.
     pub fn labels(&self) -> Option<&Labels> {
-        match self {
-            Self::Bert(config) => config.labels.as_ref(),
-            Self::Llama(config) => config.labels.as_ref(),
-        }
+        either!(self, Self, config => config.labels.as_ref())
     }
 
     /// Replaces the names of the classes, for a new head.
     pub fn set_labels(&mut self, labels: Labels) {
-        match self {
-            Self::Bert(config) => config.labels = Some(labels),
-            Self::Llama(config) => config.labels = Some(labels),
-        }
+        either!(self, Self, config => config.labels = Some(labels));
     }
 
     /// Number of Transformer blocks.
     pub fn blocks(&self) -> usize {
-        match self {
-            Self::Bert(config) => config.num_hidden_layers,
-            Self::Llama(config) => config.num_hidden_layers,
-        }
+        either!(self, Self, config => config.num_hidden_layers)
+    }
+
+    /// The same model with so many blocks.
+    pub(crate) fn with_blocks(mut self, blocks: usize) -> Self {
+        either!(&mut self, Self, config => config.num_hidden_layers = blocks);
+        self
+    }
+
+    /// Attention heads of a block.
+    pub fn heads(&self) -> usize {
+        either!(self, Self, config => config.num_attention_heads)
+    }
+
+    /// Most tokens that it reads at once.
+    pub fn positions(&self) -> usize {
+        either!(self, Self, config => config.max_position_embeddings)
+    }
+
+    /// Rows of the token embedding.
+    pub fn vocabulary(&self) -> usize {
+        either!(self, Self, config => config.vocab_size)
+    }
+
+    /// Standard deviation of weights that are drawn anew beside those of a folder.
+    pub fn initializer_range(&self) -> f64 {
+        either!(self, Self, config => config.initializer_range)
+    }
+
+    /// Whether a token sees only those before it, so that the model can write.
+    pub fn is_decoder(&self) -> bool {
+        matches!(self, Self::Llama(_))
     }
 
     /// Whether the output vocabulary shares the weight of the token embedding.
@@ -138,28 +159,28 @@ impl Config {
         }
     }
 
-    /// Rows of the token embedding.
-    pub fn vocabulary(&self) -> usize {
+    /// The tokens that end a text.
+    pub fn end_tokens(&self) -> &[u32] {
         match self {
-            Self::Bert(config) => config.vocab_size,
-            Self::Llama(config) => config.vocab_size,
+            Self::Bert(_) => &[],
+            Self::Llama(config) => &config.eos_token_ids,
         }
     }
 
-    /// Standard deviation of weights that are drawn anew beside those of a folder.
-    pub fn initializer_range(&self) -> f64 {
-        match self {
-            Self::Bert(config) => config.initializer_range,
-            Self::Llama(config) => config.initializer_range,
+    /// The head that classifies; an encoder's has a pooler, as other libraries expect.
+    pub fn head(&self, answers: Answers, classes: usize) -> Head {
+        match answers {
+            Answers::Sequences => Head::Sequence { classes, pooler: !self.is_decoder() },
+            Answers::Tokens => Head::Tokens { classes },
         }
     }
 
     /// The original keys, overwritten by the checked fields.
     fn object(&self) -> Map<String, Value> {
-        let mut object = match self {
-            Self::Bert(config) => config.to_json(),
-            Self::Llama(config) => config.to_json(),
-        };
+        let mut object = self.original().clone();
+        object.extend(either!(self, Self, config => config.to_json()));
+        // What it said of rotary positions stands in `rope_parameters` now.
+        object.remove("rope_scaling");
         if let Some(labels) = self.labels() {
             labels.write(&mut object);
         }
@@ -167,58 +188,6 @@ impl Config {
     }
 
     fn original(&self) -> &Map<String, Value> {
-        match self {
-            Self::Bert(config) => &config.original,
-            Self::Llama(config) => &config.original,
-        }
+        either!(self, Self, config => &config.original)
     }
 }
-
-/// Largest accepted sizes. All are several times what published models have, and small enough that
-/// the product of any two is far from overflowing.
-pub mod limit {
-    /// Rows of a token embedding.
-    pub const VOCABULARY: usize = 1 << 24;
-    /// Width of hidden states, and inside a feed-forward layer.
-    pub const WIDTH: usize = 1 << 18;
-    /// Blocks.
-    pub const BLOCKS: usize = 1 << 10;
-    /// Attention heads of a block.
-    pub const HEADS: usize = 1 << 12;
-    /// Positions.
-    pub const POSITIONS: usize = 1 << 26;
-    /// Rows of a segment embedding.
-    pub const SEGMENTS: usize = 1 << 10;
-}
-
-/// What both families draw new weights with unless the file says otherwise.
-const INITIALIZER_RANGE: f64 = 0.02;
-
-/// Writes the deviation of new weights where the file says another than the usual one.
-fn write_initializer_range(range: f64, object: &mut Map<String, Value>) {
-    if range != INITIALIZER_RANGE {
-        object.insert("initializer_range".into(), json!(range));
-    }
-}
-
-/// Refuses what changes the meaning of the weights in any family.
-fn refuse_quantised(fields: &Fields<'_>) -> Result<(), ModelError> {
-    let key = "quantization_config";
-    let Some(value) = fields.get(key) else { return Ok(()) };
-    let flag = |name: &str| value.get(name).and_then(Value::as_bool) == Some(true);
-    let method = match value.get("quant_method").and_then(Value::as_str) {
-        Some(method) => method,
-        // What its files said before they named themselves.
-        None if flag("load_in_4bit") || flag("load_in_8bit") => "bitsandbytes",
-        None => "by a method that it does not name",
-    };
-    Err(ModelError::Config {
-        path: fields.path.to_path_buf(),
-        key: key.into(),
-        found: shortened(format!("a quantised checkpoint ({method})")),
-        expected: UNQUANTISED.into(),
-    })
-}
-
-/// What is expected where weights are quantised.
-pub(super) const UNQUANTISED: &str = "weights stored as F32, F16 or BF16";

@@ -52,7 +52,7 @@ impl Precision {
     }
 
     /// Appends the elements in `bytes` (little-endian, a whole number of them) to `values`.
-    pub(super) fn decode(self, bytes: &[u8], values: &mut Vec<f32>) {
+    pub(crate) fn decode(self, bytes: &[u8], values: &mut Vec<f32>) {
         match self {
             Self::F32 => {
                 values.extend(bytes.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)));

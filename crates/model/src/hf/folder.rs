@@ -79,7 +79,7 @@ impl Folder<'_> {
     fn tensor_name(&self, id: ParamId) -> Result<String, ModelError> {
         let adapter = matches!(id.part, Part::LoraA | Part::LoraB);
         let name = self.architecture.tensor_name(id).filter(|_| !adapter);
-        name.ok_or_else(|| ModelError::Unnamed { id, architecture: self.architecture.class_name() })
+        name.ok_or(ModelError::Unnamed { id, architecture: self.architecture })
     }
 
     /// The library would fill an output vocabulary that is neither tied nor saved with noise.
@@ -89,12 +89,9 @@ impl Folder<'_> {
         if self.architecture != Architecture::LlamaForCausalLM || own != self.config.tied() {
             return Ok(());
         }
-        Err(ModelError::Config {
-            path: config::FILE.into(),
-            key: "tie_word_embeddings".into(),
-            found: own.to_string(),
-            expected: format!("{} for a model with{} {id}", !own, if own { "" } else { "out" }),
-        })
+        let expected = format!("{} for a model with{} {id}", !own, if own { "" } else { "out" });
+        let file = Path::new(config::FILE);
+        Err(ModelError::config(file, "tie_word_embeddings", own.to_string(), expected))
     }
 
     /// Other libraries always add a segment embedding; a row of zeros stands in where the model has

@@ -23,6 +23,7 @@ pub mod config;
 pub mod names;
 
 pub mod safetensors;
+pub mod tensors;
 pub mod weights;
 pub mod writer;
 
@@ -37,6 +38,7 @@ pub use config::{BertConfig, Config, Labels, LlamaConfig, Problem};
 pub use dtype::Precision;
 pub use folder::Folder;
 pub use names::{Answers, Architecture};
+pub use tensors::Tensors;
 pub use trained::{HeadFit, TrainedHead, WhyFresh};
 pub use weights::Weights;
 

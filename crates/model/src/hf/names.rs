@@ -45,17 +45,8 @@ impl Architecture {
     }
 
     /// The class name, as in `architectures` of `config.json`.
-    pub const fn class_name(self) -> &'static str {
-        match self {
-            Self::BertModel => "BertModel",
-            Self::BertForSequenceClassification => "BertForSequenceClassification",
-            Self::BertForTokenClassification => "BertForTokenClassification",
-            Self::BertForMaskedLM => "BertForMaskedLM",
-            Self::LlamaModel => "LlamaModel",
-            Self::LlamaForCausalLM => "LlamaForCausalLM",
-            Self::LlamaForSequenceClassification => "LlamaForSequenceClassification",
-            Self::LlamaForTokenClassification => "LlamaForTokenClassification",
-        }
+    pub fn class_name(self) -> String {
+        format!("{self:?}")
     }
 
     /// The family it belongs to.
@@ -89,15 +80,8 @@ impl Architecture {
 
     /// What stands before the names of the backbone.
     const fn prefix(self) -> &'static str {
-        match self {
-            Self::BertModel | Self::LlamaModel => "",
-            Self::BertForSequenceClassification
-            | Self::BertForTokenClassification
-            | Self::BertForMaskedLM => "bert.",
-            Self::LlamaForCausalLM
-            | Self::LlamaForSequenceClassification
-            | Self::LlamaForTokenClassification => "model.",
-        }
+        let is_bare = matches!(self, Self::BertModel | Self::LlamaModel);
+        if is_bare { "" } else { self.family().backbone_prefix() }
     }
 
     /// Whether the class has this parameter in its head.

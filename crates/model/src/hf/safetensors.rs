@@ -11,12 +11,12 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use ::safetensors::Dtype;
 use ::safetensors::tensor::TensorInfo;
 
 use super::dtype::Precision;
 use super::file;
 use super::header::{Header, MAX_HEADER};
+use super::tensors::{Info, Tensors};
 use crate::error::ModelError;
 
 /// Bytes of the header's length, at the start of the file.
@@ -32,15 +32,6 @@ pub struct Reader {
     file: Mutex<File>,
     header: Header,
     data_start: u64,
-}
-
-/// What a header says about one tensor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Info<'a> {
-    /// Element type as stored.
-    pub dtype: Dtype,
-    /// Dimensions, outermost first.
-    pub shape: &'a [usize],
 }
 
 impl Reader {
@@ -74,47 +65,9 @@ impl Reader {
         Ok(Self { path, file: Mutex::new(file), header, data_start })
     }
 
-    /// The file this reads.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// The tensors' names, sorted.
-    pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.header.tensors.keys().map(String::as_str)
-    }
-
     /// Free-form text of the header, such as `format: pt`.
     pub fn metadata(&self) -> &BTreeMap<String, String> {
         &self.header.metadata
-    }
-
-    /// Type and shape of a tensor, if the file has it.
-    pub fn info(&self, name: &str) -> Option<Info<'_>> {
-        let entry = self.header.tensors.get(name)?;
-        Some(Info { dtype: entry.dtype, shape: &entry.shape })
-    }
-
-    /// The values of a tensor stored as F32, F16 or BF16.
-    pub fn read_f32(&self, name: &str) -> Result<Vec<f32>, ModelError> {
-        let (info, precision) = self.readable(name)?;
-        let elements = elements(info, precision);
-        let mut values = Vec::new();
-        // A sparse file may be larger than memory: that is an error, not an abort.
-        values.try_reserve_exact(elements).map_err(|_| {
-            self.tensor_error(name, &format!("{elements} elements"), "as many as fit in memory")
-        })?;
-        self.read_into(info, precision, 0..elements, &mut values)?;
-        Ok(values)
-    }
-
-    /// Some elements of a tensor stored as F32, F16 or BF16; fewer where it ends before.
-    pub fn read_part(&self, name: &str, part: Range<usize>) -> Result<Vec<f32>, ModelError> {
-        let (info, precision) = self.readable(name)?;
-        let end = part.end.min(elements(info, precision));
-        let mut values = Vec::new();
-        self.read_into(info, precision, part.start.min(end)..end, &mut values)?;
-        Ok(values)
     }
 
     fn readable(&self, name: &str) -> Result<(&TensorInfo, Precision), ModelError> {
@@ -151,6 +104,41 @@ impl Reader {
 
     fn tensor_error(&self, name: &str, found: &str, expected: &str) -> ModelError {
         ModelError::tensor(&self.path, name, found, expected)
+    }
+}
+
+impl Tensors for Reader {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn names(&self) -> Box<dyn Iterator<Item = &str> + '_> {
+        Box::new(self.header.tensors.keys().map(String::as_str))
+    }
+
+    fn info(&self, name: &str) -> Option<Info<'_>> {
+        let entry = self.header.tensors.get(name)?;
+        Some(Info { dtype: entry.dtype, shape: &entry.shape })
+    }
+
+    fn read_f32(&self, name: &str) -> Result<Vec<f32>, ModelError> {
+        let (info, precision) = self.readable(name)?;
+        let elements = elements(info, precision);
+        let mut values = Vec::new();
+        // A sparse file may be larger than memory: that is an error, not an abort.
+        values.try_reserve_exact(elements).map_err(|_| {
+            self.tensor_error(name, &format!("{elements} elements"), "as many as fit in memory")
+        })?;
+        self.read_into(info, precision, 0..elements, &mut values)?;
+        Ok(values)
+    }
+
+    fn read_part(&self, name: &str, part: Range<usize>) -> Result<Vec<f32>, ModelError> {
+        let (info, precision) = self.readable(name)?;
+        let end = part.end.min(elements(info, precision));
+        let mut values = Vec::new();
+        self.read_into(info, precision, part.start.min(end)..end, &mut values)?;
+        Ok(values)
     }
 }
 

@@ -2,17 +2,15 @@
 //! one file.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use super::Dtype;
 use super::file;
-use super::safetensors::{Info, Reader};
+use super::safetensors::Reader;
+use super::tensors::{Info, Tensors};
 use super::unique::Unique;
 use crate::error::ModelError;
-use crate::gguf::LlamaTensors;
 
 /// The weights in one file.
 pub const SINGLE: &str = "model.safetensors";
@@ -29,7 +27,7 @@ const MAX_SHARDS: usize = 512;
 pub struct Weights {
     /// The file that lists the tensors: the index, or the single weights file.
     path: PathBuf,
-    shards: Vec<Shard>,
+    shards: Vec<Box<dyn Tensors>>,
     /// Which shard holds a tensor.
     places: BTreeMap<String, usize>,
 }
@@ -40,7 +38,7 @@ impl Weights {
     pub fn open(dir: &Path) -> Result<Self, ModelError> {
         let single = dir.join(SINGLE);
         if single.exists() {
-            return Self::single(single);
+            return Ok(Self::single(Box::new(Reader::open(single)?)));
         }
         let index = dir.join(INDEX);
         if index.exists() {
@@ -65,17 +63,11 @@ impl Weights {
         Err(ModelError::file(dir, found, expected))
     }
 
-    /// The tensors of a GGUF file.
-    pub(crate) fn of_gguf(tensors: LlamaTensors) -> Self {
+    /// The tensors of one file.
+    pub(crate) fn single(tensors: Box<dyn Tensors>) -> Self {
         let path = tensors.path().to_path_buf();
         let places = tensors.names().map(|name| (name.to_owned(), 0)).collect();
-        Self { path, shards: vec![Shard::Gguf(tensors)], places }
-    }
-
-    fn single(path: PathBuf) -> Result<Self, ModelError> {
-        let reader = Reader::open(&path)?;
-        let places = reader.names().map(|name| (name.to_owned(), 0)).collect();
-        Ok(Self { path, shards: vec![Shard::Safetensors(reader)], places })
+        Self { path, shards: vec![tensors], places }
     }
 
     fn sharded(dir: &Path, path: PathBuf) -> Result<Self, ModelError> {
@@ -96,7 +88,7 @@ impl Weights {
             let found = format!("{} shards", files.len());
             return Err(ModelError::file(&path, found, format!("1 to {MAX_SHARDS}")));
         }
-        let mut shards: Vec<Shard> = Vec::new();
+        let mut shards: Vec<Box<dyn Tensors>> = Vec::new();
         let mut places = BTreeMap::new();
         for file in files {
             let reader = Reader::open(dir.join(file))?;
@@ -113,7 +105,7 @@ impl Weights {
                     return Err(tensor_error(tensor, found, &expected));
                 }
             }
-            shards.push(Shard::Safetensors(reader));
+            shards.push(Box::new(reader));
         }
         if let Some((tensor, shard)) = weight_map.iter().find(|(t, _)| !places.contains_key(*t)) {
             return Err(tensor_error(tensor, format!("no such tensor in {shard}"), "it there"));
@@ -174,50 +166,6 @@ impl Weights {
                 return Ok(None);
             }
             start += PIECE;
-        }
-    }
-}
-
-/// One file with tensors.
-#[derive(Debug)]
-enum Shard {
-    Safetensors(Reader),
-    Gguf(LlamaTensors),
-}
-
-impl Shard {
-    fn path(&self) -> &Path {
-        match self {
-            Self::Safetensors(reader) => reader.path(),
-            Self::Gguf(tensors) => tensors.path(),
-        }
-    }
-
-    fn info(&self, name: &str) -> Option<Info<'_>> {
-        match self {
-            Self::Safetensors(reader) => reader.info(name),
-            Self::Gguf(tensors) => {
-                tensors.shape(name).map(|shape| Info { dtype: Dtype::F32, shape })
-            }
-        }
-    }
-
-    fn read_f32(&self, name: &str) -> Result<Vec<f32>, ModelError> {
-        match self {
-            Self::Safetensors(reader) => reader.read_f32(name),
-            Self::Gguf(tensors) => tensors.read_f32(name),
-        }
-    }
-
-    fn read_part(&self, name: &str, part: Range<usize>) -> Result<Vec<f32>, ModelError> {
-        match self {
-            Self::Safetensors(reader) => reader.read_part(name, part),
-            // A file has no two tensors for one parameter, so this is never on a long path.
-            Self::Gguf(tensors) => {
-                let values = tensors.read_f32(name)?;
-                let end = part.end.min(values.len());
-                Ok(values[part.start.min(end)..end].to_vec())
-            }
         }
     }
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use crate::error::{ModelError, shortened};
+use crate::error::ModelError;
 use crate::hf::file;
 
 /// Largest file.
@@ -59,13 +59,7 @@ impl AdapterConfig {
     fn read(path: &Path, object: &Map<String, Value>) -> Result<Self, ModelError> {
         let refuse = |key: &str, expected: &str| {
             let found = object.get(key).map_or("nothing".into(), Value::to_string);
-            let (path, key) = (path.to_path_buf(), shortened(key.to_owned()));
-            Err(ModelError::Config {
-                path,
-                key,
-                found: shortened(found),
-                expected: expected.into(),
-            })
+            Err(ModelError::config(path, key, found, expected))
         };
         if object.get("peft_type").and_then(Value::as_str) != Some("LORA") {
             return refuse("peft_type", "\"LORA\"");

@@ -9,13 +9,13 @@ use fedra_plan::{ParamId, Part, Role, Site};
 use serde_json::Value;
 
 use super::config::AdapterConfig;
-use super::{CONFIG, HEAD, LABELS, WEIGHTS};
+use super::files::{CONFIG, HEAD, LABELS, WEIGHTS};
 use crate::classifier::Classifier;
 use crate::error::{ModelError, shortened};
 use crate::hf::config::Problem;
 use crate::hf::names::Meaning;
 use crate::hf::safetensors::Reader;
-use crate::hf::{Config, Dtype, Precision, TrainedHead, file};
+use crate::hf::{Config, Tensors as _, TrainedHead, file};
 use crate::init::matrix_shape;
 use crate::lora::Adapters;
 use crate::model::Model;
@@ -49,11 +49,8 @@ impl AdapterFolder {
         };
         let mut tensors = BTreeMap::new();
         for name in weights.names() {
-            let id = match config.family().meaning(name) {
-                Meaning::Parameter(id) => id,
-                Meaning::Copy(_) | Meaning::Buffer | Meaning::OtherHead | Meaning::Unknown => {
-                    return refuse(name, "an unknown name", "an adapter inside a block, or a head");
-                }
+            let Meaning::Parameter(id) = config.family().meaning(name) else {
+                return refuse(name, "an unknown name", "an adapter inside a block, or a head");
             };
             let is_adapter = matches!(id.part, Part::LoraA | Part::LoraB);
             let is_in_block = id.site.block().is_some();
@@ -133,14 +130,10 @@ impl AdapterFolder {
                 continue;
             }
             let info = self.weights.info(name);
-            let fits = |dtype: Dtype, dims: &[usize]| {
-                dims == shape.dims() && Precision::of(dtype).is_some()
-            };
-            if !info.is_some_and(|info| fits(info.dtype, info.shape)) {
-                let found = info.map_or_else(String::new, |info| {
-                    format!("{} of shape {:?}", info.dtype, info.shape)
-                });
-                return Err(self.misfit(id, name, found, format!("F32, F16 or BF16 of {shape}")));
+            if !info.is_some_and(|info| info.fits(shape)) {
+                let found = info.map(|info| format!("{} of shape {:?}", info.dtype, info.shape));
+                let expected = format!("F32, F16 or BF16 of {shape}");
+                return Err(self.misfit(id, name, found.unwrap_or_default(), expected));
             }
             let mut values = self.weights.read_f32(name)?;
             if let Some(at) = values.iter().position(|value| !value.is_finite()) {
@@ -160,8 +153,7 @@ impl AdapterFolder {
     }
 
     fn misfit(&self, id: ParamId, tensor: &str, found: String, expected: String) -> ModelError {
-        let (path, tensor) = (self.path.clone(), tensor.to_owned());
-        ModelError::Parameter { path, id, tensor, found, expected }
+        ModelError::parameter(&self.path, (id, tensor), found, expected)
     }
 }
 

@@ -15,17 +15,10 @@
 //! ```
 
 mod config;
+mod files;
 mod folder;
 mod save;
 
+pub use files::files;
 pub use folder::AdapterFolder;
-pub use save::{AdapterSaving, files, save};
-
-/// What the adapter is.
-const CONFIG: &str = "adapter_config.json";
-/// Its numbers.
-const WEIGHTS: &str = "adapter_model.safetensors";
-/// The names of the head's classes, in the order of its rows.
-const LABELS: &str = "labels.json";
-/// How the head's outputs are read.
-const HEAD: &str = "head.json";
+pub use save::{AdapterSaving, save};

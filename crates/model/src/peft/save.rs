@@ -9,13 +9,13 @@ use fedra_compute::Params;
 use fedra_plan::{ParamId, Part, Role, Site};
 use serde_json::{Value, json};
 
-use super::{CONFIG, HEAD, LABELS, WEIGHTS};
+use super::files::{CONFIG, HEAD, LABELS, WEIGHTS};
 use crate::error::ModelError;
 use crate::head::Head;
 use crate::hf::config::Problem;
 use crate::hf::names::Family;
 use crate::hf::writer::{self, Outline};
-use crate::hf::{Architecture, Config, Precision, file};
+use crate::hf::{Architecture, Precision, file};
 use crate::lora::Adapters;
 use crate::model::Model;
 
@@ -33,11 +33,6 @@ pub struct AdapterSaving<'a> {
     pub problem: Option<Problem>,
 }
 
-/// Every file that [`save`] may write.
-pub fn files() -> [&'static str; 4] {
-    [WEIGHTS, LABELS, CONFIG, HEAD]
-}
-
 /// Writes the adapters of a model and its head as a folder that PEFT loads.
 pub fn save(
     dir: &Path,
@@ -46,32 +41,25 @@ pub fn save(
     saving: AdapterSaving<'_>,
 ) -> Result<(), ModelError> {
     let refuse = |found: &str, expected: &str| {
-        let (what, found, expected) = ("adapter to save", found.into(), expected.into());
-        Err(ModelError::Structure { what, found, expected })
+        Err(ModelError::structure("adapter to save", &found, &expected))
     };
     let Some(adapters) = model.adapters() else {
         return refuse("a model without adapters", "one with low-rank adapters");
     };
-    let task = match (model.head(), model.config()) {
-        (Head::Language, Config::Llama(_)) => "CAUSAL_LM",
-        (Head::Sequence { .. }, Config::Bert(_) | Config::Llama(_)) => "SEQ_CLS",
-        (Head::Tokens { .. }, Config::Bert(_) | Config::Llama(_)) => "TOKEN_CLS",
-        (Head::Bare, Config::Bert(_) | Config::Llama(_)) => {
-            return refuse("a model without a head", "one with a head");
-        }
-        (Head::Language, Config::Bert(_)) => {
-            return refuse("an encoder's vocabulary", "a head that classifies");
-        }
+    let task = match model.head() {
+        Head::Language if model.is_decoder() => "CAUSAL_LM",
+        Head::Language => return refuse("an encoder's vocabulary", "a head that classifies"),
+        Head::Sequence { .. } => "SEQ_CLS",
+        Head::Tokens { .. } => "TOKEN_CLS",
+        Head::Bare => return refuse("a model without a head", "one with a head"),
     };
-    let architecture = model.head().architecture(&model.config())?;
+    let architecture = model.head().architecture(model.config().family())?;
     let (mut outlines, mut ids) = (Vec::new(), BTreeMap::new());
     let is_part =
         |id: &ParamId| id.site == Site::Head || matches!(id.part, Part::LoraA | Part::LoraB);
     for (id, shape) in model.layout().iter().filter(|(id, _)| is_part(id)) {
-        let name = architecture.tensor_name(id).ok_or_else(|| {
-            let architecture = architecture.class_name();
-            ModelError::Unnamed { id, architecture }
-        })?;
+        let name = architecture.tensor_name(id);
+        let name = name.ok_or(ModelError::Unnamed { id, architecture })?;
         let name = if name.starts_with(PREFIX) { name } else { format!("{PREFIX}{name}") };
         outlines.push(Outline { name: name.clone(), shape: shape.dims().to_vec() });
         ids.insert(name, id);
@@ -115,34 +103,15 @@ fn whole_or_not(alpha: f32) -> Value {
 
 /// The modules of the head, which learn beside the adapters.
 fn modules_to_save(model: &Model, family: Family) -> BTreeSet<&'static str> {
-    let head = model.layout().ids().filter(|id| id.site == Site::Head);
-    head.filter_map(|id| match (id.role, family) {
-        (Role::Classifier, Family::Bert) => Some("classifier"),
-        (Role::Classifier, Family::Llama) => Some("score"),
-        (Role::Pooler, _) => Some("pooler"),
-        // Names are compared by their ends, and every block has norms.
-        (Role::FinalNorm, _) => Some("model.norm"),
-        (Role::Vocabulary, _) => Some("lm_head"),
-        (
-            Role::Token
-            | Role::Position
-            | Role::Segment
-            | Role::EmbeddingNorm
-            | Role::Query
-            | Role::Key
-            | Role::Value
-            | Role::Output
-            | Role::AttentionNorm
-            | Role::Gate
-            | Role::Up
-            | Role::Down
-            | Role::MlpNorm
-            | Role::Transform
-            | Role::TransformNorm,
-            _,
-        ) => None,
-    })
-    .collect()
+    let classifier = if family == Family::Bert { "classifier" } else { "score" };
+    let modules = [
+        (Role::Classifier, classifier),
+        (Role::Pooler, "pooler"),
+        (Role::FinalNorm, "model.norm"),
+        (Role::Vocabulary, "lm_head"),
+    ];
+    let has = |role| model.layout().ids().any(|id| id.site == Site::Head && id.role == role);
+    modules.into_iter().filter(|(role, _)| has(*role)).map(|(_, module)| module).collect()
 }
 
 /// The adapted modules: by the ends of their names, or by a pattern where an end would say too much.

@@ -85,7 +85,7 @@ fn check_hidden(agreement: &mut Agreement, step: &Step, golden: &CheckpointCase)
         let what = format!("{}, stage {stage}", step.name);
         let Hidden { compact, first_tokens } = expected;
         agreement.compact(HIDDEN, &found.to_host(), compact, &what);
-        for (row, values) in step.batch.first_rows().into_iter().zip(first_tokens) {
+        for (row, values) in step.batch.packing().first_rows().into_iter().zip(first_tokens) {
             check_row(agreement, HIDDEN, (found, row as usize), values, &what);
         }
     }

@@ -8,6 +8,14 @@ use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+/// For each token the one that follows it in its sequence: what a language model predicts.
+pub fn next_tokens(batch: &Batch) -> Vec<Option<u32>> {
+    let mut next: Vec<Option<u32>> = batch.ids().iter().skip(1).copied().map(Some).collect();
+    next.push(None);
+    batch.packing().last_rows().into_iter().for_each(|row| next[row as usize] = None);
+    next
+}
+
 /// The cases of a golden file.
 pub fn cases<C: DeserializeOwned>(file: &str) -> Vec<C> {
     #[derive(Deserialize)]
@@ -151,7 +159,7 @@ impl Case {
         let class = |label: &i64| u32::try_from(*label).ok();
         Some(match (self.task, self.labels.as_ref()?) {
             (Task::CausalLm | Task::CausalLmTied | Task::Longest, _) => {
-                Answers::Classes(self.batch().next_tokens())
+                Answers::Classes(next_tokens(&self.batch()))
             }
             (Task::MultiLabel, Labels::PerToken(rows)) => {
                 Answers::Labels(rows.iter().flatten().map(|label| *label as f32).collect())

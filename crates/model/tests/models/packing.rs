@@ -19,8 +19,8 @@ const WORDS: usize = 47;
 const LENGTHS: [usize; 7] = [1, 32, 5, 1, 17, 2, 31];
 
 fn rows_of(step: &Step, tensor: &Tensor, sequence: usize) -> Vec<u32> {
-    let start = step.batch.starts().nth(sequence).unwrap();
-    let length = step.batch.lengths()[sequence];
+    let start = step.batch.packing().starts().nth(sequence).unwrap();
+    let length = step.batch.packing().lengths()[sequence];
     bits(&tensor.row_range(&step.device, start, length).unwrap().to_host())
 }
 
@@ -50,23 +50,9 @@ fn a_sequence_in_a_batch_has_the_bits_it_has_alone() {
 }
 
 #[test]
-fn a_padded_rectangle_is_the_packed_batch() {
-    let sequences = sequences(&LENGTHS, WORDS);
-    let longest = 32;
-    let (mut ids, mut mask) = (Vec::new(), Vec::new());
-    for sequence in &sequences {
-        let padding = longest - sequence.len();
-        ids.extend(sequence.iter().copied().chain(std::iter::repeat_n(9999, padding)));
-        mask.extend(std::iter::repeat_n(1, sequence.len()).chain(std::iter::repeat_n(0, padding)));
-    }
-    let unpadded = Batch::unpadded(&ids, &mask, longest).unwrap();
-    assert_eq!(unpadded, Batch::new(&sequences).unwrap());
-}
-
-#[test]
 fn segments_reach_an_encoder_and_not_a_decoder() {
     for step in Step::every_tiny() {
-        let segments = (0..step.batch.tokens() as u32).map(|i| i % 2).collect();
+        let segments = (0..step.batch.packing().tokens() as u32).map(|i| i % 2).collect();
         let batch = step.batch.clone().with_segments(segments).unwrap();
         let other = Step { batch, ..step.clone() };
         let same = bits(&step.logits().to_host()) == bits(&other.logits().to_host());
@@ -115,7 +101,8 @@ fn an_encoder_that_reads_only_labelled_rows_learns_the_same() {
             continue;
         }
         let batch = Batch::new(&sequences(&[9, 4, 12, 3], WORDS)).unwrap();
-        let labelled = batch.positions().iter().map(|p| (p % 3 == 2).then_some(*p % 5)).collect();
+        let labelled =
+            batch.packing().positions().iter().map(|p| (p % 3 == 2).then_some(*p % 5)).collect();
         let step = Step { batch, answers: Answers::Classes(labelled), ..step };
         let (read, all) =
             (step.take(&step.everything()), step.take_over_all_rows(&step.everything()));

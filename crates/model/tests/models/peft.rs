@@ -6,7 +6,7 @@ use crate::lora::adapted;
 use crate::step::{Step, bits};
 use fedra_compute::{Params, Seed};
 use fedra_model::hf::safetensors::Reader;
-use fedra_model::hf::{Companions, Precision, Problem, writer};
+use fedra_model::hf::{Companions, Precision, Problem, Tensors as _, writer};
 use fedra_model::peft::{self, AdapterFolder, AdapterSaving};
 use fedra_model::{Adapters, Classifier, Head, Model, Saving, load, save};
 use fedra_plan::{Part, Role, Site};

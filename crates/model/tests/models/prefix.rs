@@ -8,7 +8,7 @@ use fedra_plan::{Scope, Site};
 /// The step with its prefix from the cache; sequence `i` is example `i`.
 fn take(cache: &mut PrefixCache, step: &Step, scope: &Scope) -> Outcome {
     let mut tape = Tape::new(&step.device);
-    let names: Vec<u64> = (0..step.batch.sequences() as u64).collect();
+    let names: Vec<u64> = (0..step.batch.packing().sequences() as u64).collect();
     let behind = (&step.model, &step.params);
     let hidden = cache.hidden(&mut tape, behind, &step.batch, &names).unwrap();
     let (weights, targets) = (step.params.training(scope), step.answers.targets());
@@ -37,7 +37,7 @@ fn a_replayed_prefix_gives_the_bits_of_a_computed_one() {
             for epoch in ["computed", "replayed"] {
                 let what = format!("{}, {blocks} blocks {epoch}", step.name);
                 take(&mut cache, &step, &scope).assert_same(&expected, &what);
-                assert_eq!(cache.len(), step.batch.sequences());
+                assert_eq!(cache.len(), step.batch.packing().sequences());
             }
         }
     }

@@ -33,7 +33,7 @@ fn rows_read_alone_are_the_rows_of_everything() {
     for step in Step::every_tiny() {
         let (embedded, blocks) = (step.hidden_states()[0].clone(), step.model.blocks());
         let whole = run(&step, embedded.clone(), 0..blocks, &Reading::All);
-        for rows in [step.batch.first_rows(), step.batch.last_rows()] {
+        for rows in [step.batch.packing().first_rows(), step.batch.packing().last_rows()] {
             let read = run(&step, embedded.clone(), 0..blocks, &Reading::Rows(rows.clone()));
             assert_eq!(read.rows(), rows.len());
             for (place, row) in rows.iter().enumerate() {

@@ -162,7 +162,7 @@ impl Step {
     /// The sequences of the batch.
     pub fn sequences(&self) -> Vec<Vec<u32>> {
         let batch = &self.batch;
-        let rows = batch.starts().zip(batch.lengths());
+        let rows = batch.packing().starts().zip(batch.packing().lengths());
         rows.map(|(start, length)| batch.ids()[start..start + length].to_vec()).collect()
     }
 }

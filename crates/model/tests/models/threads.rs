@@ -1,5 +1,6 @@
 //! Threads: their number changes no bit of a loss or a gradient.
 
+use crate::golden::next_tokens;
 use crate::packing::sequences;
 use crate::step::{Answers, Step, made_params};
 use fedra_compute::{Device, ThreadPool};
@@ -13,10 +14,10 @@ fn step(config: Config, head: Head, words: usize) -> Step {
     let params = made_params(&device, &model, 0.1);
     let batch = Batch::new(&sequences(&[70, 1, 33, 90, 5, 64], words)).unwrap();
     let answers = match head {
-        Head::Sequence { classes, .. } => {
-            Answers::Classes((0..batch.sequences()).map(|i| Some((i % classes) as u32)).collect())
-        }
-        Head::Bare | Head::Tokens { .. } | Head::Language => Answers::Classes(batch.next_tokens()),
+        Head::Sequence { classes, .. } => Answers::Classes(
+            (0..batch.packing().sequences()).map(|i| Some((i % classes) as u32)).collect(),
+        ),
+        Head::Bare | Head::Tokens { .. } | Head::Language => Answers::Classes(next_tokens(&batch)),
     };
     Step { name: format!("{head:?}"), device, model, params, batch, answers }
 }

@@ -74,7 +74,7 @@ pub fn check_outcome(
 
 /// The attention scores of every block and example.
 pub fn check_probes(agreement: &mut Agreement, step: &Step, case: &Case) {
-    let odd = step.batch.positions().iter().map(|position| position % 2 == 1).collect();
+    let odd = step.batch.packing().positions().iter().map(|position| position % 2 == 1).collect();
     let ones: Vec<Vec<f64>> = vec![vec![1.0; case.ids.len()]; step.model.blocks()];
     for (relevant, expected) in [
         (Relevant::First, Some(&case.attention.first_token)),

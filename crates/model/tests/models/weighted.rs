@@ -34,7 +34,7 @@ pub fn alone(step: &Step, number: usize) -> Step {
         Answers::Classes(classes) if by_sequence => Answers::Classes(vec![classes[number]]),
         Answers::Classes(classes) => Answers::Classes(classes[rows].to_vec()),
         Answers::Labels(labels) => {
-            let each = labels.len() / step.batch.sequences();
+            let each = labels.len() / step.batch.packing().sequences();
             Answers::Labels(labels[number * each..][..each].to_vec())
         }
     };
@@ -51,12 +51,12 @@ pub fn counted(step: &Step) -> usize {
 #[test]
 fn a_weight_on_one_sequence_alone_gives_the_gradient_of_that_sequence() {
     for step in Step::every_tiny() {
-        for number in 0..step.batch.sequences() {
+        for number in 0..step.batch.packing().sequences() {
             let one = alone(&step, number);
             if counted(&one) == 0 {
                 continue;
             }
-            let mut weights = vec![0.0; step.batch.sequences()];
+            let mut weights = vec![0.0; step.batch.packing().sequences()];
             weights[number] = 0.75;
             let rows = RowWeights::PerSequence(&weights);
             let (found, gradients) = take(&step, LossWeights { rows, divisor: 3.0 });
@@ -94,7 +94,8 @@ fn the_mean_is_the_sum_that_the_caller_divides() {
 #[test]
 fn a_weight_for_each_row_is_that_of_its_sequence_spread_over_it() {
     for step in Step::every_tiny() {
-        let by_sequence: Vec<f32> = (0..step.batch.sequences()).map(|i| 0.5 + i as f32).collect();
+        let by_sequence: Vec<f32> =
+            (0..step.batch.packing().sequences()).map(|i| 0.5 + i as f32).collect();
         let by_row = match step.model.head() {
             Head::Sequence { .. } => by_sequence.clone(),
             Head::Tokens { .. } | Head::Language | Head::Bare => {
@@ -118,7 +119,7 @@ fn weights_that_do_not_fit_are_refused() {
     let steps = Step::every_tiny();
     let tokens =
         steps.iter().find(|step| matches!(step.model.head(), Head::Tokens { .. })).unwrap();
-    let sequences = tokens.batch.sequences();
+    let sequences = tokens.batch.packing().sequences();
     let check = |weights: LossWeights<'_>, expected: &str| {
         let mut tape = Tape::new(&tokens.device);
         let targets = Weighted { targets: tokens.answers.targets(), weights };

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use fedra_client::{Client, LocalFleet, Observer, Shards, to_params, to_values};
 use fedra_compute::{Device, Params, Seed};
-use fedra_data::{Clinic, Division, Encoder, Holding, Table, Task, WordTokenizer};
+use fedra_data::{Clinic, Division, Encoder, Holding, Table, Task, Tokenizer};
 use fedra_engine::methods::Method;
 use fedra_engine::{EngineError, EvaluationSet, OptimiserConfig, Recipe, RoundReport, Sink, Work};
 use fedra_model::hf::{BertConfig, Config};
@@ -27,7 +27,7 @@ impl World {
         let clinic = Clinic { hospitals, notes: 8 * hospitals, ..Clinic::default() };
         let table = clinic.generate(Task::Concepts, 1).unwrap();
         let texts: Vec<String> = table.examples.iter().map(|e| e.body.to_text()).collect();
-        let tokenizer = WordTokenizer::grow(texts.iter().map(String::as_str), 200).unwrap();
+        let tokenizer = Tokenizer::grow(texts.iter().map(String::as_str), 200).unwrap();
         let division = divided(&table);
         let encoder = Encoder::new(&tokenizer, 24).unwrap();
         let shards = Shards::encode(&encoder, &table, &division).unwrap();

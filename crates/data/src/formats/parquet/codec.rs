@@ -8,7 +8,7 @@ use std::io::Read;
 
 use parquet::basic::Compression;
 
-use super::Complaint;
+use crate::error::Complaint;
 
 /// Writers cut pages at about 1 MiB; a page beyond this is an attack or an accident.
 const LARGEST_PAGE: u64 = 256 << 20;

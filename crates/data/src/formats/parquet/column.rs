@@ -4,12 +4,15 @@
 //! rows that repeat one long word cost that word once until then.
 
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
-use parquet::data_type::{ByteArray, DataType};
+use parquet::data_type::{
+    BoolType, ByteArray, ByteArrayType, DataType, DoubleType, FloatType, Int32Type, Int64Type,
+};
 use parquet::errors::ParquetError;
 
-use super::Complaint;
+use super::guard::{guarded, said};
 use super::schema::Leaf;
-use crate::formats::columns::Cell;
+use crate::error::Complaint;
+use crate::formats::fields::Cell;
 
 /// Rows that are decoded together.
 const ROWS: usize = 256;
@@ -18,7 +21,6 @@ const OVERHEAD: u64 = 24;
 
 /// The cells of a column chunk.
 pub(super) struct Cells {
-    reader: ColumnReader,
     leaf: Leaf,
     rows: u64,
     /// The row that comes next.
@@ -40,24 +42,24 @@ pub(super) struct Taken {
 }
 
 enum Values {
-    Truths(Vec<bool>),
-    Int32(Vec<i32>),
-    Int64(Vec<i64>),
-    Float(Vec<f32>),
-    Double(Vec<f64>),
-    Text(Vec<ByteArray>),
+    Truths(ColumnReaderImpl<BoolType>, Vec<bool>),
+    Int32(ColumnReaderImpl<Int32Type>, Vec<i32>),
+    Int64(ColumnReaderImpl<Int64Type>, Vec<i64>),
+    Float(ColumnReaderImpl<FloatType>, Vec<f32>),
+    Double(ColumnReaderImpl<DoubleType>, Vec<f64>),
+    Text(ColumnReaderImpl<ByteArrayType>, Vec<ByteArray>),
 }
 
 impl Cells {
     /// The cells that a reader gives.
     pub fn new(reader: ColumnReader, leaf: Leaf, rows: u64) -> Result<Self, Complaint> {
-        let values = match &reader {
-            ColumnReader::BoolColumnReader(_) => Values::Truths(Vec::new()),
-            ColumnReader::Int32ColumnReader(_) => Values::Int32(Vec::new()),
-            ColumnReader::Int64ColumnReader(_) => Values::Int64(Vec::new()),
-            ColumnReader::FloatColumnReader(_) => Values::Float(Vec::new()),
-            ColumnReader::DoubleColumnReader(_) => Values::Double(Vec::new()),
-            ColumnReader::ByteArrayColumnReader(_) => Values::Text(Vec::new()),
+        let values = match reader {
+            ColumnReader::BoolColumnReader(reader) => Values::Truths(reader, Vec::new()),
+            ColumnReader::Int32ColumnReader(reader) => Values::Int32(reader, Vec::new()),
+            ColumnReader::Int64ColumnReader(reader) => Values::Int64(reader, Vec::new()),
+            ColumnReader::FloatColumnReader(reader) => Values::Float(reader, Vec::new()),
+            ColumnReader::DoubleColumnReader(reader) => Values::Double(reader, Vec::new()),
+            ColumnReader::ByteArrayColumnReader(reader) => Values::Text(reader, Vec::new()),
             ColumnReader::Int96ColumnReader(_) | ColumnReader::FixedLenByteArrayColumnReader(_) => {
                 let expected = "text, numbers, truth values or lists of them";
                 return Err(("values of another type than the schema's".into(), expected.into()));
@@ -65,7 +67,7 @@ impl Cells {
         };
         let (definitions, repetitions) = (Vec::new(), Vec::new());
         let (row, level, value, ready) = (0, 0, 0, 0);
-        Ok(Self { reader, leaf, rows, row, values, definitions, repetitions, level, value, ready })
+        Ok(Self { leaf, rows, row, values, definitions, repetitions, level, value, ready })
     }
 
     /// The cell of a row; rows are asked for in ascending order.
@@ -135,18 +137,18 @@ impl Cells {
         self.value += 1;
         let missing = || ("fewer values".to_owned(), "one for every level".to_owned());
         let text = match &self.values {
-            Values::Truths(all) => all.get(at).ok_or_else(missing)?.to_string(),
-            Values::Int32(all) => match *all.get(at).ok_or_else(missing)? {
+            Values::Truths(_, all) => all.get(at).ok_or_else(missing)?.to_string(),
+            Values::Int32(_, all) => match *all.get(at).ok_or_else(missing)? {
                 number if is_unsigned => (number as u32).to_string(),
                 number => number.to_string(),
             },
-            Values::Int64(all) => match *all.get(at).ok_or_else(missing)? {
+            Values::Int64(_, all) => match *all.get(at).ok_or_else(missing)? {
                 number if is_unsigned => (number as u64).to_string(),
                 number => number.to_string(),
             },
-            Values::Float(all) => finite(*all.get(at).ok_or_else(missing)?)?,
-            Values::Double(all) => finite(*all.get(at).ok_or_else(missing)?)?,
-            Values::Text(all) => {
+            Values::Float(_, all) => finite(*all.get(at).ok_or_else(missing)?)?,
+            Values::Double(_, all) => finite(*all.get(at).ok_or_else(missing)?)?,
+            Values::Text(_, all) => {
                 let text = std::str::from_utf8(all.get(at).ok_or_else(missing)?.data());
                 let text = text.map_err(|_| {
                     ("bytes that are not UTF-8".to_owned(), "UTF-8 text".to_owned())
@@ -164,38 +166,15 @@ impl Cells {
         levels.0.clear();
         levels.1.clear();
         (self.level, self.value) = (0, 0);
-        let read = match (&mut self.reader, &mut self.values) {
-            (ColumnReader::BoolColumnReader(reader), Values::Truths(values)) => {
-                records(reader, levels, values)
-            }
-            (ColumnReader::Int32ColumnReader(reader), Values::Int32(values)) => {
-                records(reader, levels, values)
-            }
-            (ColumnReader::Int64ColumnReader(reader), Values::Int64(values)) => {
-                records(reader, levels, values)
-            }
-            (ColumnReader::FloatColumnReader(reader), Values::Float(values)) => {
-                records(reader, levels, values)
-            }
-            (ColumnReader::DoubleColumnReader(reader), Values::Double(values)) => {
-                records(reader, levels, values)
-            }
-            (ColumnReader::ByteArrayColumnReader(reader), Values::Text(values)) => {
-                records(reader, levels, values)
-            }
-            (
-                ColumnReader::BoolColumnReader(_)
-                | ColumnReader::Int32ColumnReader(_)
-                | ColumnReader::Int64ColumnReader(_)
-                | ColumnReader::Int96ColumnReader(_)
-                | ColumnReader::FloatColumnReader(_)
-                | ColumnReader::DoubleColumnReader(_)
-                | ColumnReader::ByteArrayColumnReader(_)
-                | ColumnReader::FixedLenByteArrayColumnReader(_),
-                _,
-            ) => unreachable!("values were chosen by the reader"),
+        let read = match &mut self.values {
+            Values::Truths(reader, values) => records(reader, levels, values),
+            Values::Int32(reader, values) => records(reader, levels, values),
+            Values::Int64(reader, values) => records(reader, levels, values),
+            Values::Float(reader, values) => records(reader, levels, values),
+            Values::Double(reader, values) => records(reader, levels, values),
+            Values::Text(reader, values) => records(reader, levels, values),
         };
-        self.ready = read.map_err(super::said)?;
+        self.ready = read.map_err(said)?;
         Ok(self.ready)
     }
 }
@@ -207,8 +186,7 @@ fn records<T: DataType>(
     values: &mut Vec<T::T>,
 ) -> Result<usize, ParquetError> {
     values.clear();
-    let read =
-        super::guarded(|| reader.read_records(ROWS, Some(definitions), Some(repetitions), values))?;
+    let read = guarded(|| reader.read_records(ROWS, Some(definitions), Some(repetitions), values))?;
     Ok(read.0)
 }
 

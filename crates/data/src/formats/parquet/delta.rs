@@ -6,7 +6,7 @@
 
 use parquet::basic::Encoding;
 
-use super::Complaint;
+use crate::error::Complaint;
 
 /// Checks the one list of lengths of `DELTA_LENGTH_BYTE_ARRAY`, or the two of `DELTA_BYTE_ARRAY`.
 pub(super) fn check(bytes: &[u8], encoding: Encoding, values: u32) -> Result<(), Complaint> {

@@ -5,8 +5,8 @@
 
 use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
 
-use super::Complaint;
 use super::delta::varint;
+use crate::error::Complaint;
 
 /// The footer's own deepest nesting is about eight.
 const DEEPEST: u32 = 32;

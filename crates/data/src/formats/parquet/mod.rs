@@ -19,6 +19,7 @@ mod codec;
 mod column;
 mod delta;
 mod footer;
+mod guard;
 mod pages;
 mod schema;
 
@@ -28,15 +29,15 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use parquet::column::reader::get_column_reader;
-use parquet::errors::ParquetError;
 use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 
 use self::column::Cells;
+use self::guard::{EXPECTED, guarded, said};
 use self::pages::Pages;
 use self::schema::Column;
-use super::columns::{Cell, Complaint, Fields};
-use super::{Limits, Reader};
-use crate::caught::caught;
+use super::fields::{Cell, Fields};
+use super::reader::{Limits, Reader};
+use crate::error::Complaint;
 use crate::work::CHUNK;
 use crate::{DataError, Result, Stage, TableBuilder, Work};
 
@@ -44,7 +45,6 @@ use crate::{DataError, Result, Stage, TableBuilder, Work};
 const LARGEST_FOOTER: u64 = 16 << 20;
 /// Before the footer and after it.
 const MAGIC: &[u8; 4] = b"PAR1";
-const EXPECTED: &str = "a Parquet file";
 
 /// Reads every row of a file.
 pub(super) fn read(
@@ -107,74 +107,12 @@ pub(super) fn each<E: From<DataError>>(
     Ok(())
 }
 
-/// Shows every row until that is enough, without columns that no task can read (dates, structures).
-pub(super) fn first_rows(
-    reader: &Reader,
-    path: &Path,
-    show: &mut dyn FnMut(&mut dyn Fields) -> bool,
-) -> Result<()> {
-    let shown = each(path, reader.limits, &mut |line, open| {
-        let is_more = show(&mut Readable(open));
-        open.check(line, true)?;
-        if is_more { Ok(()) } else { Err(Ended::Enough) }
-    });
-    match shown {
-        Ok(()) | Err(Ended::Enough) => Ok(()),
-        Err(Ended::Failed(error)) => Err(error),
-    }
-}
-
 /// The names of the columns that can be read, whether or not there is a row.
 pub(super) fn readable_columns(path: &Path) -> Result<Vec<String>> {
     let footer = Stored::open(path)?.footer()?;
     let columns = schema::columns(footer.file_metadata().schema());
     let readable = columns.into_iter().filter(|column| column.leaf.is_ok());
     Ok(readable.map(|column| column.name).collect())
-}
-
-/// Why rows are not shown any more.
-enum Ended {
-    Enough,
-    Failed(DataError),
-}
-
-impl From<DataError> for Ended {
-    fn from(error: DataError) -> Self {
-        Self::Failed(error)
-    }
-}
-
-/// A row without the columns that no task can read.
-struct Readable<'a, 'g>(&'a mut OpenGroup<'g>);
-
-impl Fields for Readable<'_, '_> {
-    fn take(&mut self, name: &str) -> Result<Option<Cell>, Complaint> {
-        self.0.take(name)
-    }
-
-    fn names(&self) -> Vec<&str> {
-        let readable = self.0.columns.iter().filter(|column| column.leaf.is_ok());
-        readable.map(|column| column.name.as_str()).collect()
-    }
-
-    fn are_columns(&self) -> bool {
-        true
-    }
-}
-
-/// What a call into the crate gives; a panic inside it is an error like any other.
-fn guarded<T>(call: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, ParquetError> {
-    caught(call)
-        .unwrap_or_else(|words| Err(ParquetError::General(format!("damaged data ({words})"))))
-}
-
-/// What the crate says is wrong, in our words; our own checks bring what they expected.
-fn said(error: ParquetError) -> Complaint {
-    let text = if let ParquetError::General(text) = error { text } else { error.to_string() };
-    match text.split_once(", expected ") {
-        Some((found, expected)) => (found.to_owned(), expected.to_owned()),
-        None => (text, EXPECTED.to_owned()),
-    }
 }
 
 /// A file whose length is known.
@@ -251,12 +189,6 @@ pub(super) struct OpenGroup<'a> {
 }
 
 impl OpenGroup<'_> {
-    /// The names of the columns that can be read.
-    pub fn readable(&self) -> Vec<String> {
-        let readable = self.columns.iter().filter(|column| column.leaf.is_ok());
-        readable.map(|column| column.name.clone()).collect()
-    }
-
     /// The share of so many bytes that the rows before one make, about.
     fn read_of(&self, total: u64, line: u64) -> u64 {
         let share = u128::from(total) * u128::from(line) / u128::from(self.all_rows.max(1));

@@ -80,17 +80,26 @@ fn leaf(top: &Type, index: usize) -> Result<Leaf, &'static str> {
     Ok(Leaf { index, is_unsigned, present, element })
 }
 
+/// What is not read, by the older annotation.
+const UNREAD: [(ConvertedType, &str); 8] = [
+    (ConvertedType::DECIMAL, "a decimal number"),
+    (ConvertedType::DATE, "a date"),
+    (ConvertedType::TIME_MILLIS, "a time"),
+    (ConvertedType::TIME_MICROS, "a time"),
+    (ConvertedType::TIMESTAMP_MILLIS, "a timestamp"),
+    (ConvertedType::TIMESTAMP_MICROS, "a timestamp"),
+    (ConvertedType::BSON, "BSON"),
+    (ConvertedType::INTERVAL, "an interval"),
+];
+
 /// Whether a leaf's numbers have no sign; what its values stand for where they are not read.
 fn meaning(leaf: &Type) -> Result<bool, &'static str> {
-    match leaf.get_physical_type() {
-        Physical::INT96 => return Err("a timestamp of 96 bits"),
-        Physical::FIXED_LEN_BYTE_ARRAY => return Err("byte strings of a fixed length"),
-        Physical::BOOLEAN
-        | Physical::INT32
-        | Physical::INT64
-        | Physical::FLOAT
-        | Physical::DOUBLE
-        | Physical::BYTE_ARRAY => {}
+    let physical = leaf.get_physical_type();
+    if physical == Physical::INT96 {
+        return Err("a timestamp of 96 bits");
+    }
+    if physical == Physical::FIXED_LEN_BYTE_ARRAY {
+        return Err("byte strings of a fixed length");
     }
     let info = leaf.get_basic_info();
     // The newer of the two annotations decides.
@@ -115,28 +124,16 @@ fn meaning(leaf: &Type) -> Result<bool, &'static str> {
             | LogicalType::_Unknown { .. } => Ok(false),
         };
     }
-    match info.converted_type() {
-        ConvertedType::UINT_8
-        | ConvertedType::UINT_16
-        | ConvertedType::UINT_32
-        | ConvertedType::UINT_64 => Ok(true),
-        ConvertedType::DECIMAL => Err("a decimal number"),
-        ConvertedType::DATE => Err("a date"),
-        ConvertedType::TIME_MILLIS | ConvertedType::TIME_MICROS => Err("a time"),
-        ConvertedType::TIMESTAMP_MILLIS | ConvertedType::TIMESTAMP_MICROS => Err("a timestamp"),
-        ConvertedType::BSON => Err("BSON"),
-        ConvertedType::INTERVAL => Err("an interval"),
-        ConvertedType::NONE
-        | ConvertedType::UTF8
-        | ConvertedType::MAP
-        | ConvertedType::MAP_KEY_VALUE
-        | ConvertedType::LIST
-        | ConvertedType::ENUM
-        | ConvertedType::INT_8
-        | ConvertedType::INT_16
-        | ConvertedType::INT_32
-        | ConvertedType::INT_64
-        | ConvertedType::JSON => Ok(false),
+    let older = info.converted_type();
+    match UNREAD.iter().find(|(kind, _)| *kind == older) {
+        Some((_, what)) => Err(what),
+        None => Ok(matches!(
+            older,
+            ConvertedType::UINT_8
+                | ConvertedType::UINT_16
+                | ConvertedType::UINT_32
+                | ConvertedType::UINT_64
+        )),
     }
 }
 

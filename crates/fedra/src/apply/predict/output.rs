@@ -319,7 +319,7 @@ mod tests {
         let settings = WriteSettings { format, top, answers: Reading::OneLabel };
         let mut writer = PredictionWriter::new(Vec::new(), settings);
         for line in lines {
-            let record: Record = serde_json::from_str(line).unwrap();
+            let record = Record::parse(line).unwrap();
             writer.write(&record, &Body::Text("x".into()), &one("a;\"q\""))?;
         }
         Ok(String::from_utf8(writer.finish()?).unwrap())
@@ -350,8 +350,8 @@ mod tests {
         let told = written(OutputFormat::Csv, None, &rows).unwrap_err().to_string();
         assert!(told.contains("found the key \"id\" for the first time"), "{told}");
         assert_eq!(written(OutputFormat::JsonLines, None, &rows).unwrap().lines().count(), 2);
-        let twice = serde_json::from_str::<Record>(r#"{"id": 1, "text": "x", "id": 2}"#);
-        assert!(twice.unwrap_err().to_string().contains("the key \"id\" twice"));
+        let twice = Record::parse(r#"{"id": 1, "text": "x", "id": 2}"#);
+        assert!(twice.unwrap_err().0.contains("the key \"id\" twice"));
     }
 
     #[test]
@@ -392,7 +392,7 @@ mod tests {
         let mut writer = PredictionWriter::new(Vec::new(), settings);
         writer.columns(&["text".to_owned(), "id".to_owned()]).unwrap();
         for (line, prediction) in rows {
-            let record: Record = serde_json::from_str(line).unwrap();
+            let record = Record::parse(line).unwrap();
             writer.write(&record, &Body::Text("x".into()), prediction).unwrap();
         }
         let folder = tempfile::tempdir().unwrap();

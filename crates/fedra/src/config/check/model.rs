@@ -169,7 +169,7 @@ fn open_config(path: &Path) -> Result<Config> {
     );
     Complaint::sentence("model.path", missing)
         .when(!path.is_file() && !path.join(FILE).is_file())?;
-    Config::open(path).map_err(|error| Complaint::sentence("model.path", in_words(&error)))
+    fedra_model::open_config(path).map_err(|error| Complaint::sentence("model.path", in_words(&error)))
 }
 
 /// The adapters of a folder, which decide what `model.lora` is.
@@ -220,10 +220,7 @@ fn about_lora(error: ModelError) -> Complaint {
 }
 
 fn fits(config: &Config, tokens: usize) -> Result<()> {
-    let longest = match config {
-        Config::Bert(bert) => bert.max_position_embeddings,
-        Config::Llama(llama) => llama.max_position_embeddings,
-    };
+    let longest = config.positions();
     let expected = format_args!("at most the {longest} positions of the model");
     Complaint::new("data.max_tokens", tokens, expected).when(tokens > longest)
 }

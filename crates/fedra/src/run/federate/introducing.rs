@@ -10,7 +10,6 @@ use crate::forecast::traffic::stages::Stages;
 use crate::prepare::prepared::Prepared;
 use crate::process::{available_bytes, resident_bytes};
 use crate::text::grid::{counted, grouped};
-use fedra_model::Backbone;
 use fedra_plan::ByteCount;
 use fedra_privacy::{Budget, shown};
 
@@ -36,10 +35,7 @@ impl Run {
 
     /// Which kind of model learns, and where it comes from.
     pub(super) fn model_in_words(&self) -> String {
-        let kind = match self.prepared.model.backbone() {
-            Backbone::Bert(_) => "encoder",
-            Backbone::Llama(_) => "decoder",
-        };
+        let kind = if self.prepared.model.is_decoder() { "decoder" } else { "encoder" };
         match &self.experiment.model {
             ModelSource::Fresh(..) => format!("a fresh {kind}"),
             ModelSource::Folder(path) => format!("the {kind} in {}", path.display()),

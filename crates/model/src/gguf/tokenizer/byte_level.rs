@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Kind, Pieces, Rules};
+use super::pieces::{Kind, Pieces, Rules};
 use crate::error::ModelError;
 use crate::gguf::metadata::Metadata;
 
@@ -65,10 +65,7 @@ pub(super) fn rules(metadata: &Metadata, pieces: &Pieces<'_>) -> Result<Rules, M
             level(false),
         ]),
     };
-    let ignore_merges = match cut {
-        Cut::Llama3 => true,
-        Cut::Gpt2 | Cut::SingleDigits => false,
-    };
+    let ignore_merges = matches!(cut, Cut::Llama3);
     Ok(Rules {
         normalizer: Value::Null,
         pre_tokenizer,
@@ -87,8 +84,5 @@ pub(super) fn rules(metadata: &Metadata, pieces: &Pieces<'_>) -> Result<Rules, M
 /// Whether two pieces together are a piece that texts have.
 fn known_pair(pieces: &Pieces<'_>, left: &str, right: &str) -> bool {
     let id = pieces.by_text.get(format!("{left}{right}").as_str());
-    id.is_some_and(|&id| match pieces.kinds[id] {
-        Kind::Normal | Kind::UserDefined | Kind::Unused | Kind::Byte | Kind::Unknown => true,
-        Kind::Control => false,
-    })
+    id.is_some_and(|&id| pieces.kinds[id] != Kind::Control)
 }

@@ -6,7 +6,7 @@
 
 use serde_json::json;
 
-use super::{Kind, Pieces, Rules};
+use super::pieces::{Kind, Pieces, Rules, TOKENS};
 use crate::error::ModelError;
 use crate::gguf::metadata::Metadata;
 
@@ -21,7 +21,7 @@ pub(super) fn rules(metadata: &Metadata, pieces: &Pieces<'_>) -> Result<Rules, M
     })?;
     if let Some(long) = pieces.tokens.iter().find(|token| token.len() > LONGEST) {
         let expected = format!("pieces of at most {LONGEST} bytes, not of {}", long.len());
-        return Err(metadata.refuse(super::TOKENS, expected));
+        return Err(metadata.refuse(TOKENS, expected));
     }
     let blank = "\u{2581}";
     let replace = json!({"type": "Replace", "pattern": {"String": " "}, "content": blank});
@@ -49,7 +49,7 @@ pub(super) fn rules(metadata: &Metadata, pieces: &Pieces<'_>) -> Result<Rules, M
             "unk_token": pieces.unknown.map(|id| &pieces.tokens[id]),
             "continuing_subword_prefix": null, "end_of_word_suffix": null, "fuse_unk": true,
             "byte_fallback": pieces.kinds.contains(&Kind::Byte), "ignore_merges": false,
-            "vocab": pieces.by_text, "merges": merges(pieces, scores),
+            "vocab": pieces.by_text, "merges": merges(pieces, &scores),
         }),
         begins: true,
     })
@@ -58,13 +58,11 @@ pub(super) fn rules(metadata: &Metadata, pieces: &Pieces<'_>) -> Result<Rules, M
 /// Every way to cut a piece of text into two pieces, by falling score; of those that make the same
 /// score, longer first parts come first.
 fn merges<'m>(pieces: &Pieces<'m>, scores: &[f64]) -> Vec<(&'m str, &'m str)> {
-    let is_text = |id: usize| match pieces.kinds[id] {
-        Kind::Normal | Kind::UserDefined | Kind::Unused => true,
-        Kind::Unknown | Kind::Control | Kind::Byte => false,
-    };
+    let is_text =
+        |id: usize| matches!(pieces.kinds[id], Kind::Normal | Kind::UserDefined | Kind::Unused);
     let number = |piece: &str| pieces.by_text.get(piece).copied().filter(|&id| is_text(id));
     let mut cuts = Vec::new();
-    for (id, token) in pieces.tokens.iter().enumerate().filter(|(id, _)| is_text(*id)) {
+    for (id, &token) in pieces.tokens.iter().enumerate().filter(|(id, _)| is_text(*id)) {
         for (at, _) in token.char_indices().skip(1) {
             let (left, right) = token.split_at(at);
             if let (Some(first), Some(second)) = (number(left), number(right)) {

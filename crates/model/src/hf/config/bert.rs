@@ -1,13 +1,15 @@
 //! The configuration of a BERT encoder (Devlin et al. 2019, <https://arxiv.org/abs/1810.04805>), in
 //! the names of `config.json`.
 
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::{Fields, INITIALIZER_RANGE, Labels, limit, refuse_quantised, write_initializer_range};
+use super::fields::{Fields, INITIALIZER_RANGE, is_usual_range, limit, written};
+use super::labels::Labels;
 use crate::error::ModelError;
 
 /// A BERT encoder with absolute positions and the exact GELU. Any other kind is refused when read.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct BertConfig {
     /// Rows of the token embedding.
     pub vocab_size: usize,
@@ -26,12 +28,15 @@ pub struct BertConfig {
     /// Added to the variance in every layer norm.
     pub layer_norm_eps: f64,
     /// Standard deviation of weights that are drawn anew beside those of a folder.
+    #[serde(skip_serializing_if = "is_usual_range")]
     pub initializer_range: f64,
     /// The token that fills short rows.
     pub pad_token_id: Option<u32>,
     /// Names of the classes.
+    #[serde(skip)]
     pub labels: Option<Labels>,
     /// The file as it was, for the keys not listed here; empty for a model made in code.
+    #[serde(skip)]
     pub original: Map<String, Value>,
 }
 
@@ -67,7 +72,7 @@ impl BertConfig {
         if !fields.flag_or("tie_word_embeddings", true)? {
             return Err(fields.refuse("tie_word_embeddings", "true"));
         }
-        refuse_quantised(fields)?;
+        fields.refuse_quantised()?;
 
         let hidden_size = fields.size("hidden_size", 1..=limit::WIDTH)?;
         let num_attention_heads = fields.size("num_attention_heads", 1..=limit::HEADS)?;
@@ -99,24 +104,10 @@ impl BertConfig {
     }
 
     pub(super) fn to_json(&self) -> Map<String, Value> {
-        let mut object = self.original.clone();
-        for (key, value) in [
-            ("model_type", json!("bert")),
-            ("hidden_act", json!("gelu")),
-            ("position_embedding_type", json!("absolute")),
-            ("vocab_size", json!(self.vocab_size)),
-            ("hidden_size", json!(self.hidden_size)),
-            ("num_hidden_layers", json!(self.num_hidden_layers)),
-            ("num_attention_heads", json!(self.num_attention_heads)),
-            ("intermediate_size", json!(self.intermediate_size)),
-            ("max_position_embeddings", json!(self.max_position_embeddings)),
-            ("type_vocab_size", json!(self.type_vocab_size)),
-            ("layer_norm_eps", json!(self.layer_norm_eps)),
-            ("pad_token_id", json!(self.pad_token_id)),
-        ] {
-            object.insert(key.into(), value);
-        }
-        write_initializer_range(self.initializer_range, &mut object);
+        let mut object = written(self);
+        object.insert("model_type".into(), json!("bert"));
+        object.insert("hidden_act".into(), json!("gelu"));
+        object.insert("position_embedding_type".into(), json!("absolute"));
         object
     }
 }

@@ -3,9 +3,47 @@
 use std::ops::RangeInclusive;
 use std::path::Path;
 
-use serde_json::{Map, Value};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
 
-use crate::error::{ModelError, shortened};
+use crate::error::ModelError;
+
+/// Largest accepted sizes. All are several times what published models have, and small enough that
+/// the product of any two is far from overflowing.
+pub mod limit {
+    /// Rows of a token embedding.
+    pub const VOCABULARY: usize = 1 << 24;
+    /// Width of hidden states, and inside a feed-forward layer.
+    pub const WIDTH: usize = 1 << 18;
+    /// Blocks.
+    pub const BLOCKS: usize = 1 << 10;
+    /// Attention heads of a block.
+    pub const HEADS: usize = 1 << 12;
+    /// Positions.
+    pub const POSITIONS: usize = 1 << 26;
+    /// Rows of a segment embedding.
+    pub const SEGMENTS: usize = 1 << 10;
+}
+
+/// What both families draw new weights with unless the file says otherwise.
+pub const INITIALIZER_RANGE: f64 = 0.02;
+
+/// What is expected where weights are quantised.
+pub const UNQUANTISED: &str = "weights stored as F32, F16 or BF16";
+
+/// Whether new weights are drawn as usual, of which a file need not speak.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+pub fn is_usual_range(range: &f64) -> bool {
+    *range == INITIALIZER_RANGE
+}
+
+/// The fields of a configuration as `config.json` has them.
+pub fn written(config: &impl Serialize) -> Map<String, Value> {
+    let Value::Object(object) = json!(config) else {
+        unreachable!("a struct is written as an object")
+    };
+    object
+}
 
 /// A JSON object of a configuration file. A key that is `null` counts as absent, as it does in
 /// Python.
@@ -24,13 +62,7 @@ impl<'a> Fields<'a> {
     /// The error that `key` does not hold what was expected.
     pub fn refuse(&self, key: &str, expected: impl Into<String>) -> ModelError {
         let found = self.object.get(key).map_or("nothing".into(), Value::to_string);
-        let key = format!("{}{key}", self.within);
-        ModelError::Config {
-            path: self.path.to_path_buf(),
-            key,
-            found: shortened(found),
-            expected: expected.into(),
-        }
+        ModelError::config(self.path, &format!("{}{key}", self.within), found, expected)
     }
 
     /// A whole number that must be present.
@@ -131,6 +163,21 @@ impl<'a> Fields<'a> {
     /// A flag that would need code this crate does not have.
     pub fn must_be_false(&self, key: &str) -> Result<(), ModelError> {
         if self.flag_or(key, false)? { Err(self.refuse(key, "false")) } else { Ok(()) }
+    }
+
+    /// Refuses weights that are not what they are stored as.
+    pub fn refuse_quantised(&self) -> Result<(), ModelError> {
+        let key = "quantization_config";
+        let Some(value) = self.get(key) else { return Ok(()) };
+        let flag = |name: &str| value[name] == Value::Bool(true);
+        let method = match value["quant_method"].as_str() {
+            Some(method) => method,
+            // What its files said before they named themselves.
+            None if flag("load_in_4bit") || flag("load_in_8bit") => "bitsandbytes",
+            None => "by a method that it does not name",
+        };
+        let found = format!("a quantised checkpoint ({method})");
+        Err(ModelError::config(self.path, key, found, UNQUANTISED))
     }
 }
 

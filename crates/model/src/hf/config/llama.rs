@@ -1,9 +1,11 @@
 //! The configuration of a LLaMA decoder (Touvron et al. 2023, <https://arxiv.org/abs/2302.13971>),
 //! in the names of `config.json`.
 
+use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
-use super::{Fields, INITIALIZER_RANGE, Labels, limit, refuse_quantised, write_initializer_range};
+use super::fields::{Fields, INITIALIZER_RANGE, is_usual_range, limit, written};
+use super::labels::Labels;
 use crate::error::ModelError;
 
 /// What rotary positions use unless the file says otherwise.
@@ -11,7 +13,7 @@ const ROPE_THETA: f64 = 10_000.0;
 
 /// A LLaMA decoder with plain rotary positions, SwiGLU and no biases. Any other kind is refused
 /// when read.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LlamaConfig {
     /// Rows of the token embedding.
     pub vocab_size: usize,
@@ -36,16 +38,20 @@ pub struct LlamaConfig {
     /// Whether the output vocabulary shares the weight of the token embedding.
     pub tie_word_embeddings: bool,
     /// Standard deviation of weights that are drawn anew beside those of a folder.
+    #[serde(skip_serializing_if = "is_usual_range")]
     pub initializer_range: f64,
     /// The token that fills short rows.
     pub pad_token_id: Option<u32>,
     /// The token that begins a text.
     pub bos_token_id: Option<u32>,
     /// The tokens that end a text.
+    #[serde(rename = "eos_token_id", serialize_with = "one_or_several")]
     pub eos_token_ids: Vec<u32>,
     /// Names of the classes.
+    #[serde(skip)]
     pub labels: Option<Labels>,
     /// The file as it was, for the keys not listed here; empty for a model made in code.
+    #[serde(skip)]
     pub original: Map<String, Value>,
 }
 
@@ -79,7 +85,7 @@ impl LlamaConfig {
         fields.one_of("hidden_act", &["silu", "swish"])?;
         fields.must_be_false("attention_bias")?;
         fields.must_be_false("mlp_bias")?;
-        refuse_quantised(fields)?;
+        fields.refuse_quantised()?;
 
         let hidden_size = fields.size("hidden_size", 1..=limit::WIDTH)?;
         let num_attention_heads = fields.size("num_attention_heads", 1..=limit::HEADS)?;
@@ -124,40 +130,23 @@ impl LlamaConfig {
     }
 
     pub(super) fn to_json(&self) -> Map<String, Value> {
-        let mut object = self.original.clone();
-        let eos = match self.eos_token_ids.as_slice() {
-            [] => Value::Null,
-            [one] => json!(one),
-            several => json!(several),
-        };
-        for (key, value) in [
-            ("model_type", json!("llama")),
-            ("hidden_act", json!("silu")),
-            ("attention_bias", json!(false)),
-            ("mlp_bias", json!(false)),
-            ("vocab_size", json!(self.vocab_size)),
-            ("hidden_size", json!(self.hidden_size)),
-            ("num_hidden_layers", json!(self.num_hidden_layers)),
-            ("num_attention_heads", json!(self.num_attention_heads)),
-            ("num_key_value_heads", json!(self.num_key_value_heads)),
-            ("head_dim", json!(self.head_dim)),
-            ("intermediate_size", json!(self.intermediate_size)),
-            ("max_position_embeddings", json!(self.max_position_embeddings)),
-            ("rms_norm_eps", json!(self.rms_norm_eps)),
-            // Versions before 5 read the first, later ones the second.
-            ("rope_theta", json!(self.rope_theta)),
-            ("rope_parameters", json!({ "rope_theta": self.rope_theta, "rope_type": "default" })),
-            ("tie_word_embeddings", json!(self.tie_word_embeddings)),
-            ("pad_token_id", json!(self.pad_token_id)),
-            ("bos_token_id", json!(self.bos_token_id)),
-            ("eos_token_id", eos),
-        ] {
-            object.insert(key.into(), value);
-        }
-        // It was plain, or it would have been refused; `rope_parameters` says so now.
-        object.remove("rope_scaling");
-        write_initializer_range(self.initializer_range, &mut object);
+        let mut object = written(self);
+        object.insert("model_type".into(), json!("llama"));
+        object.insert("hidden_act".into(), json!("silu"));
+        object.insert("attention_bias".into(), json!(false));
+        object.insert("mlp_bias".into(), json!(false));
+        let rope = json!({ "rope_theta": self.rope_theta, "rope_type": "default" });
+        object.insert("rope_parameters".into(), rope);
         object
+    }
+}
+
+/// The library writes one token as a number, and several as a list.
+fn one_or_several<S: Serializer>(tokens: &[u32], serializer: S) -> Result<S::Ok, S::Error> {
+    match tokens {
+        [] => serializer.serialize_none(),
+        [one] => one.serialize(serializer),
+        several => several.serialize(serializer),
     }
 }
 

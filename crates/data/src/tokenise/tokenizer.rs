@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use tokenizers::{Encoding, Model as _, Token};
 
-use super::blame::{self, Complaint};
+use super::blame;
 use super::template::{Slot, Template, Templates};
-use super::{PlacedPiece, Tokenizer};
 use crate::caught::caught;
+use crate::error::Complaint;
 use crate::{DataError, Result};
 
 /// The largest known file, of 260,000 pieces, has half of this.
@@ -21,8 +21,8 @@ const LARGEST_FILE: u64 = 64 << 20;
 /// Numbers that no vocabulary has; they mark the places of the texts in a template.
 const MARKS: [u32; 2] = [u32::MAX - 1, u32::MAX];
 
-/// A tokenizer read from a file.
-pub struct SavedTokenizer {
+/// Cuts text into numbered pieces, by the rules of a `tokenizer.json`.
+pub struct Tokenizer {
     inner: tokenizers::Tokenizer,
     templates: Templates,
     unknown: Option<u32>,
@@ -37,7 +37,7 @@ pub struct SavedTokenizer {
     file: PathBuf,
 }
 
-impl SavedTokenizer {
+impl Tokenizer {
     /// Opens a `tokenizer.json`, under what the `tokenizer_config.json` beside it changes: letter
     /// case and accents of BERT's normaliser, and the side at which long texts are cut.
     pub fn open(file: &Path) -> Result<Self> {
@@ -160,18 +160,9 @@ impl SavedTokenizer {
         let found = format!("no pieces for the text {shown:?} ({error})");
         DataError::file(&self.file, found, "a tokenizer that cuts any text")
     }
-}
 
-/// Its file and size; the vocabulary would fill pages.
-impl std::fmt::Debug for SavedTokenizer {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let mut shown = out.debug_struct("SavedTokenizer");
-        shown.field("file", &self.file).field("templates", &self.templates).finish_non_exhaustive()
-    }
-}
-
-impl Tokenizer for SavedTokenizer {
-    fn pieces(&self, text: &str) -> Result<Vec<u32>> {
+    /// The pieces of a text, without special tokens.
+    pub fn pieces(&self, text: &str) -> Result<Vec<u32>> {
         let encoding = guarded(|| self.inner.encode_fast(text, false));
         let encoding = encoding.map_err(|error| self.uncut(text, &error))?;
         let ids = encoding.get_ids();
@@ -181,11 +172,13 @@ impl Tokenizer for SavedTokenizer {
         Ok(ids.to_vec())
     }
 
-    fn word(&self, word: &str) -> Result<Vec<u32>> {
+    /// The pieces of a word that stands inside a sentence.
+    pub fn word(&self, word: &str) -> Result<Vec<u32>> {
         if self.is_blank_first { self.pieces(&format!(" {word}")) } else { self.pieces(word) }
     }
 
-    fn placed_pieces(&self, text: &str) -> Result<Vec<PlacedPiece>> {
+    /// The pieces of a text, without special tokens, and where each stands in it.
+    pub fn placed_pieces(&self, text: &str) -> Result<Vec<PlacedPiece>> {
         let encoding = guarded(|| self.inner.encode_char_offsets(text, false));
         let encoding = encoding.map_err(|error| self.uncut(text, &error))?;
         let mut pieces = Vec::with_capacity(encoding.len());
@@ -200,36 +193,66 @@ impl Tokenizer for SavedTokenizer {
         Ok(pieces)
     }
 
-    fn text(&self, tokens: &[u32]) -> Result<String> {
+    /// The text of tokens, special ones left out. Bytes that make no character are replaced.
+    pub fn text(&self, tokens: &[u32]) -> Result<String> {
         guarded(|| self.inner.decode(tokens, true)).map_err(|error| {
             let found = format!("no text for {} tokens ({error})", tokens.len());
             DataError::file(&self.file, found, "a decoder that reads any tokens")
         })
     }
 
-    fn templates(&self) -> &Templates {
+    /// What stands around one text and around two.
+    pub fn templates(&self) -> &Templates {
         &self.templates
     }
 
-    fn unknown(&self) -> Option<u32> {
+    /// The token that stands for what has no pieces.
+    pub fn unknown(&self) -> Option<u32> {
         self.unknown
     }
 
-    fn keeps_end(&self) -> bool {
+    /// Whether a text that is too long loses its beginning and not its end.
+    pub fn keeps_end(&self) -> bool {
         self.keeps_end
     }
 
-    fn vocabulary_size(&self) -> usize {
+    /// How many different tokens there are, added and special ones included.
+    pub fn vocabulary_size(&self) -> usize {
         self.inner.get_vocab_size(true)
     }
 
-    fn highest_id(&self) -> u32 {
+    /// The largest number that a sequence may hold; a model needs an embedding for each up to it.
+    pub fn highest_id(&self) -> u32 {
         self.highest
     }
 
-    fn to_json(&self) -> Result<String> {
-        Ok(self.json.clone())
+    /// The tokenizer as a Hugging Face `tokenizer.json`.
+    pub fn json(&self) -> &str {
+        &self.json
     }
+}
+
+/// Its file and size; the vocabulary would fill pages.
+impl std::fmt::Debug for Tokenizer {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut shown = out.debug_struct("Tokenizer");
+        shown.field("file", &self.file).field("templates", &self.templates).finish_non_exhaustive()
+    }
+}
+
+/// A piece and where it stands in its text: `start..end` in characters (Unicode scalar values), which
+/// is how Python counts them too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlacedPiece {
+    /// The token.
+    pub id: u32,
+    /// The first character.
+    pub start: usize,
+    /// The character behind the last.
+    pub end: usize,
+    /// Which of the words it is part of, as the tokenizer tells words apart before it cuts them;
+    /// absent where it does not say.
+    pub word: Option<u32>,
 }
 
 /// The file with BERT's normaliser as the configuration of BERT's tokenizer wants it. What is no
@@ -322,13 +345,9 @@ fn templates(inner: &tokenizers::Tokenizer) -> tokenizers::Result<Templates> {
 
 /// The number of the unknown token that a model names.
 fn unknown(model: &Value, inner: &tokenizers::Tokenizer) -> Option<u32> {
-    match (&model["unk_token"], &model["unk_id"]) {
-        (Value::String(token), _) => inner.token_to_id(token),
-        (_, Value::Number(id)) => id.as_u64().and_then(|id| u32::try_from(id).ok()),
-        (
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_),
-            _,
-        ) => None,
+    match model["unk_token"].as_str() {
+        Some(token) => inner.token_to_id(token),
+        None => model["unk_id"].as_u64().and_then(|id| u32::try_from(id).ok()),
     }
 }
 

@@ -1,0 +1,122 @@
+//! One row of a table: what is read and what is to be said of it.
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
+
+use crate::RowPlace;
+
+/// One row of a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Example {
+    /// What is read.
+    pub body: Body,
+    /// What is to be said about it.
+    pub labels: Labels,
+    /// Which party owns it, where the source says so.
+    pub client: Option<String>,
+    /// Which part of the data it belongs to, where the source says so.
+    pub split: Option<Split>,
+    /// What it must not be separated from: rows of one document or patient share this name.
+    pub document: Option<String>,
+    /// Where it stood.
+    pub place: RowPlace,
+}
+
+/// The input of an example.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Body {
+    /// Running text.
+    Text(String),
+    /// Two texts that belong together, such as a question and where to look for its answer.
+    Pair(String, String),
+    /// Text already cut into words, where labels are given word by word.
+    Words(Vec<String>),
+}
+
+/// The labels of an example, as indices into the table's [`LabelSet`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Labels {
+    /// The one class.
+    One(u32),
+    /// The set of codes, ascending.
+    Many(Vec<u32>),
+    /// One tag a word.
+    PerWord(Vec<u32>),
+    /// Nothing.
+    Absent,
+    /// The right one of several answers.
+    Choice(Choice),
+    /// What should be written.
+    Text(String),
+}
+
+impl Labels {
+    /// The labels of the whole and of its words; none where the answer is a text.
+    pub fn numbers(&self) -> &[u32] {
+        match self {
+            Self::One(label) | Self::Choice(Choice { label, .. }) => std::slice::from_ref(label),
+            Self::Many(labels) | Self::PerWord(labels) => labels,
+            Self::Absent | Self::Text(_) => &[],
+        }
+    }
+}
+
+/// The answers that a prompt may have, and which is right.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// The label of the right one.
+    pub label: u32,
+    /// All of them, each with its label, in the order of labels.
+    pub candidates: Vec<(u32, String)>,
+}
+
+/// A part of the data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Split {
+    /// What is learnt from.
+    Train,
+    /// What decisions are made on.
+    Validation,
+    /// What is reported.
+    Test,
+}
+
+impl Split {
+    /// The split of a name as files write it (`dev`, `devel`, `val`, `valid` mean validation).
+    pub fn parse(name: &str) -> Option<Self> {
+        match name.to_ascii_lowercase().as_str() {
+            "train" | "training" => Some(Self::Train),
+            "validation" | "valid" | "val" | "dev" | "devel" => Some(Self::Validation),
+            "test" | "testing" => Some(Self::Test),
+            _ => None,
+        }
+    }
+}
+
+impl Body {
+    /// Whether there is nothing in it to read.
+    pub fn is_blank(&self) -> bool {
+        let is_blank = |text: &String| text.trim().is_empty();
+        match self {
+            Self::Text(text) => is_blank(text),
+            Self::Pair(first, second) => is_blank(first) && is_blank(second),
+            Self::Words(words) => words.iter().all(is_blank),
+        }
+    }
+
+    /// The body as running text; words are joined by single spaces, two texts by a line end.
+    pub fn to_text(&self) -> String {
+        self.as_text().into_owned()
+    }
+
+    /// The same without a copy where it is running text already.
+    pub fn as_text(&self) -> Cow<'_, str> {
+        match self {
+            Self::Text(text) => Cow::Borrowed(text),
+            Self::Pair(first, second) => Cow::Owned(format!("{first}\n{second}")),
+            Self::Words(words) => Cow::Owned(words.join(" ")),
+        }
+    }
+}
