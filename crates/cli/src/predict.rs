@@ -274,7 +274,7 @@ impl Predict {
 
     fn say(&self, report: PredictReport, seconds: f64, longest: usize) {
         for complaint in report.complaints {
-            console::say(format_args!("left out: {}", complaint.in_flags()));
+            console::say(format_args!("left out: {}", data_in_flags(complaint.clone(), FILE)));
         }
         if report.skipped > 0 {
             console::say(format_args!("{} left out", counted(report.skipped, "row")));
