@@ -213,7 +213,7 @@ impl Folder {
         let text = fs::read_to_string(&path).with_context(|| format!("cannot read {shown}"))?;
         let summary: Summary = serde_json::from_str(&text)
             .with_context(|| format!("{shown}: found no summary of this version"))?;
-        let patience = experiment.draft.evaluate.patience;
+        let patience = experiment.evaluate.patience;
         let whole = |summary: &Summary| {
             let stopped = summary.stopped.is_some_and(|stopped| match stopped {
                 Stopped::Patience(waited) => Some(waited) == patience,

@@ -50,7 +50,7 @@ impl Run {
             reports.push(report);
         })?;
         let personal = self.personal()?;
-        let patience = self.experiment.draft.evaluate.patience;
+        let patience = self.experiment.evaluate.patience;
         let mut summary = Summary {
             name: self.experiment.name.clone(),
             method: self.recipe.method.clone(),
@@ -152,7 +152,7 @@ impl Run {
         federation: &Federation,
         best_round: &BestRound,
     ) -> Result<()> {
-        let wanted = self.experiment.draft.evaluate.best != Some(false);
+        let wanted = self.experiment.evaluate.keeps_best();
         if !wanted || !best_round.is_at_best(federation.completed()) || !self.shares_a_model()? {
             return Ok(());
         }
@@ -168,7 +168,7 @@ impl Run {
         best_round: &BestRound,
         listener: &dyn Listener,
     ) -> Option<&'static str> {
-        let wanted = self.experiment.draft.evaluate.best != Some(false);
+        let wanted = self.experiment.evaluate.keeps_best();
         let round =
             best_round.round().filter(|_| wanted && self.shares_a_model().unwrap_or(false))?;
         if best::is_held(folder.path(), round) {
@@ -215,7 +215,7 @@ impl Run {
         let Prepared { shards, central_rows, .. } = &self.prepared;
         let evaluator = self.evaluator();
         let labelled = evaluator.can_examine() || shards.task == Task::Choice;
-        let wanted = self.experiment.draft.evaluate.predictions;
+        let wanted = self.experiment.evaluate.predictions;
         if shards.central_test.is_empty() || !(labelled || wanted) {
             return Ok(());
         }
