@@ -22,7 +22,7 @@ use serde::de::IntoDeserializer as _;
 use crate::console;
 use crate::flags::{Threads, one_of};
 use crate::interrupt;
-use crate::keyed_errors::{FILE, in_flags};
+use crate::keyed_errors::{FILE, data_in_flags, in_flags};
 use crate::screen::{self, TextLine};
 
 const EXAMPLES: &str = "\
@@ -274,7 +274,7 @@ impl Predict {
 
     fn say(&self, report: PredictReport, seconds: f64, longest: usize) {
         for complaint in report.complaints {
-            console::say(format_args!("left out: {}", data_in_flags(complaint.clone(), FILE)));
+            console::say(format_args!("left out: {}", data_in_flags(complaint, FILE)));
         }
         if report.skipped > 0 {
             console::say(format_args!("{} left out", counted(report.skipped, "row")));

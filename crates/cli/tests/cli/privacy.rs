@@ -160,7 +160,10 @@ fn what_no_promise_covers_is_refused_with_the_reason() {
         ("privacy.noise=1\nprivacy.unit=patient", "privacy.unit"),
         ("privacy.noise=1\nprivacy.sigma=1", "privacy.sigma"),
         ("privacy.noise=1\nevaluate.attention=true", "evaluate.attention tells"),
-        ("privacy.noise=1\nevaluate.best=true", "evaluate.best: found given, expected it beside"),
+        (
+            "privacy.noise=1\nevaluate.best=true",
+            "evaluate.best applies only with privacy.client_scores",
+        ),
         ("privacy.noise=1\nprivacy.public=\"rows.jsonl\"", "privacy.public applies only with"),
         (
             "privacy.noise=1\nmethod.name=safl\nmethod.prune={ heads = 0.5 }",

@@ -120,7 +120,7 @@ fn numbers_out_of_range_are_refused_before_anything_is_written() {
         ("work.optimiser.beta1=1.0", "work.optimiser.beta1: found 1, expected a number from 0 to"),
         (
             "federation.sample={ poisson = 0.0 }",
-            "federation.sample.poisson: found 0, expected a probability above 0",
+            "federation.sample: found { poisson = 0 }, expected above 0 and at most 1",
         ),
         (
             "federation.min_arrivals=4",
@@ -272,7 +272,10 @@ fn bad_values_are_refused_before_anything_is_written() {
         ("model.head=fresh", "model.head applies only with model.path"),
         ("model.head=new", "model.head: found \"new\", expected fresh or trained"),
         ("model.lora={ rank = 0 }", "model.lora.rank: found 0, expected at least 1"),
-        ("model.lora={ roles = [\"head\"] }", "model.lora.roles[0]: found"),
+        (
+            "model.lora={ roles = [\"head\"] }",
+            "model.lora.roles[0] = \"head\": `head` is not a role",
+        ),
     ] {
         let message = place.refused(&["run", "tiny.toml", "--set", set]);
         assert!(message.contains(expected), "{set}: {message}");
@@ -336,7 +339,7 @@ fn a_file_for_another_command_is_named_with_that_command() {
     let message = place.refused(&["lab", "bridge", "tiny.toml"]);
     assert!(message.contains("found an experiment (it has data)"), "{message}");
     let message = place.refused(&["lab", "bridge", "bridge.toml"]);
-    assert!(message.contains("bridge.toml: ") && message.contains("expected"), "{message}");
+    assert!(message.contains("--> bridge.toml") && message.contains("expected"), "{message}");
 }
 
 #[test]

@@ -7,7 +7,7 @@ mod recipe;
 mod values;
 
 pub use prompts::prompt;
-pub use recipe::{check as check_recipe, complaint};
+pub use recipe::{check as check_recipe, of_engine};
 
 use std::sync::Arc;
 
@@ -72,6 +72,7 @@ pub fn check(mut draft: Draft, rows: Option<Arc<Table>>) -> Result<Experiment> {
         model,
         rounds,
         recipe,
+        evaluate: draft.evaluate,
         cut,
         compare: draft.compare.take(),
         draft,

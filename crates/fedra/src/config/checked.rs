@@ -8,7 +8,7 @@ use fedra_data::{Clinic, Format, Mimic, Partition, Split, Table, Task};
 use fedra_engine::Recipe;
 use fedra_model::hf::Config;
 
-use super::draft::{CompareTable, Draft};
+use super::draft::{CompareTable, Draft, Evaluate};
 use super::origin::Origin;
 use super::split_table::CutChoice;
 use crate::error::Result;
@@ -34,6 +34,8 @@ pub struct Experiment {
     pub rounds: u32,
     /// The method as the engine takes it.
     pub recipe: Recipe,
+    /// What is scored and kept on the way.
+    pub evaluate: Evaluate,
     /// How the model is cut, where that waits for the model; the recipe has the rest.
     pub cut: Option<CutChoice>,
     /// The rest, as written and now known to be legal; also what `experiment.toml` says.

@@ -273,29 +273,19 @@ fn listed(known: &[&str]) -> String {
     }
 }
 
+#[expect(clippy::wildcard_enum_match_arm, reason = "serde has words for what TOML has not")]
 fn found_of(found: Unexpected<'_>) -> Found {
-    let words = match found {
-        Unexpected::Bool(truth) => return Found::Value(truth.into()),
+    match found {
+        Unexpected::Bool(truth) => Found::Value(truth.into()),
         // TOML has no larger ones.
-        Unexpected::Unsigned(number) => return Found::Value(number.cast_signed().into()),
-        Unexpected::Signed(number) => return Found::Value(number.into()),
-        Unexpected::Float(number) => return Found::Value(number.into()),
-        Unexpected::Str(text) => return Found::Value(text.into()),
-        Unexpected::Seq => "a list",
-        Unexpected::Map => "a table",
-        Unexpected::Other(other) => other,
-        Unexpected::Char(_)
-        | Unexpected::Bytes(_)
-        | Unexpected::Unit
-        | Unexpected::Option
-        | Unexpected::NewtypeStruct
-        | Unexpected::Enum
-        | Unexpected::UnitVariant
-        | Unexpected::NewtypeVariant
-        | Unexpected::TupleVariant
-        | Unexpected::StructVariant => "a value of another kind",
-    };
-    Found::Words(words.to_owned())
+        Unexpected::Unsigned(number) => Found::Value(number.cast_signed().into()),
+        Unexpected::Signed(number) => Found::Value(number.into()),
+        Unexpected::Float(number) => Found::Value(number.into()),
+        Unexpected::Str(text) => Found::Value(text.into()),
+        Unexpected::Seq => Found::Words("a list".to_owned()),
+        Unexpected::Map => Found::Words("a table".to_owned()),
+        other => Found::Words(other.to_string()),
+    }
 }
 
 /// The largest value of a type of whole numbers, by its name in Rust.

@@ -464,6 +464,19 @@ pub struct Evaluate {
     pub predictions: bool,
 }
 
+impl Evaluate {
+    /// Whether the model of the best round is kept, where validation examples say which it is.
+    pub fn keeps_best(&self) -> bool {
+        self.best != Some(false)
+    }
+
+    /// The keys that ask for a decision by validation examples.
+    pub fn deciding(&self) -> impl Iterator<Item = &'static str> {
+        let best = (self.best == Some(true)).then_some("best");
+        best.into_iter().chain(self.patience.map(|_| "patience"))
+    }
+}
+
 impl Default for Evaluate {
     fn default() -> Self {
         let (best, patience) = (None, None);

@@ -43,10 +43,7 @@ pub fn read_setting<T: DeserializeOwned>(file: &Path) -> Result<T> {
         );
     }
     let origin = Origin::new(&shown, &text, &Overrides::default());
-    reading::read(table).map_err(|complaint| {
-        let complaint = origin.place(complaint).in_full();
-        Error::Refused(format!("{shown}: {complaint}"))
-    })
+    Ok(reading::read(table).map_err(|complaint| origin.place(complaint))?)
 }
 
 /// The text of a file; what cannot be read as such is named for what it is.

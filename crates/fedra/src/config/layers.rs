@@ -9,7 +9,7 @@ use toml::{Table, Value};
 
 use super::origin::excerpt;
 use crate::config::complaint::Complaint;
-use crate::error::{Context, Error, Result};
+use crate::error::{Error, Result};
 
 /// Reads the text of an experiment file.
 pub fn parse(text: &str, file: &str) -> Result<Table> {
@@ -27,11 +27,11 @@ pub fn parse(text: &str, file: &str) -> Result<Table> {
 /// Puts one `key=value` into a table; dots in the key name tables inside tables.
 ///
 /// The value is read as TOML, and as plain text where that fails: quotes are a nuisance in a shell.
-pub fn set(table: &mut Table, assignment: &str) -> Result<()> {
+pub fn set(table: &mut Table, assignment: &str) -> Result<(), Complaint> {
     let (key, value) = assignment
         .split_once('=')
         .filter(|(key, _)| !key.trim().is_empty())
-        .with_context(|| format!("--set {assignment}: expected key=value"))?;
+        .ok_or_else(|| Complaint::sentence(assignment, "expected key=value"))?;
     put(table, key.trim(), value_of(value.trim()))
 }
 
@@ -44,7 +44,7 @@ pub fn value_of(text: &str) -> Value {
 }
 
 /// Puts a value into a table; dots in the key name tables inside tables.
-pub fn put(table: &mut Table, key: &str, value: Value) -> Result<()> {
+pub fn put(table: &mut Table, key: &str, value: Value) -> Result<(), Complaint> {
     let mut names: Vec<&str> = key.split('.').map(str::trim).collect();
     let last = names.pop().expect("a split has at least one part");
     let mut place = table;

@@ -29,7 +29,7 @@ mod own;
 #[cfg(test)]
 mod reference;
 
-pub use check::{complaint as complaint_of, prompt as prompt_of};
+pub use check::{of_engine as complaint_of, prompt as prompt_of};
 pub use checked::{DataFile, Experiment, ModelSource, Source, Vocabulary};
 pub use complaint::{Complaint, Found, Problem};
 pub use draft::{CompareTable, Draft, HeadChoice, Keep, NamedVariant};

@@ -134,13 +134,6 @@ impl Party {
     }
 }
 
-impl Draft {
-    /// Reads a text without asking whether its values make sense together.
-    pub fn from_toml(text: &str, overrides: &Overrides) -> Result<Self> {
-        Ok(draft_of(text, "the experiment", overrides)?.0)
-    }
-}
-
 /// The draft that a text and what overrides it spell, and the method as the text alone has it.
 fn draft_of(text: &str, file: &str, overrides: &Overrides) -> Result<(Draft, Option<toml::Value>)> {
     let mut table = layers::parse(text, file)?;
@@ -246,7 +239,8 @@ mod tests {
         );
         refused(
             &["federation.sample={ uniform = 9 }"],
-            "federation.sample.uniform: found 9, expected from 1 to the 8 clients",
+            "federation.sample: found { uniform = 9 } of 8 clients, expected at least one client and no more \
+             than there are",
         );
         refused(
             &["work.optimiser.raet=1"],

@@ -84,17 +84,9 @@ impl<'de> Deserializer<'de> for Spelt {
         if let Value::String(word) = self.0 {
             return visitor.visit_enum(Choice { word, value: None });
         }
-        match self
-            .0
-            .as_table()
-            .filter(|table| table.len() == 1)
-            .and_then(|table| table.iter().next())
-        {
-            Some((word, value)) => {
-                visitor.visit_enum(Choice { word: word.clone(), value: Some(value.clone()) })
-            }
-            None => Err(Complaint::value(self.0, words())),
-        }
+        let entries = self.0.as_table().into_iter().flatten().collect::<Vec<_>>();
+        let [(word, value)] = entries[..] else { return Err(Complaint::value(self.0, words())) };
+        visitor.visit_enum(Choice { word: word.clone(), value: Some(value.clone()) })
     }
 
     forward_to_deserialize_any! {
@@ -102,6 +94,11 @@ impl<'de> Deserializer<'de> for Spelt {
         unit_struct seq tuple tuple_struct map identifier ignored_any
     }
 }
+
+/// Tables with the key that says how to read the others. Serde would take a number for the place of a word,
+/// and a list for the values.
+const TAGS: [(&str, &str); 4] =
+    [("optimiser", "name"), ("method", "name"), ("base", "name"), ("noise", "kind")];
 
 struct Keys {
     rest: toml::map::IntoIter<String, Value>,
@@ -124,12 +121,15 @@ impl<'de> MapAccess<'de> for Keys {
     fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Complaint> {
         let (key, value) = self.value.take().expect("a key comes before its value");
         let found = value.clone();
-        // A tagged table would take a number for the place of a word, and a list for its values.
-        if matches!(key.as_str(), "name" | "kind") && !value.is_str() {
-            return Err(Complaint::value(value, "a word in quotes").inside(&key));
-        }
-        if matches!(key.as_str(), "optimiser" | "base" | "method" | "noise") && value.is_array() {
-            return Err(Complaint::value(value, "a word or a table with a name").inside(&key));
+        if let Some((_, tag)) = TAGS.iter().find(|(table, _)| *table == key) {
+            let word = value.get(tag).filter(|word| !word.is_str()).cloned();
+            if let Some(word) = word {
+                return Err(Complaint::value(word, "a word in quotes").inside(tag).inside(&key));
+            }
+            if value.is_array() {
+                let expected = format!("a word or a table with a {tag}");
+                return Err(Complaint::value(value, expected).inside(&key));
+            }
         }
         seed.deserialize(Spelt(value)).map_err(|complaint| complaint.within(&key, &found))
     }

@@ -254,17 +254,13 @@ impl Run {
             sets.push(EvaluationSet::ClientTest);
         }
         let validation = clients.iter().any(|client| client.validation > 0);
-        let evaluate = &self.experiment.draft.evaluate;
-        for (key, asked) in
-            [("best", evaluate.best == Some(true)), ("patience", evaluate.patience.is_some())]
-        {
-            if asked && !validation {
-                let expected = format!("examples for evaluate.{key} to decide by: above 0");
-                let found = "no validation example at any client";
-                return Err(Complaint::new("data.shares.validation", found, expected).into());
-            }
+        let evaluate = &self.experiment.evaluate;
+        if let (Some(key), false) = (evaluate.deciding().next(), validation) {
+            let expected = format!("examples for evaluate.{key} to decide by: above 0");
+            let found = "no validation example at any client";
+            return Err(Complaint::new("data.shares.validation", found, expected).into());
         }
-        if validation && (evaluate.best != Some(false) || evaluate.patience.is_some()) {
+        if validation && (evaluate.keeps_best() || evaluate.patience.is_some()) {
             sets.push(EvaluationSet::ClientValidation);
         }
         Ok(sets)
@@ -272,17 +268,10 @@ impl Run {
 
     /// Refuses to decide by clients' own examples where these say nothing.
     fn check_undecided(&self) -> Result<()> {
-        let evaluate = &self.experiment.draft.evaluate;
-        for (key, asked) in
-            [("best", evaluate.best == Some(true)), ("patience", evaluate.patience.is_some())]
-        {
-            if asked {
-                let expected = "it beside privacy.client_scores = true, because validation examples of \
-                                clients would decide, and no promise covers them";
-                return Err(Complaint::new(&format!("evaluate.{key}"), "given", expected).into());
-            }
-        }
-        Ok(())
+        let Some(key) = self.experiment.evaluate.deciding().next() else { return Ok(()) };
+        let scored = "with privacy.client_scores = true: validation examples of clients would decide, and no \
+                      promise covers them";
+        Err(Complaint::only(&format!("evaluate.{key}"), scored).into())
     }
 
     fn personal(&self) -> Result<Scope> {
@@ -463,7 +452,7 @@ impl Run {
 
     /// Whether the run is to stop early.
     fn has_waited(&self, best_round: &BestRound) -> bool {
-        let patience = self.experiment.draft.evaluate.patience;
+        let patience = self.experiment.evaluate.patience;
         patience.is_some_and(|patience| best_round.has_waited(patience))
     }
 }

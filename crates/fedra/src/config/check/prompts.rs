@@ -51,9 +51,14 @@ pub fn prompt(data: &Data) -> Option<Prompt> {
 /// Files have columns and templates over them; a program makes its prompts itself.
 fn templates(data: &Data, task: Task) -> Result<()> {
     if data.source == Written::Rows {
-        let given = data.prompt.is_some() || data.answers.is_some() || data.target.is_some();
-        return Complaint::only("data.prompt", "to files: a program writes its prompts itself")
-            .when(given);
+        for (key, given) in [
+            ("data.prompt", data.prompt.is_some()),
+            ("data.answers", data.answers.is_some()),
+            ("data.target", data.target.is_some()),
+        ] {
+            Complaint::only(key, "to files: a program writes its prompts itself").when(given)?;
+        }
+        return Ok(());
     }
     let expected =
         format_args!("jsonl, csv, tsv or parquet: the task {} needs columns", task.name());

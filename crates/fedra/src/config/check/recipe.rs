@@ -19,7 +19,6 @@ use crate::config::checked::ModelSource;
 use crate::config::complaint::Complaint;
 use crate::config::draft::{Draft, LoraHead, LoraMean};
 use crate::config::reading;
-use crate::text::grid::counted;
 
 /// The method with the work, the sampling and the encodings that the file chose for it.
 pub(super) fn recipe(
@@ -27,7 +26,8 @@ pub(super) fn recipe(
     rounds: u32,
     (model, task): (&ModelSource, Task),
 ) -> Result<Recipe> {
-    sample(draft)?;
+    Complaint::new("federation.sample.uniform", 0, "at least 1")
+        .when(draft.federation.sample == Sampler::Uniform(0))?;
     let written = &draft.work;
     let encoding = draft.wire.encoding;
     let expected = "another one; SAFL sends some heads by method.prune = { heads = 0.5 }";
@@ -69,9 +69,9 @@ pub(super) fn recipe(
         ..Recipe::new(work)
     };
     for step in base.split.iter().flat_map(|split| &split.moves) {
-        let (found, last) = (format_args!("a move in round {}", step.round), rounds);
-        let expected = format_args!("rounds up to {last}, the last (federation.rounds)");
-        Complaint::new("split.moves", found, expected).when(step.round > last)?;
+        let found = format_args!("a move in round {}", step.round);
+        let expected = format_args!("rounds up to {rounds}, the last (federation.rounds)");
+        Complaint::new("split.moves", found, expected).when(step.round > rounds)?;
     }
     let mut method = method(draft)?;
     if let Some(safl) = method.safl_mut() {
@@ -100,7 +100,7 @@ pub fn check(recipe: &Recipe, draft: &Draft) -> Result<()> {
         Population::Pooled => 1,
         Population::Federated => draft.federation.clients.unwrap_or(usize::MAX),
     };
-    recipe.check(clients).map_err(complaint)
+    recipe.check(clients).map_err(of_engine)
 }
 
 /// The method with its settings.
@@ -110,7 +110,7 @@ fn method(draft: &Draft) -> Result<Method> {
     let read = Method::read(&draft.method.name, settings);
     let read = read.ok_or_else(|| unknown().with_key("method.name"))?;
     let method = read.map_err(|error| error.inside("method"))?;
-    method.check().map_err(complaint)?;
+    method.check().map_err(of_engine)?;
     Ok(method)
 }
 
@@ -121,27 +121,6 @@ fn split(draft: &Draft) -> Result<Option<Split>> {
         Some(_) => NoiseDraw::Fresh,
     };
     draft.split.as_ref().map(|table| table.split(draw)).transpose()
-}
-
-fn sample(draft: &Draft) -> Result<()> {
-    let clients = draft.federation.clients;
-    match draft.federation.sample {
-        Sampler::All => Ok(()),
-        Sampler::Uniform(count) => {
-            let most = clients.unwrap_or(usize::MAX);
-            let expected = match clients {
-                Some(clients) => format!("from 1 to the {}", counted(clients as u64, "client")),
-                None => "at least 1".to_owned(),
-            };
-            Complaint::new("federation.sample.uniform", count, expected)
-                .when(count == 0 || count as usize > most)
-        }
-        Sampler::Poisson(rate) => {
-            let expected = "a probability above 0 and at most 1";
-            Complaint::new("federation.sample.poisson", rate, expected)
-                .when(!(rate > 0.0 && rate <= 1.0))
-        }
-    }
 }
 
 /// What may learn at all: everything, or the adapters and the head.
@@ -227,7 +206,7 @@ fn depths(draft: &Draft, model: &ModelSource) -> Result<BTreeMap<String, u16>> {
 }
 
 /// The engine's refusal of a setting.
-pub fn complaint(error: EngineError) -> Complaint {
+pub fn of_engine(error: EngineError) -> Complaint {
     if let EngineError::Setting { key, found, expected } = error {
         return Complaint::new(key, found, expected);
     }
