@@ -24,9 +24,9 @@ Examples:
   fedra plan experiments/clinic-concepts.toml --set method.name=fedper
   fedra plan experiments/frozen.toml
 
-The bytes are those of the encoded payloads and equal what the run will report. Memory is an
-estimate: of a client and a server with machines of their own, and of the run, which is this
-process as it is now and what training will add.";
+The bytes are those of the encoded payloads and equal what the run will report. Tensors and models
+on their way are counted; the memory of the run is this process as it is now and what training
+will add, an estimate with its error.";
 
 /// What to plan.
 #[derive(Debug, Args)]
@@ -219,11 +219,15 @@ fn costs(report: &PlanReport) -> String {
             format!("about {} in the run's folder, gone when it ends", kept.scratch()),
         ),
     }
-    let RunMemory { prepared, pool, models, clients } = report.memory;
-    let total = report.memory.total();
-    fact("run memory", format!("about {total} with {everybody} in one process"));
-    fact("", format!("{prepared} program, data and first weights; {pool} steps and scoring;"));
-    fact("", format!("{models} models on their way; {clients} what is kept for clients"));
+    let RunMemory { prepared, tensors, first, models, clients } = report.memory;
+    let (total, error) = (report.memory.total(), 100.0 * RunMemory::ERROR);
+    fact("run memory", format!("about {total} with {everybody} in one process, within {error} %"));
+    let models = models.max(first);
+    fact("", format!("{prepared} program, data and first weights; at their largest"));
+    fact(
+        "",
+        format!("{tensors} tensors; {models} models on their way; {clients} kept for clients"),
+    );
     if let Some(round) = report.hopeless {
         let number = round + 1;
         let found = format!("every attempt at round {number} draws too few clients: the run stops");

@@ -12,7 +12,7 @@ use crate::config::Experiment;
 use crate::config::complaint::Complaint;
 use crate::config::split_table::EndsAre;
 use crate::error::Result;
-use crate::forecast::cut_memory::LargestBatches;
+use crate::forecast::largest_batches::LargestBatches;
 use crate::forecast::memory;
 use crate::forecast::traffic::crossing::{self, Batches};
 use crate::prepare::prepared::Prepared;
@@ -87,11 +87,11 @@ fn within(
     let batches = LargestBatches::full(experiment, model, recipe);
     let needed = |kept: u16| {
         let ends = Ends { first: kept.div_ceil(2), last: kept / 2 };
-        let recipe = &Recipe { learns: learning(experiment, ends, blocks), ..recipe.clone() };
+        let (learns, split) = (learning(experiment, ends, blocks), Some(Split::new(ends)));
+        let recipe = &Recipe { learns, split, ..recipe.clone() };
         let plan = plan_of(recipe, model, ends)?;
-        let split = Split::new(ends);
-        let tensors = batches.client(model, (recipe, &split), &plan)?;
-        let memory = memory::client_of_cut(tensors, model, (recipe, experiment), &plan);
+        let tensors = batches.client(model, recipe, &plan)?;
+        let memory = memory::client(tensors, model, (recipe, experiment), &plan);
         Ok::<_, crate::error::Error>((ends, memory))
     };
     let mut fits = None;
@@ -172,7 +172,7 @@ pub fn costs(
         let up = fedra_wire::payload_length(model.layout(), &plan.uploads(), recipe.work.encoding);
         Ok(CutCosts {
             ends,
-            memory: largest.sides(model, (&recipe, &split), &plan)?,
+            memory: largest.sides(model, &recipe, &plan)?,
             parameters_up: ByteCount(up as u64 * clients.len() as u64),
             crossing: all,
         })

@@ -4,48 +4,55 @@
 //! weights and threads, is another question ([`crate::forecast::run_memory`]).
 
 use fedra_compute::Seed;
-use fedra_engine::{Choice, ClientId, ClientInfo, LocalRule, Recipe, ServerRule, Start};
+use fedra_engine::{
+    Choice, ClientId, ClientInfo, LocalRule, Recipe, ServerRule, SideMemory, Start,
+};
 use fedra_model::Model;
 use fedra_plan::{ByteCount, Plan, Round, Shape, Side};
 
 use crate::config::{Complaint, Experiment};
 use crate::error::Result;
-use crate::forecast::activations::{BatchSize, of_side};
+use crate::forecast::largest_batches::LargestBatches;
 use crate::forecast::state_size::{StateSize, stays};
+use crate::prepare::prepared::Prepared;
 
-/// A client with this plan on such batches: the model, and either a copy of what trains, moments and what a step
-/// holds, or afterwards the change and its payload; and what the client keeps.
-/// SCAFFOLD adds seven: the server's variate as it came and as it is asked, as values and as tensors, its own as
-/// tensors, the mean gradient, and gradients of embeddings whose rows were not used.
+/// The most that a client and a server hold in any stage of a run.
+pub(crate) fn sides(
+    (experiment, prepared, recipe): (&Experiment, &Prepared, &Recipe),
+    stages: &[(u32, Plan)],
+    batches: &LargestBatches,
+) -> Result<SideMemory> {
+    let model = &prepared.model;
+    // Those that wait in memory, and the one that is added.
+    let updates = recipe.sampler.about(prepared.shards.clients.len()).clamp(1, 5) as u64;
+    let mut most = SideMemory { client: ByteCount(0), server: ByteCount(0) };
+    for (_, plan) in stages {
+        let tensors = batches.sides(model, recipe, plan)?;
+        let client = client(tensors.client, model, (recipe, experiment), plan);
+        most.client = most.client.max(client).max(receiving(model, recipe.start, plan));
+        most.server = most.server.max(tensors.server + server(model, recipe, plan, updates));
+    }
+    Ok(most)
+}
+
+/// A client whose tensors take so much in training: these, or afterwards the model, the change and its payload,
+/// since what was learnt is let go as its change is taken; what the client keeps; and with SCAFFOLD the server's
+/// variate, as it came and as it is asked for, and its own next one, as numbers and as payload.
 pub fn client(
+    tensors: ByteCount,
     model: &Model,
     (recipe, experiment): (&Recipe, &Experiment),
-    (plan, batch): (&Plan, BatchSize),
+    plan: &Plan,
 ) -> ByteCount {
-    let moments = recipe.work.solver.moments();
-    let step = of_side(model, plan, Side::Client, batch);
-    let variates = match recipe.work.local {
-        LocalRule::ControlVariate => 7,
-        LocalRule::Plain | LocalRule::Proximal { .. } | LocalRule::Dynamic { .. } => 0,
-    };
     let parameters = plan.memory(Side::Client, model.layout());
-    let training = parameters.in_training(1 + moments) + ByteCount(4 * step);
-    let most = with_answer(training, (model, plan));
+    let variates = ByteCount(4 * 4 * variates(recipe) * parameters.trained);
     let kept = StateSize::of(model, (recipe, experiment), plan).bytes();
-    ByteCount(most.0 + 4 * variates * parameters.trained + kept.0)
+    tensors.max(parameters.in_training(2)) + variates + kept
 }
 
-/// A batch of the longest sequences, for who has no rows to look at.
-pub fn full_batch(model: &Model, (recipe, experiment): (&Recipe, &Experiment)) -> BatchSize {
-    let longest = experiment.draft.data.max_tokens.unwrap_or(model.longest()) as u64;
-    let sequences = u64::from(recipe.work.batch);
-    BatchSize::full(model, sequences * longest, sequences)
-}
-
-/// The larger of what training takes and what is there afterwards: the model, the change and its payload. What
-/// was learnt is let go as its change is taken, and a change as it is written.
-fn with_answer(training: ByteCount, (model, plan): (&Model, &Plan)) -> ByteCount {
-    training.max(plan.memory(Side::Client, model.layout()).in_training(2))
+/// One where clients have control variates.
+fn variates(recipe: &Recipe) -> u64 {
+    u64::from(recipe.work.local == LocalRule::ControlVariate)
 }
 
 /// A client that receives its part of the model: what it has, what comes, and the largest parameter of that as
@@ -61,36 +68,27 @@ pub fn receiving(model: &Model, start: Start, plan: &Plan) -> ByteCount {
     ByteCount(4 * (has + comes.elements(layout) + largest.unwrap_or(0)) as u64)
 }
 
-/// The server of a cohort: the model, and the same once more to bring clients back with; what a server optimiser
-/// or a control variate remembers; and the largest of what sending takes (what is sent, as numbers and as bytes,
-/// and what it replaces), what folding takes (the sum, what was sent, and updates that wait) and a checkpoint as
-/// it is written.
-pub fn server(model: &Model, recipe: &Recipe, plan: &Plan, cohort: usize) -> ByteCount {
-    /// Those that wait in memory, and the one that is added.
-    const UPDATES: usize = 5;
-    let (whole, trained) =
-        (model.layout().elements() as u64, plan.memory(Side::Client, model.layout()).trained);
-    let kinds = match recipe.work.local {
-        LocalRule::ControlVariate => 2,
-        LocalRule::Plain | LocalRule::Proximal { .. } | LocalRule::Dynamic { .. } => 1,
-    };
-    let folding = kinds * (2 + cohort.clamp(1, UPDATES) as u64) * trained;
-    let sending = match recipe.start {
-        Start::Sent => 3 * whole,
-        Start::Shared => 3 * trained,
-    };
-    ByteCount(saved(model, recipe, plan).0 + 4 * (whole + folding.max(sending).max(whole)))
+/// A server with so many updates in memory: the model, and the same once more to bring clients back with; what a
+/// server optimiser or a control variate remembers; and the largest of what sending takes, what folding takes and
+/// a checkpoint as it is written.
+pub fn server(model: &Model, recipe: &Recipe, plan: &Plan, updates: u64) -> ByteCount {
+    let whole = ByteCount(4 * model.layout().elements() as u64);
+    let most = folding(model, recipe, plan, updates).max(sending(model, recipe, plan)).max(whole);
+    saved(model, recipe, plan) + whole + most
 }
 
-/// A client of a cut model whose tensors take so much in training.
-pub fn client_of_cut(
-    tensors: ByteCount,
-    model: &Model,
-    (recipe, experiment): (&Recipe, &Experiment),
-    plan: &Plan,
-) -> ByteCount {
-    let kept = StateSize::of(model, (recipe, experiment), plan).bytes();
-    with_answer(tensors, (model, plan)) + kept
+/// The first model on its way: what is sent, as numbers and as bytes, and what it replaces.
+pub fn sending(model: &Model, recipe: &Recipe, plan: &Plan) -> ByteCount {
+    ByteCount(match recipe.start {
+        Start::Sent => 4 * 3 * model.layout().elements() as u64,
+        Start::Shared => 4 * 3 * plan.memory(Side::Client, model.layout()).trained,
+    })
+}
+
+/// Updates on their way: the sum, what was sent, and those that are in memory.
+pub fn folding(model: &Model, recipe: &Recipe, plan: &Plan, updates: u64) -> ByteCount {
+    let trained = plan.memory(Side::Client, model.layout()).trained;
+    ByteCount(4 * (1 + variates(recipe)) * (2 + updates) * trained)
 }
 
 /// What of the server is in a checkpoint: the model and what is remembered.
@@ -100,12 +98,9 @@ pub fn saved(model: &Model, recipe: &Recipe, plan: &Plan) -> ByteCount {
         ServerRule::Momentum { .. } | ServerRule::Dynamic { .. } => 1,
         ServerRule::Adaptive { .. } => 2,
     };
-    let variates = match recipe.work.local {
-        LocalRule::ControlVariate => 1,
-        LocalRule::Plain | LocalRule::Proximal { .. } | LocalRule::Dynamic { .. } => 0,
-    };
     let trained = plan.memory(Side::Client, model.layout()).trained;
-    ByteCount(4 * (model.layout().elements() as u64 + trained * (moments + variates)))
+    let remembered = trained * (moments + variates(recipe));
+    ByteCount(4 * (model.layout().elements() as u64 + remembered))
 }
 
 /// The most blocks that a client may train within a budget.
@@ -117,6 +112,8 @@ pub fn blocks_within(
     model: &Model,
     (recipe, experiment): (&Recipe, &Experiment),
 ) -> Result<u16> {
+    // Near and far have to find the same number, and a server has no rows.
+    let batches = LargestBatches::full(experiment, model, recipe);
     let needed = |k: u16| -> Result<ByteCount> {
         let mut recipe = recipe.clone();
         recipe.selection.k = k;
@@ -129,9 +126,9 @@ pub fn blocks_within(
         } else {
             (0..layout.blocks()).collect()
         };
-        // Near and far have to find the same number, and a server has no rows.
-        let batch = full_batch(model, (&recipe, experiment));
-        Ok(client(model, (&recipe, experiment), (&choice.plan(&anyone.name, &order)?, batch)))
+        let plan = choice.plan(&anyone.name, &order)?;
+        let tensors = batches.client(model, &recipe, &plan)?;
+        Ok(client(tensors, model, (&recipe, experiment), &plan))
     };
     let mut fits = None;
     for k in 1..=model.layout().blocks() {

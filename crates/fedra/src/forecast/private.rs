@@ -341,7 +341,7 @@ impl Foreseen {
             let name = || Some(number.to_string());
             let examples = case.examples;
             if let Some(once) = recipe.work.release(&steps, examples)? {
-                release(EXAMPLE_GRADIENTS, name(), times(once, case.updates));
+                release(EXAMPLE_GRADIENTS, name(), times(&once, case.updates));
             }
             if let (Some(noise), Some(count)) = (gaussian, NonZeroU64::new(case.measurements)) {
                 let most = u64::from(recipe.selection.profile_examples);
@@ -367,7 +367,7 @@ impl ForeseenRows {
     fn add(
         &mut self,
         (recipe, layout): (&Recipe, &Layout),
-        (round, times): (Round, u64),
+        (round, rounds): (Round, u64),
         (census, cohort): (&Census, &[ClientId]),
     ) -> Result<()> {
         let Some(split) = &recipe.split else { return Ok(()) };
@@ -387,9 +387,10 @@ impl ForeseenRows {
             };
             let all = self.of_clients.entry(*client).or_default();
             for (mechanism, release) in &*known {
+                let release = times(release, rounds);
                 match all.iter_mut().find(|(name, _)| name == mechanism) {
-                    Some((_, sum)) => *sum = with_rows_of(sum, &repeated(release, times)),
-                    None => all.push((mechanism, repeated(release, times))),
+                    Some((_, sum)) => add(sum, &release),
+                    None => all.push((mechanism, release)),
                 }
             }
         }
@@ -408,18 +409,6 @@ impl ForeseenRows {
     }
 }
 
-/// The rows of so many rounds.
-fn repeated(release: &Release, rounds: u64) -> Release {
-    match (release, NonZeroU64::new(rounds)) {
-        (Release::Gaussian { sensitivity, deviation, count }, Some(rounds)) => Release::Gaussian {
-            sensitivity: *sensitivity,
-            deviation: *deviation,
-            count: count.saturating_mul(rounds),
-        },
-        (other, _) => other.clone(),
-    }
-}
-
 /// Whether one round stands for all: everybody always takes part, or a promise to clients needs to know
 /// nothing of who does.
 fn rounds_are_alike(recipe: &Recipe, chooses: bool) -> bool {
@@ -433,21 +422,6 @@ fn rounds_are_alike(recipe: &Recipe, chooses: bool) -> bool {
     }
 }
 
-/// The rows of both: they have one norm and one noise.
-fn with_rows_of(sum: &Release, more: &Release) -> Release {
-    match (sum, more) {
-        (
-            Release::Gaussian { sensitivity, deviation, count },
-            Release::Gaussian { count: others, .. },
-        ) => Release::Gaussian {
-            sensitivity: *sensitivity,
-            deviation: *deviation,
-            count: count.saturating_add(others.get()),
-        },
-        (sum, _) => sum.clone(),
-    }
-}
-
 /// Whether what clients keep to themselves was trained without noise under a promise, so that nobody may
 /// be told how good it is.
 pub fn hides_own_parts(recipe: &Recipe, layout: &Layout) -> Result<bool> {
@@ -456,13 +430,23 @@ pub fn hides_own_parts(recipe: &Recipe, layout: &Layout) -> Result<bool> {
 }
 
 /// The same release so many times.
-fn times(release: Release, rounds: u64) -> Release {
-    match release {
-        Release::SampledGaussian { sampling, noise, steps } => {
-            let all = NonZeroU64::new(rounds).map_or(steps, |rounds| steps.saturating_mul(rounds));
-            Release::SampledGaussian { sampling, noise, steps: all }
+fn times(release: &Release, times: u64) -> Release {
+    let mut all = release.clone();
+    let Some(times) = NonZeroU64::new(times) else { return all };
+    match &mut all {
+        Release::Gaussian { count, .. } | Release::SampledGaussian { steps: count, .. } => {
+            *count = count.saturating_mul(times);
         }
-        Release::Gaussian { .. } | Release::Tree { .. } | Release::NonPrivate { .. } => release,
+        Release::Tree { .. } | Release::NonPrivate { .. } => {}
+    }
+    all
+}
+
+/// Adds releases of the same norm and noise.
+fn add(sum: &mut Release, more: &Release) {
+    if let (Release::Gaussian { count, .. }, Release::Gaussian { count: others, .. }) = (sum, more)
+    {
+        *count = count.saturating_add(others.get());
     }
 }
 

@@ -6,6 +6,7 @@
 //! ([`crate::forecast::traffic::choices`]).
 
 pub mod choices;
+mod course;
 pub mod crossing;
 pub mod stages;
 pub mod stretches;
@@ -16,10 +17,10 @@ use std::ops::Range;
 use fedra_client::Limits;
 use fedra_compute::Seed;
 use fedra_engine::{
-    Bytes, Choice, ClientId, ClientInfo, ClientVersions, CrossingBytes, Encoding, LocalRule,
-    Population, Recipe, SHIFT_BYTES, Sampler, Start,
+    Bytes, ClientId, ClientInfo, ClientVersions, CrossingBytes, Encoding, LocalRule, Population,
+    Recipe, SHIFT_BYTES, Sampler, Start,
 };
-use fedra_plan::{ByteCount, Held, Layout, Plan, Round, Rule, Scope, Side};
+use fedra_plan::{ByteCount, Held, Layout, Plan, Round, Scope, Side};
 use fedra_wire::payload_length;
 
 use crate::config::Experiment;
@@ -27,9 +28,10 @@ use crate::error::{Error, Result};
 use crate::forecast::state_placement::{StateLocation, StatePlacement};
 use crate::forecast::state_size::StateSize;
 use crate::forecast::traffic::choices::{Foreseen, ForeseenChoices, Overlap};
+use crate::forecast::traffic::course::{Course, Setting};
 use crate::forecast::traffic::crossing::Batches;
 use crate::forecast::traffic::stages::Stages;
-use crate::forecast::traffic::stretches::{scored, stretches};
+use crate::forecast::traffic::stretches::scored;
 use crate::prepare::prepared::Prepared;
 
 /// What a run by this recipe sends, at the least where that is not known beforehand.
@@ -75,79 +77,10 @@ pub struct Alike {
     pub bytes: Bytes,
 }
 
-/// What a forecast is made for.
-pub(crate) struct Setting<'a> {
-    pub experiment: &'a Experiment,
-    pub prepared: &'a Prepared,
-    pub recipe: &'a Recipe,
-}
-
-/// Who takes part in which round, and by which rule.
-pub(crate) struct Course<'a> {
-    recipe: &'a Recipe,
-    layout: &'a Layout,
-    seed: Seed,
-    rounds: u32,
-    clients: Vec<ClientInfo>,
-}
-
-impl<'a> Course<'a> {
-    fn of(setting: &Setting<'a>) -> Self {
-        let Setting { experiment, prepared, recipe } = *setting;
-        let clients = (0..).zip(&prepared.shards.clients).map(|(number, shard)| ClientInfo {
-            id: ClientId(number),
-            name: shard.name.clone(),
-            examples: shard.train.len() as u64,
-        });
-        Self {
-            recipe,
-            layout: prepared.model.layout(),
-            seed: Seed(experiment.draft.seed),
-            rounds: experiment.rounds,
-            clients: clients.collect(),
-        }
-    }
-
-    fn stretches(&self) -> Vec<Range<u32>> {
-        stretches(self.recipe, self.rounds)
-    }
-
-    /// Clients that can be drawn in a round.
-    fn here(&self, number: u32) -> Vec<ClientId> {
-        let is_here = |client: &&ClientInfo| {
-            client.examples > 0 && self.recipe.conditions.is_here(&client.name, Round(number))
-        };
-        self.clients.iter().filter(is_here).map(|client| client.id).collect()
-    }
-
-    /// The rule of a round and who is drawn.
-    fn round(&self, number: u32) -> (Rule, Vec<ClientId>) {
-        let drawn = self.recipe.cohort(self.seed, Round(number), &self.here(number));
-        (self.recipe.learns_in(Round(number)), drawn)
-    }
-
-    fn infos(&self, drawn: &[ClientId]) -> Vec<&ClientInfo> {
-        drawn.iter().filter_map(|client| self.clients.get(client.0 as usize)).collect()
-    }
-
-    fn choice<'c>(&'c self, rule: &'c Rule, number: u32) -> Choice<'c> {
-        let Self { recipe, layout, seed, .. } = *self;
-        Choice { recipe, rule, layout, round: Round(number), seed }
-    }
-}
-
 /// Rounds at the start of a stretch after which all that follow are alike, if everybody always takes part
 /// and nothing is chosen: in the first, clients receive what they lacked, in the second what the first has
 /// changed.
 const UNLIKE: u32 = 2;
-
-/// Whether rounds that are sure to be alike are gone through too.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Pace {
-    Counted,
-    #[cfg(test)]
-    OneByOne,
-}
 
 impl Forecast {
     /// Foresees all rounds. Those that are sure to send the same are counted; where clients are drawn or
@@ -158,11 +91,7 @@ impl Forecast {
         recipe: &Recipe,
         overlap: Overlap,
     ) -> Result<Self> {
-        Self::at(Pace::Counted, &Setting { experiment, prepared, recipe }, overlap)
-    }
-
-    fn at(pace: Pace, setting: &Setting<'_>, overlap: Overlap) -> Result<Self> {
-        let Setting { experiment, prepared, recipe } = *setting;
+        let setting = &Setting { experiment, prepared, recipe };
         let course = Course::of(setting);
         let layout = prepared.model.layout();
         let mut holds = Holds::new(recipe.start);
@@ -210,7 +139,7 @@ impl Forecast {
                 // The last of a stretch is gone through again: it leaves behind what the next begins with.
                 let last = end - 1;
                 let is_settled = draws_nothing && number - start > UNLIKE && number < last;
-                if is_settled && pace == Pace::Counted {
+                if is_settled {
                     let count = scored(number..last, every, experiment.rounds);
                     let others = last - number - count;
                     forecast.add(Alike { from: number, count: others, bytes: plain });
@@ -413,6 +342,19 @@ mod tests {
     use crate::config::Overrides;
     use crate::run::federate::Run;
 
+    fn forecast(setting: &Setting<'_>, overlap: Overlap) -> Forecast {
+        Forecast::of(setting.experiment, setting.prepared, setting.recipe, overlap).unwrap()
+    }
+
+    /// The same with every round gone through, because everybody is drawn.
+    fn one_by_one(setting: &Setting<'_>, overlap: Overlap) -> Forecast {
+        let mut recipe = setting.recipe.clone();
+        if recipe.sampler == Sampler::All {
+            recipe.sampler = Sampler::Uniform(setting.prepared.shards.clients.len() as u32);
+        }
+        forecast(&Setting { recipe: &recipe, ..*setting }, overlap)
+    }
+
     fn with_run(sets: &[&str], check: impl FnOnce(&Setting<'_>)) {
         let overrides = sets.iter().fold(Overrides::default(), |all, set| all.set(set));
         let text = include_str!("../../tests/tiny.toml");
@@ -440,8 +382,8 @@ mod tests {
         for sets in CASES {
             with_run(sets, |setting| {
                 for overlap in [Overlap::Most, Overlap::Least] {
-                    let counted = Forecast::at(Pace::Counted, setting, overlap).unwrap();
-                    let each = Forecast::at(Pace::OneByOne, setting, overlap).unwrap();
+                    let (counted, each) =
+                        (forecast(setting, overlap), one_by_one(setting, overlap));
                     assert_eq!(counted.total(), each.total(), "{sets:?}");
                     assert_eq!((counted.first(), counted.last()), (each.first(), each.last()));
                     assert_eq!(counted.stages.plans, each.stages.plans, "{sets:?}");
@@ -457,7 +399,7 @@ mod tests {
         for sets in CASES {
             with_run(sets, |setting| {
                 let Setting { experiment, prepared, recipe } = *setting;
-                let each = Forecast::at(Pace::OneByOne, setting, Overlap::Most).unwrap();
+                let each = one_by_one(setting, Overlap::Most);
                 let stages = Stages::of(experiment, prepared, recipe).unwrap();
                 assert_eq!(stages.plans, each.stages.plans, "{sets:?}");
                 let (soon, late) = (
@@ -480,7 +422,7 @@ mod tests {
             });
         }
         with_run(&["federation.rounds=200000"], |setting| {
-            let forecast = Forecast::at(Pace::Counted, setting, Overlap::Least).unwrap();
+            let forecast = forecast(setting, Overlap::Least);
             assert!(forecast.stages.visited <= UNLIKE + 2, "{}", forecast.stages.visited);
             let rounds: u32 = forecast.rounds.iter().map(|alike| alike.count).sum();
             assert_eq!(rounds, 200_000);

@@ -5,19 +5,18 @@
 //! their own ([`crate::forecast::memory`]), and of all in one process ([`crate::forecast::run_memory`]).
 
 use fedra_compute::Device;
-use fedra_engine::{Population, Recipe, SideMemory, Split};
+use fedra_engine::{Population, Recipe};
 use fedra_model::{Head, Model};
 use fedra_plan::{ByteCount, Cut, Layout, Plan, Scope, Side, Site};
 use fedra_wire::payload_length;
 
 use crate::config::{Experiment, ModelSource, idle};
 use crate::error::Result;
-use crate::forecast::activations::BatchSize;
-use crate::forecast::cut_memory::LargestBatches;
 use crate::forecast::cutting::{self, CutCosts, Cuts};
+use crate::forecast::largest_batches::LargestBatches;
 use crate::forecast::memory;
 use crate::forecast::private::PrivacySummary;
-use crate::forecast::run_memory::{RunMemory, largest_batch};
+use crate::forecast::run_memory::RunMemory;
 use crate::forecast::state_placement::StatePlacement;
 use crate::forecast::traffic::choices::Overlap;
 use crate::forecast::traffic::{Alike, Forecast};
@@ -111,14 +110,14 @@ pub struct Saving {
 impl Saving {
     fn of(
         (prepared, recipe): (&Prepared, &Recipe),
-        (split, plan): (&Split, &Plan),
-        (largest, client): (&LargestBatches, ByteCount),
+        plan: &Plan,
+        largest: &LargestBatches,
     ) -> Result<Self> {
         let (model, layout) = (&prepared.model, prepared.model.layout());
         let uncut = Plan::new(layout, plan.learns().clone(), Cut::none())?.keeping(plan.keeps());
         Ok(Self {
-            client,
-            whole: largest.client(model, (recipe, split), &uncut)?,
+            client: largest.client(model, recipe, plan)?,
+            whole: largest.client(model, recipe, &uncut)?,
             client_weights: plan.held_by(Side::Client).elements(layout) as u64,
             whole_weights: layout.elements() as u64,
         })
@@ -180,20 +179,15 @@ pub fn plan_of(run: &Run<'_>, cuts: Cuts) -> Result<PlanReport> {
     let most = Forecast::of(experiment, prepared, recipe, Overlap::Least)?;
     let clients = &prepared.shards.clients;
     let kept = least.stages.placement(experiment, prepared);
-    let largest = |of: &dyn Fn(&Plan) -> ByteCount| {
-        least.stages.plans.iter().map(|(_, plan)| of(plan)).max().unwrap_or_default()
-    };
-    let sides = side_memory((experiment, prepared, recipe), &least.stages.plans)?;
-    let (mut saving, mut costs) = (None, Vec::new());
-    if let Some(split) = &recipe.split {
-        let batches = LargestBatches::of(experiment, prepared, recipe);
-        if let Some((_, plan)) = least.stages.plans.first() {
-            let SideMemory { client, .. } = batches.sides(model, (recipe, split), plan)?;
-            saving = Some(Saving::of((prepared, recipe), (split, plan), (&batches, client))?);
-        }
-        costs = cutting::costs((experiment, prepared, recipe), &batches, cuts)?;
-    }
-    let saved = largest(&|plan| memory::saved(model, recipe, plan));
+    let (of, batches) =
+        ((experiment, prepared, recipe), LargestBatches::of(experiment, prepared, recipe));
+    let stages = &least.stages.plans[..];
+    let sides = memory::sides(of, stages, &batches)?;
+    let cut_from_the_first = stages.first().filter(|_| recipe.split.is_some());
+    let saving = cut_from_the_first
+        .map(|(_, plan)| Saving::of((prepared, recipe), plan, &batches))
+        .transpose()?;
+    let saved = stages.iter().map(|(_, plan)| memory::saved(model, recipe, plan)).max();
     let hopeless = |alike: &&Alike| alike.bytes.full_down == ByteCount(0);
     let hopeless = least.rounds.iter().find(hopeless).map(|alike| alike.from as usize);
     let needs_clients = recipe.population == Population::Federated && recipe.min_arrivals.of(0) > 0;
@@ -205,7 +199,7 @@ pub fn plan_of(run: &Run<'_>, cuts: Cuts) -> Result<PlanReport> {
             .chain(run.notes())
             .chain(run.privacy_warning()?)
             .collect(),
-        parts: parts(layout, &least.stages.plans, recipe),
+        parts: parts(layout, stages, recipe),
         clients: clients.len() as u64,
         examples: clients.iter().map(|shard| shard.train.len() as u64).sum(),
         steps: clients.iter().map(|shard| recipe.steps(shard.train.len() as u64)).sum(),
@@ -214,9 +208,9 @@ pub fn plan_of(run: &Run<'_>, cuts: Cuts) -> Result<PlanReport> {
         saving,
         privacy: run.privacy()?,
         masks: recipe.split.as_ref().map(|_| MaskCosts::of(prepared, recipe)),
-        cuts: costs,
-        checkpoint: ByteCount(saved.0 + kept.total().0),
-        memory: RunMemory::of(experiment, prepared, recipe, (&kept, &least.stages.plans), resident),
+        cuts: cutting::costs(of, &batches, cuts)?,
+        checkpoint: saved.unwrap_or_default() + kept.total(),
+        memory: RunMemory::of(of, (&kept, stages), &batches, resident)?,
         kept,
         hopeless: hopeless.filter(|_| needs_clients),
         has_conditions: experiment.draft.conditions.is_some(),
@@ -225,41 +219,6 @@ pub fn plan_of(run: &Run<'_>, cuts: Cuts) -> Result<PlanReport> {
         least,
         most,
     })
-}
-
-/// What a client and a server on machines of their own hold at most, about.
-pub(crate) fn side_memory(
-    (experiment, prepared, recipe): (&Experiment, &Prepared, &Recipe),
-    stages: &[(u32, Plan)],
-) -> Result<SideMemory> {
-    let model = &prepared.model;
-    let batches =
-        recipe.split.as_ref().map(|it| (it, LargestBatches::of(experiment, prepared, recipe)));
-    let batch = match largest_batch(model, &prepared.shards, (recipe, experiment)) {
-        none if none == BatchSize::default() => memory::full_batch(model, (recipe, experiment)),
-        largest => largest,
-    };
-    let mut most = SideMemory { client: ByteCount(0), server: ByteCount(0) };
-    for (_, plan) in stages {
-        let cohort = recipe.sampler.about(prepared.shards.clients.len());
-        let server = memory::server(model, recipe, plan, cohort);
-        let held = match &batches {
-            None => {
-                let client = memory::client(model, (recipe, experiment), (plan, batch));
-                SideMemory { client, server }
-            }
-            Some((split, batches)) => {
-                let tensors = batches.sides(model, (recipe, split), plan)?;
-                let of = (recipe, experiment);
-                let client = memory::client_of_cut(tensors.client, model, of, plan);
-                SideMemory { client, server: tensors.server + server }
-            }
-        };
-        most.client =
-            most.client.max(held.client).max(memory::receiving(model, recipe.start, plan));
-        most.server = most.server.max(held.server);
-    }
-    Ok(most)
 }
 
 /// Whether a model begins with weights of its own that nobody should have to make for a plan.

@@ -9,12 +9,12 @@ use std::collections::BTreeSet;
 use fedra_engine::{ClientId, Recipe, Sampler};
 use fedra_plan::{Plan, Rule};
 
-use super::choices::{Foreseen, ForeseenChoices, Overlap};
-use super::{Course, Setting};
 use crate::config::Experiment;
 use crate::error::Result;
 use crate::forecast::state_placement::StatePlacement;
 use crate::forecast::state_size::StateSize;
+use crate::forecast::traffic::choices::{Foreseen, ForeseenChoices, Overlap};
+use crate::forecast::traffic::course::{Course, Setting};
 use crate::prepare::prepared::Prepared;
 
 /// What is learnt, by whom, and the most that is kept.

@@ -2,12 +2,13 @@
 
 use crate::config::ModelSource;
 use crate::error::Result;
+use crate::forecast::largest_batches::LargestBatches;
+use crate::forecast::memory;
 use crate::forecast::private::PrivacySummary;
 use crate::forecast::run_memory::RunMemory;
 use crate::forecast::traffic::stages::Stages;
 use crate::prepare::prepared::Prepared;
 use crate::process::{available_bytes, resident_bytes};
-use crate::run::plan_report::side_memory;
 use crate::text::grid::{counted, grouped};
 use fedra_model::Backbone;
 use fedra_plan::ByteCount;
@@ -73,15 +74,17 @@ impl Run<'_> {
         let before = resident_bytes().zip(available_bytes());
         let (experiment, prepared, recipe) = (self.experiment, &self.prepared, &self.recipe);
         let stages = Stages::of(experiment, prepared, recipe)?;
+        let batches = LargestBatches::of(experiment, prepared, recipe);
+        let of = (experiment, prepared, recipe);
         // The sides of a cut are measured.
         if recipe.split.is_none() {
-            let sides = side_memory((experiment, prepared, recipe), &stages.plans)?;
+            let sides = memory::sides(of, &stages.plans, &batches)?;
             let _the_same = self.foreseen.set(sides);
         }
         let Some((held, free)) = before else { return Ok(None) };
         let placement = stages.placement(experiment, prepared);
         let kept = (&placement, &stages.plans[..]);
-        let needed = RunMemory::of(experiment, prepared, recipe, kept, ByteCount(held)).total();
+        let needed = RunMemory::of(of, kept, &batches, ByteCount(held))?.total();
         Ok((needed.0 > held.saturating_add(free)).then(|| {
             let there = ByteCount(held.saturating_add(free));
             format!(

@@ -1,16 +1,16 @@
-//! Tensor memory of both sides of a cut, foreseen for the batches that a run will have.
+//! Tensor memory of a run's steps, foreseen for the batches that the run will have.
 //!
 //! What a batch takes is found by a rehearsal ([`Rehearsal`]): the run's own steps on a device without
 //! numbers. Here it is decided which batches stand for a run: the largest ones, drawn as the clients
 //! will draw them. Where rows must not matter, because a server has none, it is a batch of the longest
 //! sequences.
 
-use fedra_client::{Examples, Limits, Rehearsal, evaluation_batches};
+use fedra_client::{ClientError, Examples, Limits, Rehearsal, evaluation_batches};
 use fedra_compute::Seed;
 use fedra_data::{Encoded, LabelSet, Target, Task, epoch};
-use fedra_engine::{EvaluationSet, Recipe, Sampler, SideMemory, Split};
+use fedra_engine::{Recipe, SideMemory};
 use fedra_model::{Head, Model};
-use fedra_plan::{ByteCount, Plan, Round};
+use fedra_plan::{ByteCount, Plan, Round, Side, Site};
 
 use crate::config::Experiment;
 use crate::error::Result;
@@ -26,7 +26,10 @@ pub struct LargestBatches {
     labels: LabelSet,
     /// The largest steps of training.
     steps: Vec<LargestStep>,
+    /// The largest batch that a client scores.
     scored: Vec<Encoded>,
+    /// The largest batch that anybody scores, the central test set included.
+    scored_here: Vec<Encoded>,
     /// Clients of a round.
     clients: u64,
 }
@@ -44,11 +47,11 @@ struct LargestStep {
 }
 
 impl LargestBatches {
-    /// Those of the clients' rows.
+    /// Those of the clients' rows; where nobody here has rows, of the longest sequences.
     pub fn of(experiment: &Experiment, prepared: &Prepared, recipe: &Recipe) -> Self {
         let shards = &prepared.shards;
         let seed = Seed(experiment.draft.seed);
-        let clients = cohort(recipe, shards.clients.len() as u64);
+        let clients = recipe.sampler.about(shards.clients.len()).max(1) as u64;
         let limit = recipe.work.max_steps.map_or(usize::MAX, |steps| steps as usize);
         let [mut first, mut later] =
             [1, 2].map(|taken| LargestStep { taken, ..LargestStep::default() });
@@ -72,27 +75,25 @@ impl LargestBatches {
                 into.see_joined(largest_of(all, clients));
             }
         }
-        let mut scored = LargestStep::default();
-        for on in &recipe.evaluation.on {
-            for shard in &shards.clients {
-                let examples: &Examples = match on {
-                    EvaluationSet::CentralTest => continue,
-                    EvaluationSet::ClientTest => &shard.test,
-                    EvaluationSet::ClientValidation => &shard.validation,
-                };
-                let encoded = examples.encoded();
-                let length = |example: &Encoded| example.scored_lengths().into_iter().sum();
-                let lengths: Vec<usize> = encoded.iter().map(length).collect();
-                for batch in evaluation_batches(&lengths, Limits::default().tokens) {
-                    scored.see(&batch, (encoded, &lengths));
-                }
-            }
+        let steps: Vec<LargestStep> =
+            [first, later].into_iter().filter(|step| !step.batch.is_empty()).collect();
+        if steps.is_empty() {
+            return Self::full(experiment, &prepared.model, recipe);
         }
+        let mut scored = LargestStep::default();
+        let at_clients = shards
+            .clients
+            .iter()
+            .flat_map(|shard| recipe.evaluation.on.iter().filter_map(|on| shard.of(*on)));
+        at_clients.for_each(|examples| scored.see_scored(examples));
+        let mut scored_here = scored.clone();
+        scored_here.see_scored(&shards.central_test);
         Self {
             task: shards.task,
             labels: shards.labels.clone(),
-            steps: [first, later].into_iter().filter(|step| !step.batch.is_empty()).collect(),
+            steps,
             scored: scored.batch,
+            scored_here: scored_here.batch,
             clients,
         }
     }
@@ -122,49 +123,62 @@ impl LargestBatches {
                 joined: vec![longest; recipe.work.batch as usize],
             }],
             scored: Vec::new(),
+            scored_here: Vec::new(),
             clients: 1,
         }
     }
 
-    /// The most tensor memory of both sides under a plan with a cut.
-    pub fn sides(
-        &self,
-        model: &Model,
-        (recipe, split): (&Recipe, &Split),
-        plan: &Plan,
-    ) -> Result<SideMemory> {
-        // A server begins with the whole model, of which it then keeps the blocks between.
-        let mut server = ByteCount(4 * model.layout().elements() as u64);
-        for step in &self.steps {
-            server = server.max(self.rehearsal(model, (recipe, split), (plan, step)).server()?);
+    /// The most tensor memory of a client, and of the server's half of a model that is cut.
+    pub fn sides(&self, model: &Model, recipe: &Recipe, plan: &Plan) -> Result<SideMemory> {
+        let mut server = ByteCount(0);
+        if recipe.split.is_some() {
+            // A server begins with the whole model, of which it then keeps the blocks between.
+            server = ByteCount(4 * model.layout().elements() as u64);
+            server = server.max(self.server(model, recipe, plan)?);
         }
-        Ok(SideMemory { client: self.client(model, (recipe, split), plan)?, server })
+        Ok(SideMemory { client: self.client(model, recipe, plan)?, server })
     }
 
     /// The most tensor memory of a client.
-    pub fn client(
+    pub fn client(&self, model: &Model, recipe: &Recipe, plan: &Plan) -> Result<ByteCount> {
+        let model = &of_client(model, plan)?;
+        let client = |step| self.rehearsal(model, recipe, (plan, step)).client();
+        most(self.steps.iter().map(client))
+    }
+
+    /// The most tensor memory of the server's half.
+    fn server(&self, model: &Model, recipe: &Recipe, plan: &Plan) -> Result<ByteCount> {
+        let server = |step| self.rehearsal(model, recipe, (plan, step)).server();
+        most(self.steps.iter().map(server))
+    }
+
+    /// The most tensor memory beside the first weights where everybody is in one process, and this many
+    /// clients are at work at a time.
+    pub fn together(
         &self,
-        model: &Model,
-        (recipe, split): (&Recipe, &Split),
-        plan: &Plan,
+        (model, recipe, plan): (&Model, &Recipe, &Plan),
+        threads: u64,
     ) -> Result<ByteCount> {
-        let mut most = ByteCount(0);
-        for step in &self.steps {
-            most = most.max(self.rehearsal(model, (recipe, split), (plan, step)).client()?);
-        }
-        Ok(most)
+        let own = &of_client(model, plan)?;
+        let client = |step| {
+            let rehearsal = self.rehearsal(own, recipe, (plan, step));
+            Rehearsal { scored: &self.scored_here, ..rehearsal }.client()
+        };
+        let weights = plan.memory(Side::Client, model.layout()).in_training(0);
+        let beside = most(self.steps.iter().map(client))?.0 - weights.0;
+        Ok(ByteCount(threads * beside) + self.server(model, recipe, plan)?)
     }
 
     fn rehearsal<'a>(
         &'a self,
         model: &'a Model,
-        (recipe, split): (&'a Recipe, &'a Split),
+        recipe: &'a Recipe,
         (plan, step): (&'a Plan, &'a LargestStep),
     ) -> Rehearsal<'a> {
         Rehearsal {
             model,
             plan,
-            split: Some(split),
+            split: recipe.split.as_ref(),
             work: &recipe.work,
             task: self.task,
             labels: &self.labels,
@@ -177,13 +191,17 @@ impl LargestBatches {
     }
 }
 
-/// Clients of a round, at the most or about.
-fn cohort(recipe: &Recipe, clients: u64) -> u64 {
-    match recipe.sampler {
-        Sampler::All => clients,
-        Sampler::Uniform(count) => u64::from(count).min(clients),
-        Sampler::Poisson(probability) => (probability * clients as f64).ceil() as u64,
-    }
+/// The model as a client with this plan has it: it may lack the upper blocks.
+fn of_client(model: &Model, plan: &Plan) -> Result<Model> {
+    let blocks = (0..model.layout().blocks()).map(Site::Block);
+    let has = blocks.filter(|block| plan.has().iter().any(|id| id.site == *block));
+    Ok(model.shallow(has.count())?)
+}
+
+/// The most of several amounts.
+fn most(all: impl Iterator<Item = Result<ByteCount, ClientError>>) -> Result<ByteCount> {
+    let all: Vec<ByteCount> = all.collect::<Result<_, _>>()?;
+    Ok(all.into_iter().max().unwrap_or_default())
 }
 
 /// The sequences of as many clients as take part, those with the most tokens.
@@ -203,6 +221,16 @@ impl LargestStep {
         }
     }
 
+    /// Keeps the batch of scoring with the most tokens.
+    fn see_scored(&mut self, examples: &Examples) {
+        let encoded = examples.encoded();
+        let length = |example: &Encoded| example.scored_lengths().into_iter().sum();
+        let lengths: Vec<usize> = encoded.iter().map(length).collect();
+        for batch in evaluation_batches(&lengths, Limits::default().tokens) {
+            self.see(&batch, (encoded, &lengths));
+        }
+    }
+
     /// Keeps the sequences with the most tokens.
     fn see_joined(&mut self, lengths: Vec<usize>) {
         if lengths.iter().sum::<usize>() > self.joined.iter().sum() {
@@ -214,7 +242,7 @@ impl LargestStep {
 #[cfg(test)]
 mod tests {
     use fedra_compute::ThreadPool;
-    use fedra_engine::{Ends, OptimiserConfig, Work};
+    use fedra_engine::{Ends, OptimiserConfig, Split, Work};
     use fedra_model::{Adapters, Preset};
     use fedra_plan::{Cut, Part, Role, Scope, Side};
 
@@ -230,6 +258,7 @@ mod tests {
             labels: LabelSet::default(),
             steps: vec![LargestStep { taken: 2, batch, tokens, joined: vec![tokens] }],
             scored: Vec::new(),
+            scored_here: Vec::new(),
             clients: 1,
         }
     }
@@ -249,15 +278,15 @@ mod tests {
             epsilon: 1e-8,
             weight_decay: 0.0,
         };
-        let recipe = Recipe::new(Work::new(optimiser));
-        let split = Split::new(Ends { first: 1, last: 1 });
+        let split = Some(Split::new(Ends { first: 1, last: 1 }));
+        let recipe = Recipe { split, ..Recipe::new(Work::new(optimiser)) };
         let cut = Plan::new(layout, learns.clone(), Cut::keep(1, 1, 32).unwrap()).unwrap();
         let whole = Plan::new(layout, learns, Cut::none()).unwrap();
         let weights = cut.held_by(Side::Client).elements(layout) as f64 / layout.elements() as f64;
         assert_eq!(format!("{:.1}", 100.0 * (1.0 - weights)), "90.1");
         let saved = |tokens| {
             let batches = batches(tokens);
-            let held = |plan| batches.client(&model, (&recipe, &split), plan).unwrap().0 as f64;
+            let held = |plan| batches.client(&model, &recipe, plan).unwrap().0 as f64;
             format!("{:.1}", 100.0 * (1.0 - held(&cut) / held(&whole)))
         };
         // Attention takes its workspace a thread.

@@ -1,0 +1,80 @@
+//! Who takes part in which round of a run, and by which rule.
+
+use std::ops::Range;
+
+use fedra_compute::Seed;
+use fedra_engine::{Choice, ClientId, ClientInfo, Recipe};
+use fedra_plan::{Layout, Round, Rule};
+
+use crate::config::Experiment;
+use crate::forecast::traffic::stretches::stretches;
+use crate::prepare::prepared::Prepared;
+
+/// What a forecast is made for.
+pub struct Setting<'a> {
+    /// The experiment.
+    pub experiment: &'a Experiment,
+    /// Its model and rows.
+    pub prepared: &'a Prepared,
+    /// Its method.
+    pub recipe: &'a Recipe,
+}
+
+/// Who takes part in which round, and by which rule.
+pub struct Course<'a> {
+    recipe: &'a Recipe,
+    layout: &'a Layout,
+    seed: Seed,
+    rounds: u32,
+    /// All clients.
+    pub clients: Vec<ClientInfo>,
+}
+
+impl<'a> Course<'a> {
+    /// The course of a run.
+    pub fn of(setting: &Setting<'a>) -> Self {
+        let Setting { experiment, prepared, recipe } = *setting;
+        let clients = (0..).zip(&prepared.shards.clients).map(|(number, shard)| ClientInfo {
+            id: ClientId(number),
+            name: shard.name.clone(),
+            examples: shard.train.len() as u64,
+        });
+        Self {
+            recipe,
+            layout: prepared.model.layout(),
+            seed: Seed(experiment.draft.seed),
+            rounds: experiment.rounds,
+            clients: clients.collect(),
+        }
+    }
+
+    /// Stretches of rounds for which the experiment says the same.
+    pub fn stretches(&self) -> Vec<Range<u32>> {
+        stretches(self.recipe, self.rounds)
+    }
+
+    /// Clients that can be drawn in a round.
+    pub fn here(&self, number: u32) -> Vec<ClientId> {
+        let is_here = |client: &&ClientInfo| {
+            client.examples > 0 && self.recipe.conditions.is_here(&client.name, Round(number))
+        };
+        self.clients.iter().filter(is_here).map(|client| client.id).collect()
+    }
+
+    /// The rule of a round and who is drawn.
+    pub fn round(&self, number: u32) -> (Rule, Vec<ClientId>) {
+        let drawn = self.recipe.cohort(self.seed, Round(number), &self.here(number));
+        (self.recipe.learns_in(Round(number)), drawn)
+    }
+
+    /// Those who are drawn.
+    pub fn infos(&self, drawn: &[ClientId]) -> Vec<&ClientInfo> {
+        drawn.iter().filter_map(|client| self.clients.get(client.0 as usize)).collect()
+    }
+
+    /// Who trains what in a round, by its rule.
+    pub fn choice<'c>(&'c self, rule: &'c Rule, number: u32) -> Choice<'c> {
+        let Self { recipe, layout, seed, .. } = *self;
+        Choice { recipe, rule, layout, round: Round(number), seed }
+    }
+}
