@@ -49,6 +49,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
+use fedra::folder::occupied::{GoesOn, Occupied};
 use fedra_engine::EngineError;
 use help::Detail;
 use signal_hook::consts::SIGXFSZ;
@@ -177,8 +178,25 @@ fn ended(outcome: Result<ExitCode>) -> ExitCode {
         if let Some(kept) = ours.and_then(fedra::Error::breakdown) {
             console::say(kept);
         }
+        if let Some(fedra::Error::Occupied(occupied)) = ours {
+            console::say(ways_out(occupied));
+        }
         ExitCode::from(status(&error))
     })
+}
+
+/// What to do about a folder that holds another run.
+fn ways_out(Occupied { folder, goes_on, free, .. }: &Occupied) -> String {
+    let (folder, free) = (folder.display(), free.display());
+    let go_on = match goes_on {
+        None => String::new(),
+        Some(GoesOn::Resume) => format!("fedra run --resume {folder} goes on with it, "),
+        Some(GoesOn::Serve) => format!(
+            "the `fedra serve` command with which it began goes on with it ({folder}/experiment.toml has all of \
+             its settings), "
+        ),
+    };
+    format!("hint: {go_on}--out {free} keeps both, --force replaces it")
 }
 
 /// 1 for a run that broke down on its way, 2 for an experiment or a flag that was refused.

@@ -15,6 +15,7 @@ use fedra_model::ModelError;
 use fedra_plan::PlanError;
 
 use crate::config::complaint::Complaint;
+use crate::folder::occupied::Occupied;
 use crate::folder::run_files::SITES;
 
 /// What this crate's functions return.
@@ -48,6 +49,9 @@ pub enum Error {
     /// The rounds.
     #[error(transparent)]
     Engine(#[from] EngineError),
+    /// A folder that holds another run.
+    #[error(transparent)]
+    Occupied(Box<Occupied>),
     /// A file or a process.
     #[error(transparent)]
     Io(#[from] std::io::Error),

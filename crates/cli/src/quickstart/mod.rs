@@ -195,7 +195,9 @@ impl Quickstart {
 
 /// The rounds of one run in its folder; `None` if it was interrupted.
 fn rounds(name: &str, run: Run<'_>, folder: &Folder, voice: Voice) -> Result<Option<Summary>> {
-    match run.run(folder, None, &Terminal::named(name, voice))? {
+    let ended = run.run(folder, None, &Terminal::named(name, voice))?;
+    report::write(folder.path())?;
+    match ended {
         Ending::Complete(summary) => Ok(Some(*summary)),
         Ending::Interrupted { .. } => Ok(None),
     }

@@ -56,7 +56,7 @@ fn a_site_looks_at_its_own_rows_without_anybody_elses() {
     let told = place.refused(&["data", "study.toml", "--client", "west"]);
     assert!(told.contains("client: found \"west\", expected one of north"), "{told}");
     let told = place.refused(&["data", "study.toml", "--client", "east"]);
-    assert!(told.contains("--client: found \"east\", expected one of north, west"), "{told}");
+    assert!(told.contains("client: found \"east\", expected one of north, west"), "{told}");
     let told = place.refused(&["data", "study.toml"]);
     assert!(told.contains("at-the-server.jsonl"), "{told}");
     // Rows of another in its file change nothing of what is shown.

@@ -41,7 +41,7 @@ fn a_complete_run_is_replaced_only_by_force_and_other_peoples_files_stay() {
     assert_eq!(refused.status.code(), Some(2));
     assert_eq!(
         text(&refused.stderr),
-        "error: --out: found a complete run in runs/tiny, expected a free folder\n\
+        "error: found a complete run in runs/tiny, expected a free folder\n\
          hint: --out runs/tiny-2 keeps both, --force replaces it\n"
     );
     let again = text(&one_round(&place, &[]).stderr);

@@ -358,7 +358,7 @@ fn files_that_are_no_experiments_are_named_for_what_they_are() {
         assert!(message.contains(expected), "{file}: {message}");
     }
     let message = place.refused(&["run", "tiny.toml", "--out", "tiny.toml"]);
-    assert!(message.contains("--out: found the file tiny.toml, expected a folder"), "{message}");
+    assert!(message.contains("found the file tiny.toml, expected a folder"), "{message}");
 }
 
 #[test]

@@ -113,7 +113,7 @@ fn resuming_another_experiment_names_the_key_that_differs() {
     }
     // Another seed draws other notes.
     fs::write(&file, right.replacen("seed = 3", "seed = 4", 1)).unwrap();
-    refused(&place.fedra(&["run", "--resume", "parts"]), "--resume: found other rows (found ");
+    refused(&place.fedra(&["run", "--resume", "parts"]), "parts: found other rows (found ");
 }
 
 /// Twenty rows of two classes at two clients, and an experiment on them.
@@ -158,7 +158,7 @@ fn changed_labels_end_a_run_and_a_moved_file_does_not() {
     fs::write(&file, &experiment).unwrap();
     table(&place, &wrong);
     let output = place.fedra(&["run", "--resume", "run"]);
-    refused(&output, "--resume: found other labels (found ");
+    refused(&output, ": found other labels (found ");
     let message = text(&output.stderr);
     let before = &inputs["labels"].as_str().unwrap()[..16];
     assert!(
@@ -295,12 +295,12 @@ fn other_weights_end_a_run() {
     let mut wrong = right.clone();
     *wrong.last_mut().unwrap() ^= 1;
     fs::write(&weights, wrong).unwrap();
-    refused(&place.fedra(&["run", "--resume", "run"]), "--resume: found other weights (found ");
+    refused(&place.fedra(&["run", "--resume", "run"]), "run: found other weights (found ");
     fs::write(&weights, right).unwrap();
     let tokenizer = place.path("model/tokenizer.json");
     let right = fs::read_to_string(&tokenizer).unwrap();
     fs::write(&tokenizer, format!("{right} ")).unwrap();
-    refused(&place.fedra(&["run", "--resume", "run"]), "--resume: found other tokenizer (found ");
+    refused(&place.fedra(&["run", "--resume", "run"]), "run: found other tokenizer (found ");
     fs::write(&tokenizer, right).unwrap();
     place.succeed(&["run", "--resume", "run", "--quiet"]);
 }

@@ -45,7 +45,7 @@ pub enum LengthNorm {
 }
 
 /// A sequence of a prompt and the right answer, and the other answers.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EncodedChoice {
     /// Tokens of the prompt; what follows is the right answer.
     pub prompt: usize,
@@ -77,7 +77,7 @@ impl EncodedChoice {
 }
 
 /// One of the answers to a prompt.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Candidate {
     /// Its label.
     pub label: u32,
@@ -88,7 +88,7 @@ pub struct Candidate {
 }
 
 /// A sequence of a prompt and the text that should follow.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EncodedText {
     /// Tokens of the prompt.
     pub prompt: usize,

@@ -4,6 +4,8 @@
 //! target and so no say in loss or score. A sequence is cut to a length, whole words at a time, and
 //! of two texts the longer loses first. What stands around the pieces is the tokenizer's template.
 
+use serde::{Deserialize, Serialize};
+
 use super::answers::{AnswerRules, EncodedChoice, EncodedText};
 use super::template::longest_first;
 use super::{Template, Tokenizer};
@@ -17,7 +19,7 @@ pub struct Encoder<'a> {
 }
 
 /// One sequence, special tokens included.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Encoded {
     /// The tokens.
     pub ids: Vec<u32>,
@@ -59,7 +61,7 @@ pub struct TokenSequence {
 }
 
 /// What is to be predicted of a sequence.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Target {
     /// One class.
     One(u32),

@@ -13,6 +13,7 @@ use fedra_plan::{Digest, Round};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Context, Result};
+use crate::folder::json_file;
 use crate::folder::run_files::{BEST, MODEL_BEST};
 use crate::prepare::fingerprint::of_file;
 use crate::text::headline::{headline_of, set_name};
@@ -131,21 +132,14 @@ pub fn forget(folder: &Path) -> Result<()> {
 
 /// Takes note that `model-best/` holds the model of a round.
 pub fn remember(folder: &Path, round: u32) -> Result<()> {
-    let path = folder.join(BEST);
-    let write = || {
-        let held = Held { round, weights: of_file(&weights(folder))? };
-        let mut text = serde_json::to_string(&held)?;
-        text.push('\n');
-        durable::write(&path, text.as_bytes())
-    };
-    write().with_context(|| format!("cannot write {}", path.display()))
+    let weights = weights(folder);
+    let digest = of_file(&weights).with_context(|| format!("cannot read {}", weights.display()))?;
+    json_file::write(&folder.join(BEST), &Held { round, weights: digest })
 }
 
 /// Whether `model-best/` holds the model of a round, whole and as it was written.
 pub fn is_held(folder: &Path, round: u32) -> bool {
-    let held = std::fs::read_to_string(folder.join(BEST)).ok();
-    let held: Option<Held> = held.and_then(|text| serde_json::from_str(&text).ok());
-    held.is_some_and(|held| {
+    json_file::read::<Held>(&folder.join(BEST), "round").is_ok_and(|held| {
         held.round == round && of_file(&weights(folder)).is_ok_and(|found| found == held.weights)
     })
 }

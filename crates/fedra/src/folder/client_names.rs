@@ -3,15 +3,14 @@
 //! Reports name clients by their numbers, a line for each round and thousands of clients. This file says
 //! once who they are. It is there from the first round on; folders of earlier versions do without it.
 
-use std::io::ErrorKind;
 use std::path::Path;
 
 use fedra_data::printable;
 use fedra_engine::{ClientId, ClientInfo};
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Context, Result};
-use crate::folder::regular_file;
+use crate::error::Result;
+use crate::folder::json_file;
 use crate::folder::run_files::CLIENTS;
 use crate::prepare::census::{Census, ClientCounts};
 
@@ -58,14 +57,8 @@ impl ClientNames {
 
     /// Reads those of the run in a folder; none where it has no such file.
     pub fn read(folder: &Path) -> Result<Self> {
-        let path = folder.join(CLIENTS);
-        let shown = path.display();
-        match regular_file::read_to_string(&path) {
-            Ok(text) => serde_json::from_str(&text)
-                .with_context(|| format!("{shown}: found no clients of this version")),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(Self::default()),
-            Err(error) => Err(error).with_context(|| format!("cannot read {shown}")),
-        }
+        let read = json_file::read_if_there(&folder.join(CLIENTS), "clients")?;
+        Ok(read.unwrap_or_default())
     }
 
     /// What a client is called; by its number where it has no name here.

@@ -20,15 +20,14 @@ pub struct Lock {
 }
 
 impl Lock {
-    /// Takes the lock of a folder that exists, or says who holds it. `flag` is where the folder was
-    /// named.
-    pub fn take(folder: &Path, flag: &str) -> Result<Self> {
+    /// Takes the lock of a folder that exists, or says who holds it.
+    pub fn take(folder: &Path) -> Result<Self> {
         let path = folder.join(FILE);
         loop {
             let mut options = File::options();
             let file = options.read(true).write(true).create(true).truncate(false).open(&path);
             let mut file = file.with_context(|| format!("cannot write {}", path.display()))?;
-            hold(&file, folder, flag)?;
+            hold(&file, folder)?;
             // Whoever held it before removes the file last of all: then another one is there now.
             if !is_still(&file, &path) {
                 continue;
@@ -42,9 +41,9 @@ impl Lock {
     }
 
     /// Refuses a folder in which somebody is at work, and leaves it as it is.
-    pub fn check(folder: &Path, flag: &str) -> Result<()> {
+    pub fn check(folder: &Path) -> Result<()> {
         match File::options().read(true).write(true).open(folder.join(FILE)) {
-            Ok(file) => hold(&file, folder, flag),
+            Ok(file) => hold(&file, folder),
             Err(_) => Ok(()),
         }
     }
@@ -86,14 +85,14 @@ impl Drop for Lock {
 }
 
 /// Locks a file; refuses when another process has done so.
-fn hold(file: &File, folder: &Path, flag: &str) -> Result<()> {
+fn hold(file: &File, folder: &Path) -> Result<()> {
     match file.try_lock() {
         Ok(()) => Ok(()),
         Err(TryLockError::WouldBlock) => {
             let who = named(file);
             refuse!(
-                "{flag}: found {who} at work in {}, expected a folder that no other process writes \
-                 to\nhint: wait until it is done, or stop it",
+                "found {who} at work in {}, expected a folder that no other process writes to\n\
+                 hint: wait until it is done, or stop it",
                 folder.display()
             );
         }
@@ -130,11 +129,9 @@ mod tests {
     #[test]
     fn one_holds_it_others_are_told_who_and_nothing_stays() {
         let folder = tempfile::tempdir().unwrap();
-        let lock = Lock::take(folder.path(), "--out").unwrap();
-        let expected = format!("--out: found process {} at work in", std::process::id());
-        for refused in
-            [Lock::take(folder.path(), "--out").map(drop), Lock::check(folder.path(), "--out")]
-        {
+        let lock = Lock::take(folder.path()).unwrap();
+        let expected = format!("found process {} at work in", std::process::id());
+        for refused in [Lock::take(folder.path()).map(drop), Lock::check(folder.path())] {
             let message = refused.unwrap_err().to_string();
             assert!(message.starts_with(&expected), "{message}");
         }
@@ -142,10 +139,10 @@ mod tests {
         drop(lock);
         assert!(!is_at_work(folder.path()));
         assert!(!folder.path().join(FILE).exists());
-        Lock::check(folder.path(), "--out").unwrap();
+        Lock::check(folder.path()).unwrap();
         // What a killed process left.
         fs::write(folder.path().join(FILE), "123456789\n").unwrap();
-        let lock = Lock::take(folder.path(), "--out").unwrap();
+        let lock = Lock::take(folder.path()).unwrap();
         let held = fs::read_to_string(folder.path().join(FILE)).unwrap();
         assert_eq!(held.trim(), std::process::id().to_string());
         drop(lock);

@@ -13,12 +13,13 @@ use fedra_engine::RoundReport;
 use fedra_privacy::{Ledger, shown};
 
 use crate::config::{Complaint, Experiment, ModelSource};
-use crate::error::{Result, refuse};
+use crate::error::{Error, Result, refuse};
+use crate::folder::json_file;
 use crate::folder::lock::Lock;
+use crate::folder::occupied::{GoesOn, Occupied};
 use crate::folder::regular_file;
 use crate::folder::run_files::{
-    BEST, CHECKPOINT, CLIENTS, EXPERIMENT, FOLDERS, INPUTS, LEDGER, REPORT, ROUNDS, ROUNDS_CSV,
-    ROUNDS_PARQUET, SITES, SUMMARY, TENSORBOARD,
+    CHECKPOINT, EXPERIMENT, FILES, FOLDERS, LEDGER, ROUNDS, SITES, SUMMARY, TENSORBOARD,
 };
 use crate::folder::run_folder;
 use crate::folder::summary::Summary;
@@ -41,7 +42,7 @@ pub enum Over {
 
 /// Refuses a folder in which the experiment may not begin.
 pub fn check(path: &Path, experiment: &Experiment, over: Over) -> Result<()> {
-    Lock::check(path, "--out")?;
+    Lock::check(path)?;
     check_held(path, experiment, over)
 }
 
@@ -49,15 +50,13 @@ pub fn check(path: &Path, experiment: &Experiment, over: Over) -> Result<()> {
 pub fn check_held(path: &Path, experiment: &Experiment, over: Over) -> Result<()> {
     let shown = path.display();
     if path.exists() && !path.is_dir() {
-        refuse!("--out: found the file {shown}, expected a folder");
+        refuse!("found the file {shown}, expected a folder");
     }
     run_folder::check_model(path)?;
     let has = |name: &str| path.join(name).exists();
-    let files = [EXPERIMENT, ROUNDS, SUMMARY, CHECKPOINT];
-    let others = [INPUTS, CLIENTS, BEST, REPORT, ROUNDS_CSV, ROUNDS_PARQUET];
-    let mut names = files.into_iter().chain(FOLDERS).chain(others).filter(|name| has(name));
     // Events of other programs stay beside ours; only those of a run are anybody's result here.
     let events = || (!run_folder::event_files(path).is_empty()).then_some(TENSORBOARD);
+    let mut names = FILES.into_iter().chain(FOLDERS).filter(|name| has(name));
     let Some(found) = names.next().or_else(events) else {
         return Ok(());
     };
@@ -68,98 +67,56 @@ pub fn check_held(path: &Path, experiment: &Experiment, over: Over) -> Result<()
         return Ok(());
     }
     let free = next_free(path);
-    let free = free.display();
     if !holds_run(path, begun_only) {
-        if let Some(damage) = damage(path) {
-            refuse!(
-                "--out: found {EXPERIMENT} in {shown} with {damage}, expected the experiment of a run, or a \
-                 free folder\nhint: put the file right, or --out {free}"
-            );
-        }
-        refuse!(
-            "--out: found {found} in {shown} but no run that wrote it, expected a free folder\n\
-             hint: --out {free}"
-        );
+        let found = match damage(path) {
+            Some(damage) => format!("{EXPERIMENT} in {shown} with {damage}"),
+            None => format!("{found} in {shown} but no run that wrote it"),
+        };
+        refuse!("found {found}, expected a free folder\nhint: {} is free", free.display());
     }
     check_model(path, experiment)?;
-    match over {
+    let complete = has(SUMMARY);
+    let (kind, may_go_on) = match over {
         Over::AnyRun => return Ok(()),
         Over::Namesake if name_in(path).as_ref() == Some(&experiment.name) => return Ok(()),
-        Over::Namesake => refuse!(
-            "--out: found a run of another experiment in {shown}, expected a free folder\n\
-             hint: another --out"
-        ),
-        Over::Nothing => {}
-    }
-    let whose = match (same, has(SITES)) {
-        (false, _) => Whose::Another,
-        // A server has no rows that it could compare.
-        (true, true) => Whose::SameFile,
-        (true, false) => Whose::of(path, experiment),
+        Over::Namesake => {
+            refuse!("found a run of another experiment in {shown}, expected a free folder")
+        }
+        Over::Nothing => {
+            let kind = if complete { "a complete run" } else { "an unfinished run" };
+            let far = if has(SITES) && !complete { " over a network" } else { "" };
+            // A server has no rows that it could compare.
+            let (whose, may_go_on) = match (same, has(SITES)) {
+                (false, _) => (String::new(), true),
+                (true, true) => (" of the same file".to_owned(), true),
+                (true, false) => whose(path, experiment),
+            };
+            (format!("{kind}{far}{whose}"), may_go_on && !complete)
+        }
     };
-    if let Whose::OtherInputs(what) = &whose {
-        let kind = if has(SUMMARY) { "a complete run" } else { "an unfinished run" };
-        refuse!(
-            "--out: found {kind} of the same file with other {what} in {shown}, expected a free folder\n\
-             hint: --out {free} keeps both, --force replaces it"
-        );
-    }
-    let whose = whose.in_words();
-    if has(SUMMARY) {
-        refuse!(
-            "--out: found a complete run {whose}in {shown}, expected a free folder\n\
-             hint: --out {free} keeps both, --force replaces it"
-        );
-    }
-    if has(SITES) {
-        refuse!(
-            "--out: found an unfinished run over a network {whose}in {shown}, expected a free folder or this very \
-             experiment\n\
-             hint: the `fedra serve` command with which it began goes on with it ({shown}/{EXPERIMENT} has all of \
-             its settings), --out {free} keeps both, --force replaces it"
-        );
-    }
-    refuse!(
-        "--out: found an unfinished run {whose}in {shown}, expected a free folder\n\
-         hint: fedra run --resume {shown} goes on with it, --out {free} keeps both, --force \
-         replaces it"
-    )
+    Err(Error::Occupied(Box::new(Occupied {
+        folder: path.to_owned(),
+        found: kind,
+        goes_on: may_go_on.then(|| if has(SITES) { GoesOn::Serve } else { GoesOn::Resume }),
+        free,
+    })))
 }
 
-/// Whose run a folder holds.
-enum Whose {
-    /// Another experiment's.
-    Another,
-    /// One of a file with the same words; what it learned from was not compared.
-    SameFile,
-    /// The same, from the same rows and weights.
-    Same,
-    /// One of a file with the same words that learned from something else.
-    OtherInputs(String),
-}
-
-impl Whose {
-    /// Compares what the run began with and what the experiment would begin with now. Data that cannot
-    /// be read are the run's to complain about.
-    fn of(path: &Path, experiment: &Experiment) -> Self {
-        let Ok(Some(held)) = run_folder::Folder::inputs(path) else { return Self::SameFile };
-        let now = Holdings::of(experiment).and_then(|rows| Inputs::of(experiment, &rows));
-        let Ok(now) = now else { return Self::SameFile };
-        let changes: Vec<&str> = held.changes(&now).iter().map(|change| change.what).collect();
-        match changes.split_last() {
-            None => Self::Same,
-            Some((only, [])) => Self::OtherInputs((*only).to_owned()),
-            Some((last, others)) => Self::OtherInputs(format!("{} and {last}", others.join(", "))),
-        }
-    }
-
-    fn in_words(&self) -> &'static str {
-        match self {
-            Self::Another | Self::OtherInputs(_) => "",
-            Self::SameFile => "of the same file ",
-            Self::Same => "of this very experiment ",
-        }
-    }
+/// Whose run a folder holds of a file with the same words, and whether the experiment could go on with it: it
+/// compares what the run began with and what the experiment would begin with now. Data that cannot be read are
+/// the run's to complain about.
+fn whose(path: &Path, experiment: &Experiment) -> (String, bool) {
+    let now = || Holdings::of(experiment).and_then(|rows| Inputs::of(experiment, &rows));
+    let (Ok(Some(held)), Ok(now)) = (run_folder::Folder::inputs(path), now()) else {
+        return (" of the same file".to_owned(), true);
+    };
+    let changes: Vec<&str> = held.changes(&now).iter().map(|change| change.what).collect();
+    let what = match changes.split_last() {
+        None => return (" of this very experiment".to_owned(), true),
+        Some((only, [])) => (*only).to_owned(),
+        Some((last, others)) => format!("{} and {last}", others.join(", ")),
+    };
+    (format!(" of the same file with other {what}"), false)
 }
 
 /// What a person should know before a private run is replaced: its ledger goes, and what it spent stays spent.
@@ -180,8 +137,7 @@ pub fn forgotten_ledger(path: &Path) -> Option<String> {
 fn holds_run(path: &Path, begun_only: bool) -> bool {
     let text = |name: &str| regular_file::read_to_string(&path.join(name)).ok();
     let open = |name: &str| regular_file::open(&path.join(name)).map(BufReader::new);
-    let summed =
-        || text(SUMMARY).is_some_and(|summary| serde_json::from_str::<Summary>(&summary).is_ok());
+    let summed = || json_file::read::<Summary>(&path.join(SUMMARY), "summary").is_ok();
     let logged = || {
         let mut line = String::new();
         match open(ROUNDS).and_then(|mut log| log.read_line(&mut line)) {
@@ -227,7 +183,7 @@ fn check_model(path: &Path, experiment: &Experiment) -> Result<()> {
     let adapter = experiment.draft.model.adapter.as_ref().map(|path| ("model.adapter", path));
     for (key, model) in [("model.path", model)].into_iter().chain(adapter) {
         if FOLDERS.iter().any(|name| real(model) == real(&path.join(name))) {
-            let expected = "a model outside of the folder that the run writes to (--out)";
+            let expected = "a model outside of the folder that the run writes to";
             return Err(Complaint::new(key, model.display(), expected).into());
         }
     }

@@ -46,6 +46,26 @@ pub const ADAPTER: &str = "adapter";
 pub const ADAPTER_BEST: &str = "adapter-best";
 /// The folders of models and adapters.
 pub const FOLDERS: [&str; 4] = [MODEL, MODEL_BEST, ADAPTER, ADAPTER_BEST];
+/// Every file that a run writes beside them, in the order in which a new run removes them: without its
+/// summary nobody takes the rest for a complete run, and by its experiment it is known for one.
+pub const FILES: [&str; 16] = [
+    SUMMARY,
+    CHECKPOINT,
+    LEDGER_END,
+    LEDGER,
+    ROUNDS,
+    BEST,
+    INPUTS,
+    SITES,
+    CLIENTS,
+    REPORT,
+    PREDICTIONS,
+    ROUNDS_CSV,
+    ROUNDS_PARQUET,
+    STATUS,
+    EVENTS,
+    EXPERIMENT,
+];
 /// What idle clients keep, while the run is on.
 pub const SCRATCH: &str = "clients.fedra.scratch";
 /// Updates that wait for their turn, while a round is on.

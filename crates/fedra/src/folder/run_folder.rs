@@ -35,14 +35,14 @@ use crate::config::Experiment;
 use crate::error::{Context, Result, refuse};
 use crate::folder::client_names::ClientNames;
 use crate::folder::held_ledger;
+use crate::folder::json_file;
 use crate::folder::lock::Lock;
 use crate::folder::model_card;
-use crate::folder::regular_file;
 use crate::folder::round_files::is_event_file;
 use crate::folder::round_log;
 use crate::folder::run_files::{
-    BEST, CHECKPOINT, CLIENTS, EVENTS, EXPERIMENT, FOLDERS, INPUTS, LEDGER, LEDGER_END,
-    PREDICTIONS, REPORT, ROUNDS, ROUNDS_CSV, ROUNDS_PARQUET, SITES, STATUS, SUMMARY, TENSORBOARD,
+    CHECKPOINT, CLIENTS, EXPERIMENT, FILES, FOLDERS, INPUTS, LEDGER, PREDICTIONS, ROUNDS, SITES,
+    SUMMARY, TENSORBOARD,
 };
 use crate::folder::summary::{Stopped, Summary};
 use crate::prepare::fingerprint::{Change, Inputs};
@@ -52,8 +52,6 @@ use fedra_engine::durable;
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
-    /// With which flag it was named.
-    flag: &'static str,
     lock: Option<Lock>,
     /// Folders that were made for it, the innermost first; they go again if nothing came of it.
     made: Vec<PathBuf>,
@@ -65,9 +63,9 @@ impl Folder {
         let shown = path.display();
         let missing = |path: &&Path| !path.as_os_str().is_empty() && !path.exists();
         let made = path.ancestors().take_while(missing).map(Path::to_owned).collect();
-        let mut folder = Self { path: path.to_owned(), flag: "--out", lock: None, made };
+        let mut folder = Self { path: path.to_owned(), lock: None, made };
         fs::create_dir_all(path).with_context(|| format!("cannot make the folder {shown}"))?;
-        folder.lock = Some(Lock::take(path, "--out")?);
+        folder.lock = Some(Lock::take(path)?);
         Ok(folder)
     }
 
@@ -89,11 +87,7 @@ impl Folder {
 
     /// Removes what a run wrote.
     fn clear(&self) -> std::io::Result<()> {
-        // The summary goes first: without it nobody takes the rest for a complete run.
-        let made = [REPORT, PREDICTIONS, ROUNDS_CSV, ROUNDS_PARQUET, STATUS, EVENTS];
-        let files =
-            [SUMMARY, CHECKPOINT, LEDGER_END, LEDGER, ROUNDS, BEST, INPUTS, SITES, EXPERIMENT];
-        for name in files.into_iter().chain(made).chain([CLIENTS]) {
+        for name in FILES {
             durable::remove(&self.path.join(name))?;
         }
         for path in event_files(&self.path) {
@@ -125,7 +119,7 @@ impl Folder {
 
     /// Locks the folder of an earlier run to go on with it.
     pub fn lock(&mut self) -> Result<()> {
-        self.lock = Some(Lock::take(&self.path, self.flag)?);
+        self.lock = Some(Lock::take(&self.path)?);
         Ok(())
     }
 
@@ -135,21 +129,17 @@ impl Folder {
         let Some(held) = Self::inputs(&self.path)? else {
             if self.path.join(CHECKPOINT).exists() {
                 refuse!(
-                    "{}: found a checkpoint without {INPUTS} in {shown}, expected both: what \
-                     the run learned from is not known\nhint: begin anew with --force",
-                    self.flag
+                    "{shown}: found a checkpoint without {INPUTS}, expected both: what the run learned \
+                     from is not known\nhint: begin anew"
                 );
             }
-            let mut text = serde_json::to_string_pretty(inputs)?;
-            text.push('\n');
-            return self.write(INPUTS, text.as_bytes());
+            return json_file::write(&self.path.join(INPUTS), inputs);
         };
         let changes: Vec<String> = held.changes(inputs).iter().map(Change::to_string).collect();
         if !changes.is_empty() {
             refuse!(
-                "{}: found {} than the run in {shown} began with\n\
-                 hint: put back what it learned from, or begin anew with --force",
-                self.flag,
+                "{shown}: found {} than the run began with\n\
+                 hint: put back what it learned from, or begin anew",
                 changes.join(" and ")
             );
         }
@@ -158,30 +148,17 @@ impl Folder {
 
     /// What the run in a folder began with; `None` when it has not begun.
     pub(crate) fn inputs(path: &Path) -> Result<Option<Inputs>> {
-        let path = path.join(INPUTS);
-        let shown = path.display();
-        match regular_file::read_to_string(&path) {
-            Ok(text) => {
-                let read = serde_json::from_str(&text);
-                read.map(Some).with_context(|| format!("{shown}: found no inputs of this version"))
-            }
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error).with_context(|| format!("cannot read {shown}")),
-        }
+        json_file::read_if_there(&path.join(INPUTS), "inputs")
     }
 
     /// Opens the folder of an earlier run, and reads its experiment.
     pub fn open(path: &Path) -> Result<(Self, Experiment)> {
         let file = path.join(EXPERIMENT);
         if !file.is_file() {
-            refuse!(
-                "--resume: found no {EXPERIMENT} in {}, expected a run's folder",
-                path.display()
-            );
+            refuse!("{}: found no {EXPERIMENT}, expected a run's folder", path.display());
         }
         let experiment = Experiment::open(&file, &crate::config::Overrides::default())?;
-        let (path, flag) = (path.to_owned(), "--resume");
-        Ok((Self { path, flag, lock: None, made: Vec::new() }, experiment))
+        Ok((Self { path: path.to_owned(), lock: None, made: Vec::new() }, experiment))
     }
 
     /// Opens the folder of an earlier run of this very experiment.
@@ -189,9 +166,9 @@ impl Folder {
         let (file, shown) = (path.join(EXPERIMENT), path.display());
         let held = fs::read_to_string(&file).with_context(|| format!("cannot read {shown}"))?;
         if held != experiment.to_toml()? {
-            refuse!("--out: found another experiment in {shown}, expected the one to go on with");
+            refuse!("{shown}: found another experiment, expected the one to go on with");
         }
-        Ok(Self { path: path.to_owned(), flag: "--out", lock: None, made: Vec::new() })
+        Ok(Self { path: path.to_owned(), lock: None, made: Vec::new() })
     }
 
     /// The summary, if all rounds that the experiment asks for are in it; refuses a private run whose ledger is
@@ -205,14 +182,7 @@ impl Folder {
     }
 
     fn summary(path: &Path, experiment: &Experiment) -> Result<Option<Summary>> {
-        let path = path.join(SUMMARY);
-        if !path.is_file() {
-            return Ok(None);
-        }
-        let shown = path.display();
-        let text = fs::read_to_string(&path).with_context(|| format!("cannot read {shown}"))?;
-        let summary: Summary = serde_json::from_str(&text)
-            .with_context(|| format!("{shown}: found no summary of this version"))?;
+        let summary = json_file::read_if_there(&path.join(SUMMARY), "summary")?;
         let patience = experiment.draft.evaluate.patience;
         let whole = |summary: &Summary| {
             let stopped = summary.stopped.is_some_and(|stopped| match stopped {
@@ -221,7 +191,7 @@ impl Folder {
             });
             summary.rounds >= experiment.rounds || stopped
         };
-        Ok(Some(summary).filter(whole))
+        Ok(summary.filter(whole))
     }
 
     /// What a folder holds of an experiment with these inputs; the number of threads, the place of
@@ -287,9 +257,7 @@ impl Folder {
                 let name = path.file_name().unwrap_or_default();
                 fs::copy(&path, to.join(TENSORBOARD).join(name))?;
             }
-            let made = [REPORT, PREDICTIONS, ROUNDS_CSV, ROUNDS_PARQUET, STATUS, EVENTS];
-            let files = [INPUTS, CLIENTS, LEDGER, LEDGER_END, ROUNDS, BEST, EXPERIMENT, SUMMARY];
-            for name in made.into_iter().chain(files) {
+            for name in FILES.into_iter().rev().filter(|name| ![CHECKPOINT, SITES].contains(name)) {
                 if from.join(name).exists() {
                     fs::copy(from.join(name), to.join(name))?;
                 }
@@ -316,9 +284,7 @@ impl Folder {
 
     /// Writes the summary.
     pub fn write_summary(&self, summary: &impl Serialize) -> Result<()> {
-        let mut text = serde_json::to_string_pretty(summary)?;
-        text.push('\n');
-        self.write(SUMMARY, text.as_bytes())
+        json_file::write(&self.path.join(SUMMARY), summary)
     }
 
     /// Writes what was answered to the central test set.
@@ -328,9 +294,7 @@ impl Folder {
 
     /// Writes whose numbers the log has.
     pub(crate) fn write_clients(&self, clients: &ClientNames) -> Result<()> {
-        let mut text = serde_json::to_string_pretty(clients)?;
-        text.push('\n');
-        self.write(CLIENTS, text.as_bytes())
+        json_file::write(&self.path.join(CLIENTS), clients)
     }
 
     fn write(&self, name: &str, bytes: &[u8]) -> Result<()> {
@@ -373,8 +337,8 @@ pub(crate) fn check_model(folder: &Path) -> Result<()> {
     for model in FOLDERS.into_iter().chain([TENSORBOARD]).map(|name| folder.join(name)) {
         if fs::symlink_metadata(&model).is_ok_and(|found| found.is_symlink()) {
             refuse!(
-                "--out: found {} to be a link to another place, expected a folder or nothing\n\
-                 hint: another --out, or remove the link",
+                "{}: found a link to another place, expected a folder or nothing\n\
+                 hint: remove the link, or take another folder",
                 model.display()
             );
         }
@@ -431,7 +395,7 @@ mod tests {
             Standing::OtherInputs(changes) if changes.len() == 1 && changes[0].what == "labels"
         ));
         let refused = run.settle_inputs(&other).unwrap_err().to_string();
-        assert!(refused.starts_with("--out: found other labels (found "), "{refused}");
+        assert!(refused.contains(": found other labels (found "), "{refused}");
         fs::remove_file(path.join(INPUTS)).unwrap();
         fs::write(path.join(CHECKPOINT), "").unwrap();
         let refused = run.settle_inputs(&inputs).unwrap_err().to_string();

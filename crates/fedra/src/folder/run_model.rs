@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use fedra_data::{Columns, TextColumns};
 
 use crate::apply::trained_model::{ModelChoice, WhichRound};
+use crate::folder::json_file;
 use crate::folder::run_files::{ADAPTER_BEST, EXPERIMENT, FOLDERS, MODEL_BEST, SUMMARY};
 use crate::folder::run_folder::Folder;
 use crate::folder::summary::{Score, Summary};
@@ -51,8 +52,7 @@ impl RunModel {
         let files = ["path", "train"].into_iter().filter_map(data);
         let files = files.chain(of_clients.map(|(_, file)| file)).filter_map(toml::Value::as_str);
         let files = files.map(PathBuf::from).collect();
-        let summary = fs::read_to_string(run.join(SUMMARY)).ok();
-        let summary = summary.and_then(|text| serde_json::from_str(&text).ok());
+        let summary = json_file::read(&run.join(SUMMARY), "summary").ok();
         Some(Self { run, round, is_chosen, summary, columns, files })
     }
 

@@ -45,7 +45,33 @@ pub struct Inputs {
 impl Inputs {
     /// Hashes what an experiment starts from.
     pub fn of(experiment: &Experiment, holdings: &Holdings) -> Result<Self> {
-        Ok(Self::join(Data::of(holdings), &Folder::of(&experiment.model)?, adapter(experiment)?))
+        Self::of_rows(holdings).with_model(Folder::of(&experiment.model)?, experiment)
+    }
+
+    /// Hashes rows and their division; of the model nothing is known yet.
+    fn of_rows(holdings: &Holdings) -> Self {
+        let Holdings { table, division, .. } = holdings;
+        let (mut rows, mut labels, mut dealt) = (Sum::new(), Sum::new(), Sum::new());
+        labels.texts(table.labels.names());
+        for example in &table.examples {
+            add_row(&mut rows, example);
+            add_labels(&mut labels, &example.labels);
+        }
+        for holding in &division.clients {
+            dealt.text(&holding.client);
+            for part in [&holding.train, &holding.validation, &holding.test] {
+                dealt.numbers(part);
+            }
+        }
+        dealt.numbers(&division.central_test);
+        let (rows, labels, division) = (rows.end(), labels.end(), dealt.end());
+        let Folder { config, weights, tokenizer } = Folder::default();
+        Self { rows, labels, division, config, weights, tokenizer, adapter: None }
+    }
+
+    fn with_model(self, folder: Folder, experiment: &Experiment) -> Result<Self> {
+        let Folder { config, weights, tokenizer } = folder;
+        Ok(Self { config, weights, tokenizer, adapter: adapter(experiment)?, ..self })
     }
 
     /// Takes note that clients learn from some of their examples only.
@@ -87,19 +113,13 @@ impl Inputs {
 
     /// Which of a run's rows and their division is another here; labels decide about neither.
     pub(crate) fn other_data(&self, holdings: &Holdings) -> Option<OtherData> {
-        let now = Data::of(holdings);
+        let now = Self::of_rows(holdings);
         let are_same = self.rows == now.rows && self.labels == now.labels;
         match (are_same, self.division == now.division) {
             (true, true) => None,
             (true, false) => Some(OtherData::Division),
             (false, _) => Some(OtherData::Rows),
         }
-    }
-
-    fn join(data: Data, folder: &Folder, adapter: Option<Digest>) -> Self {
-        let Data { rows, labels, division } = data;
-        let Folder { config, weights, tokenizer } = *folder;
-        Self { rows, labels, division, config, weights, tokenizer, adapter }
     }
 }
 
@@ -141,7 +161,7 @@ type DataKey = (toml::Value, Option<usize>, u64);
 /// The inputs of many experiments, of which most share theirs.
 #[derive(Debug, Default)]
 pub struct Fingerprints {
-    data: Vec<(DataKey, Data)>,
+    data: Vec<(DataKey, Inputs)>,
     folders: BTreeMap<PathBuf, Folder>,
 }
 
@@ -154,12 +174,12 @@ impl Fingerprints {
     /// The same while somebody listens.
     pub fn heard(&mut self, experiment: &Experiment, listener: &dyn Listener) -> Result<Inputs> {
         let key = data_key(experiment)?;
-        let known = self.data.iter().find(|(known, _)| *known == key).map(|(_, data)| *data);
-        let data = if let Some(data) = known {
-            data
+        let known = self.data.iter().find(|(known, _)| *known == key);
+        let data = if let Some((_, data)) = known {
+            data.clone()
         } else {
-            let data = Data::of(&Holdings::heard(experiment, listener)?);
-            self.data.push((key, data));
+            let data = Inputs::of_rows(&Holdings::heard(experiment, listener)?);
+            self.data.push((key, data.clone()));
             data
         };
         let folder = match &experiment.model {
@@ -173,15 +193,14 @@ impl Fingerprints {
                 folder
             }
         };
-        Ok(Inputs::join(data, &folder, adapter(experiment)?))
+        data.with_model(folder, experiment)
     }
 
     /// Takes note of inputs that were found out elsewhere.
     pub fn note(&mut self, experiment: &Experiment, inputs: &Inputs) -> Result<()> {
         let key = data_key(experiment)?;
         if self.data.iter().all(|(known, _)| *known != key) {
-            let Inputs { rows, labels, division, .. } = *inputs;
-            self.data.push((key, Data { rows, labels, division }));
+            self.data.push((key, inputs.clone()));
         }
         Ok(())
     }
@@ -190,36 +209,6 @@ impl Fingerprints {
 fn data_key(experiment: &Experiment) -> Result<DataKey> {
     let draft = &experiment.draft;
     Ok((toml::Value::try_from(&draft.data)?, draft.federation.clients, draft.seed))
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Data {
-    rows: Digest,
-    labels: Digest,
-    division: Digest,
-}
-
-impl Data {
-    fn of(holdings: &Holdings) -> Self {
-        let Holdings { table, division, .. } = holdings;
-        let (mut rows, mut labels, mut dealt) = (Sum::new(), Sum::new(), Sum::new());
-        labels.count(table.labels.names().len());
-        for name in table.labels.names() {
-            labels.text(name);
-        }
-        for example in &table.examples {
-            add_row(&mut rows, example);
-            add_labels(&mut labels, &example.labels);
-        }
-        for holding in &division.clients {
-            dealt.text(&holding.client);
-            for part in [&holding.train, &holding.validation, &holding.test] {
-                dealt.numbers(part);
-            }
-        }
-        dealt.numbers(&division.central_test);
-        Self { rows: rows.end(), labels: labels.end(), division: dealt.end() }
-    }
 }
 
 fn add_labels(sum: &mut Sum, labels: &Labels) {
@@ -240,57 +229,6 @@ fn add_labels(sum: &mut Sum, labels: &Labels) {
     }
 }
 
-/// A digest of rows that are tokenised, beside whatever else decides what becomes of them.
-pub(crate) struct RowsDigest(Sum);
-
-impl RowsDigest {
-    /// Before any row.
-    pub fn new(texts: &[&str]) -> Self {
-        let mut sum = Sum::new();
-        sum.count(texts.len());
-        for text in texts {
-            sum.text(text);
-        }
-        Self(sum)
-    }
-
-    /// Some numbers.
-    pub fn numbers(&mut self, numbers: &[usize]) {
-        self.0.numbers(numbers);
-    }
-
-    /// A text.
-    pub fn text(&mut self, text: &str) {
-        self.0.text(text);
-    }
-
-    /// A row: how it is read, and its labels, each kind apart from the others.
-    pub fn add(&mut self, example: &Example) {
-        let (body, kind) = (&example.body, &example.labels);
-        let body = match body {
-            Body::Text(_) => 0,
-            Body::Pair(..) => 1,
-            Body::Words(_) => 2,
-        };
-        let (kind, count) = match kind {
-            Labels::One(_) => (0, 1),
-            Labels::Many(labels) => (1, labels.len()),
-            Labels::PerWord(labels) => (2, labels.len()),
-            Labels::Absent => (3, 0),
-            Labels::Choice(choice) => (4, choice.candidates.len()),
-            Labels::Text(_) => (5, 1),
-        };
-        self.0.numbers(&[body, kind, count]);
-        add_row(&mut self.0, example);
-        add_labels(&mut self.0, &example.labels);
-    }
-
-    /// The digest.
-    pub fn end(self) -> Digest {
-        self.0.end()
-    }
-}
-
 fn add_row(sum: &mut Sum, example: &Example) {
     match &example.body {
         Body::Text(text) => sum.text(text),
@@ -298,12 +236,7 @@ fn add_row(sum: &mut Sum, example: &Example) {
             sum.text(first);
             sum.text(second);
         }
-        Body::Words(words) => {
-            sum.count(words.len());
-            for word in words {
-                sum.text(word);
-            }
-        }
+        Body::Words(words) => sum.texts(words),
     }
     let split = example.split.map(|split| match split {
         Split::Train => "train",
@@ -403,18 +336,14 @@ pub fn of_file(path: &Path) -> std::io::Result<Digest> {
 /// The digest of some names in their order.
 pub fn of_texts(texts: &[String]) -> Digest {
     let mut sum = Sum::new();
-    sum.count(texts.len());
-    for text in texts {
-        sum.text(text);
-    }
+    sum.texts(texts);
     sum.end()
 }
 
 /// The digest of a file that is in memory.
 pub fn of_bytes(bytes: &[u8]) -> Digest {
     let mut sum = Sum::new();
-    sum.count(bytes.len());
-    sum.0.update(bytes);
+    sum.bytes(bytes);
     sum.end()
 }
 
@@ -433,45 +362,17 @@ pub fn of_model(path: &Path) -> Result<Digest> {
 
 /// The digest of every parameter's name and bits.
 pub fn of_params(params: &Params) -> Digest {
-    let mut weights = WeightsDigest::default();
-    weights.add(params);
-    weights.end()
-}
-
-/// The digest of weights that come part by part, in the order of their sites: that of all at once.
-pub struct WeightsDigest(Sum);
-
-impl Default for WeightsDigest {
-    fn default() -> Self {
-        Self(Sum::new())
-    }
-}
-
-impl WeightsDigest {
-    /// Adds the parameters that follow those before.
-    pub fn add(&mut self, params: &Params) {
-        let mut buffer = Vec::new();
-        for (id, tensor) in params.iter() {
-            self.0.text(&id.to_string());
-            for values in tensor.to_host().chunks(1 << 18) {
-                buffer.clear();
-                buffer.extend(values.iter().flat_map(|value| value.to_le_bytes()));
-                self.0.0.update(&buffer);
-            }
-        }
-    }
-
-    /// The digest of all of them.
-    pub fn end(self) -> Digest {
-        self.0.end()
-    }
+    let mut sum = Sum::new();
+    sum.params(params);
+    sum.end()
 }
 
 /// SHA-256 over values that cannot run into each other: each has its length before it.
-struct Sum(Sha256);
+pub(crate) struct Sum(Sha256);
 
 impl Sum {
-    fn new() -> Self {
+    /// Before any value.
+    pub fn new() -> Self {
         Self(Sha256::new())
     }
 
@@ -479,15 +380,63 @@ impl Sum {
         self.0.update((count as u64).to_le_bytes());
     }
 
-    fn text(&mut self, text: &str) {
-        self.count(text.len());
-        self.0.update(text.as_bytes());
+    fn bytes(&mut self, bytes: &[u8]) {
+        self.count(bytes.len());
+        self.0.update(bytes);
     }
 
-    fn numbers(&mut self, numbers: &[usize]) {
+    /// A text.
+    pub fn text(&mut self, text: &str) {
+        self.bytes(text.as_bytes());
+    }
+
+    /// Some texts.
+    pub fn texts(&mut self, texts: &[impl AsRef<str>]) {
+        self.count(texts.len());
+        for text in texts {
+            self.text(text.as_ref());
+        }
+    }
+
+    /// Some numbers.
+    pub fn numbers(&mut self, numbers: &[usize]) {
         self.count(numbers.len());
         for number in numbers {
             self.count(*number);
+        }
+    }
+
+    /// A row that is tokenised: how it is read, and its labels, each kind apart from the others.
+    pub fn row(&mut self, example: &Example) {
+        let body = match &example.body {
+            Body::Text(_) => 0,
+            Body::Pair(..) => 1,
+            Body::Words(_) => 2,
+        };
+        let (kind, count) = match &example.labels {
+            Labels::One(_) => (0, 1),
+            Labels::Many(labels) => (1, labels.len()),
+            Labels::PerWord(labels) => (2, labels.len()),
+            Labels::Absent => (3, 0),
+            Labels::Choice(choice) => (4, choice.candidates.len()),
+            Labels::Text(_) => (5, 1),
+        };
+        self.numbers(&[body, kind, count]);
+        add_row(self, example);
+        add_labels(self, &example.labels);
+    }
+
+    /// The name and the bits of every parameter. Those that come part by part, in the order of their sites, have
+    /// the digest of all at once.
+    pub fn params(&mut self, params: &Params) {
+        let mut buffer = Vec::new();
+        for (id, tensor) in params.iter() {
+            self.text(&id.to_string());
+            for values in tensor.to_host().chunks(1 << 18) {
+                buffer.clear();
+                buffer.extend(values.iter().flat_map(|value| value.to_le_bytes()));
+                self.0.update(&buffer);
+            }
         }
     }
 
@@ -504,7 +453,8 @@ impl Sum {
         }
     }
 
-    fn end(self) -> Digest {
+    /// The digest of all of them.
+    pub fn end(self) -> Digest {
         Digest::from_bytes(self.0.finalize().into())
     }
 }

@@ -260,6 +260,19 @@ fn check_private(experiment: &Experiment, table: &Table) -> Result<()> {
     Err(Complaint::new("data.partition.by", found, expected).into())
 }
 
+/// How the experiment's files are read.
+pub(crate) fn reader(experiment: &Experiment) -> Reader {
+    let data = &experiment.draft.data;
+    Reader {
+        columns: data.columns.clone(),
+        prompt: prompt_of(data),
+        delimiter: data.delimiter,
+        encoding: data.encoding.unwrap_or_default(),
+        missing: data.missing.unwrap_or_default(),
+        ..Reader::default()
+    }
+}
+
 fn read(experiment: &Experiment, work: &Work<'_>) -> Result<Table> {
     let draft = &experiment.draft;
     let mut builder = TableBuilder::new(experiment.task);
@@ -280,21 +293,14 @@ fn read(experiment: &Experiment, work: &Work<'_>) -> Result<Table> {
             let mut before = 0;
             for file in files {
                 let DataFile { path, split, client } = file;
-                let columns = draft.data.columns.clone();
-                let (delimiter, encoding) = (draft.data.delimiter, draft.data.encoding);
-                let encoding = encoding.unwrap_or_default();
-                let (split, client) = (*split, client.clone());
-                let what = match (split, &client) {
+                let what = match (split, client) {
                     (None, None) => "data.path".to_owned(),
                     (None, Some(client)) => format!("data.clients.{client}"),
                     (Some(Split::Train), _) => "data.train".to_owned(),
                     (Some(Split::Validation), _) => "data.validation".to_owned(),
                     (Some(Split::Test), _) => "data.test".to_owned(),
                 };
-                let (prompt, limits) = (prompt_of(&draft.data), Limits::default());
-                let missing = draft.data.missing.unwrap_or_default();
-                let reader =
-                    Reader { columns, prompt, split, client, delimiter, encoding, missing, limits };
+                let reader = Reader { split: *split, client: client.clone(), ..reader(experiment) };
                 let rows_before = builder.len();
                 // Many files are read as one: how far it is, is told of all of them.
                 let follow =

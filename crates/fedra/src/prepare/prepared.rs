@@ -23,7 +23,7 @@ use fedra_plan::{ByteCount, Digest, Layout, ParamId, Scope, Site};
 use crate::config::{Complaint, Experiment, HeadChoice, ModelSource, Source, Vocabulary};
 use crate::error::{Context, Result};
 use crate::prepare::classes;
-use crate::prepare::fingerprint::WeightsDigest;
+use crate::prepare::fingerprint::Sum;
 use crate::prepare::holdings::Holdings;
 use crate::prepare::pretrained::Pretrained;
 use crate::prepare::public_text;
@@ -193,7 +193,7 @@ fn fresh(
     (config, vocabulary): (&Config, &Vocabulary),
     (device, part): (&Device, Option<PartHeld<'_>>),
 ) -> Result<Opened> {
-    let head = head(experiment.task, holdings.table.labels.len(), Family::of(config))?;
+    let head = head(experiment.task, holdings.table.labels.len(), config)?;
     let tokenizer: Box<dyn Tokenizer> = match vocabulary {
         Vocabulary::Grown(limit) => grown_vocabulary(experiment, (holdings, work, notes), *limit)?,
         Vocabulary::Declared(path) => open_tokenizer(path).context("model.tokenizer")?,
@@ -253,7 +253,6 @@ fn open(
     (device, part): (&Device, Option<PartHeld<'_>>),
 ) -> Result<Opened> {
     let Pretrained { checkpoint, tokenizer } = Pretrained::open(path).context("model.path")?;
-    let family = Family::of(checkpoint.config());
     let adapter = match &experiment.draft.model.adapter {
         Some(dir) => {
             let opened = AdapterFolder::open(dir, checkpoint.config());
@@ -262,7 +261,7 @@ fn open(
         None => None,
     };
     let (task, choice) = (experiment.task, experiment.draft.model.head);
-    let classifier = match head(task, 1, family)?.answers() {
+    let classifier = match head(task, 1, checkpoint.config())?.answers() {
         Some(answers) => {
             let opened = (&checkpoint, adapter.as_ref());
             let declared = experiment.draft.data.labels.as_deref();
@@ -287,7 +286,7 @@ fn open(
         let (trained, read) = (trained.name(), read.name());
         notes.push(format!("the folder's head was trained for {trained} and is read as {read}"));
     }
-    let head = head(task, table.labels.len(), family)?;
+    let head = head(task, table.labels.len(), checkpoint.config())?;
     let in_base = match adapter.as_ref().filter(has_own_head) {
         Some(_) => Classifier::Fresh(WhyFresh::Asked),
         None => classifier.clone(),
@@ -323,10 +322,10 @@ fn open(
 
 /// The digest of all weights, of which one site after another is there.
 fn digest_by_site(layout: &Layout, read: &dyn Fn(Kept<'_>) -> Result<Params>) -> Result<Digest> {
-    let mut digest = WeightsDigest::default();
+    let mut digest = Sum::new();
     let blocks = (0..layout.blocks()).map(Site::Block);
     for site in [Site::Embedding].into_iter().chain(blocks).chain([Site::Head]) {
-        digest.add(&read(&|id| id.site == site)?);
+        digest.params(&read(&|id| id.site == site)?);
     }
     Ok(digest.end())
 }
@@ -401,42 +400,22 @@ fn within_embedding(experiment: &Experiment, shards: &Shards, vocabulary: usize)
     Ok(())
 }
 
-#[derive(Clone, Copy)]
-enum Family {
-    Encoder,
-    Decoder,
-}
-
-impl Family {
-    const fn of(config: &Config) -> Self {
-        match config {
-            Config::Bert(_) => Self::Encoder,
-            Config::Llama(_) => Self::Decoder,
-        }
-    }
-}
-
 /// The head that answers a task. An encoder's sequence head has a pooler, as other libraries expect.
-fn head(task: Task, classes: usize, family: Family) -> Result<Head> {
-    if task.answer_form() == AnswerForm::Text {
-        return match family {
-            Family::Decoder => Ok(Head::Language),
-            Family::Encoder => {
-                let found = format!("{:?}", task.name());
-                let expected = "a task with labels of its own, or a decoder in model.path";
-                Err(Complaint::new("data.task", found, expected).into())
-            }
-        };
+fn head(task: Task, classes: usize, config: &Config) -> Result<Head> {
+    let is_encoder = match config {
+        Config::Bert(_) => true,
+        Config::Llama(_) => false,
+    };
+    if task.answer_form() == AnswerForm::Text && is_encoder {
+        let found = format!("{:?}", task.name());
+        let expected = "a task with labels of its own, or a decoder in model.path";
+        return Err(Complaint::new("data.task", found, expected).into());
     }
-    Ok(match (task.shape(), family) {
-        (LabelShape::PerWord, Family::Encoder | Family::Decoder) => Head::Tokens { classes },
-        (LabelShape::One | LabelShape::Many, Family::Encoder) => {
-            Head::Sequence { classes, pooler: true }
-        }
-        (LabelShape::One | LabelShape::Many, Family::Decoder) => {
-            Head::Sequence { classes, pooler: false }
-        }
-        (LabelShape::Absent, Family::Encoder | Family::Decoder) => Head::Language,
+    Ok(match task.shape() {
+        _ if task.answer_form() == AnswerForm::Text => Head::Language,
+        LabelShape::PerWord => Head::Tokens { classes },
+        LabelShape::One | LabelShape::Many => Head::Sequence { classes, pooler: is_encoder },
+        LabelShape::Absent => Head::Language,
     })
 }
 

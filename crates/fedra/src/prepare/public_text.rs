@@ -6,14 +6,15 @@
 
 use fedra_client::{Prober, to_params};
 use fedra_compute::{Device, Seed};
-use fedra_data::{Encoded, Encoder, Example, LabelSet, Reader, Table, TableBuilder};
+use fedra_data::{Encoded, Encoder, Example, LabelSet, Table, TableBuilder};
 use fedra_engine::{EngineError, ParamValues, PrivateSelection, PublicText};
 use fedra_model::Model;
 use fedra_plan::{BlockScores, Probe};
 
 use crate::config::complaint::Complaint;
-use crate::config::{Experiment, Source, prompt_of};
+use crate::config::{Experiment, Source};
 use crate::error::{Context, Result};
+use crate::prepare::holdings::reader;
 
 /// The public rows that a run needs, as tokens; none where it needs none. Labels are those of the clients'
 /// table.
@@ -33,13 +34,7 @@ pub fn rows(
         (Source::Files(format, _), Some(path)) => {
             let mut builder =
                 TableBuilder::new(experiment.task).with_labels(labels.names().iter().cloned());
-            let (columns, prompt) = (draft.data.columns.clone(), prompt_of(&draft.data));
-            let (delimiter, encoding) =
-                (draft.data.delimiter, draft.data.encoding.unwrap_or_default());
-            let missing = draft.data.missing.unwrap_or_default();
-            let reader =
-                Reader { columns, prompt, delimiter, encoding, missing, ..Reader::default() };
-            reader.read(*format, path, &mut builder).context("privacy.public")?;
+            reader(experiment).read(*format, path, &mut builder).context("privacy.public")?;
             builder.finish()
         }
         (Source::Clinic(clinic), None) => {

@@ -40,7 +40,6 @@ use crate::prepare::remarks;
 use crate::prepare::token_lengths::TokenLengths;
 use crate::prepare::untrained::untrained;
 use crate::run::listener::{Finishes, Heard, Listener, Rounds, Silent, ToTheEnd, followed};
-use concluding::write_page;
 
 /// How a run ended.
 #[derive(Debug)]
@@ -246,44 +245,35 @@ impl<'e> Run<'e> {
         if !shards.central_test.is_empty() && self.personal()?.is_empty() {
             sets.push(EvaluationSet::CentralTest);
         }
+        let evaluate = &self.experiment.draft.evaluate;
+        let decides =
+            [("best", evaluate.best == Some(true)), ("patience", evaluate.patience.is_some())];
+        let decides = decides.into_iter().find(|(_, asked)| *asked).map(|(key, _)| key);
         if self.recipe.privacy.as_ref().is_some_and(|privacy| !privacy.client_scores) {
-            self.check_undecided()?;
-            return Ok(sets);
+            let Some(key) = decides else { return Ok(sets) };
+            let expected = "it beside privacy.client_scores = true, because validation examples of \
+                            clients would decide, and no promise covers them";
+            return Err(Complaint::new(&format!("evaluate.{key}"), "given", expected).into());
         }
         let clients = &self.census.clients;
         if clients.iter().any(|client| client.test > 0) {
             sets.push(EvaluationSet::ClientTest);
         }
         let validation = clients.iter().any(|client| client.validation > 0);
-        let evaluate = &self.experiment.draft.evaluate;
-        for (key, asked) in
-            [("best", evaluate.best == Some(true)), ("patience", evaluate.patience.is_some())]
-        {
-            if asked && !validation {
-                let expected = format!("examples for evaluate.{key} to decide by: above 0");
-                let found = "no validation example at any client";
-                return Err(Complaint::new("data.shares.validation", found, expected).into());
-            }
+        if let (Some(key), false) = (decides, validation) {
+            let expected = format!("examples for evaluate.{key} to decide by: above 0");
+            let found = "no validation example at any client";
+            return Err(Complaint::new("data.shares.validation", found, expected).into());
         }
-        if validation && (evaluate.best != Some(false) || evaluate.patience.is_some()) {
+        if validation && (self.keeps_best() || evaluate.patience.is_some()) {
             sets.push(EvaluationSet::ClientValidation);
         }
         Ok(sets)
     }
 
-    /// Refuses to decide by clients' own examples where these say nothing.
-    fn check_undecided(&self) -> Result<()> {
-        let evaluate = &self.experiment.draft.evaluate;
-        for (key, asked) in
-            [("best", evaluate.best == Some(true)), ("patience", evaluate.patience.is_some())]
-        {
-            if asked {
-                let expected = "it beside privacy.client_scores = true, because validation examples of \
-                                clients would decide, and no promise covers them";
-                return Err(Complaint::new(&format!("evaluate.{key}"), "given", expected).into());
-            }
-        }
-        Ok(())
+    /// Whether the model of the best round is kept, if validation examples tell which that is.
+    fn keeps_best(&self) -> bool {
+        self.experiment.draft.evaluate.best != Some(false)
     }
 
     fn personal(&self) -> Result<Scope> {
@@ -434,14 +424,11 @@ impl<'e> Run<'e> {
         listener.end();
         files.finish().map_err(|error| broken(error, done))?;
         if done < rounds && !self.has_waited(&best_round) && !spent {
-            write_page(folder, listener);
             return Ok(Ending::Interrupted { rounds: done, of: rounds });
         }
         let meter = Meter::new(&*observer, Activity::Evaluating, (0, 0));
         let concluded =
             self.conclude(folder, (&federation, fleet), (&best_round, listener, &meter));
-        // A run that ended badly is looked at too.
-        write_page(folder, listener);
         match concluded {
             // All rounds are kept: what is missing are scores and the summary.
             Err(error) if error.is_stop() => Ok(Ending::Interrupted { rounds: done, of: rounds }),

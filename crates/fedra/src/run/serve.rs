@@ -6,7 +6,6 @@
 //! started again in the same way.
 
 use std::collections::BTreeMap;
-use std::io::BufRead;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -23,6 +22,7 @@ use crate::config::complaint::Complaint;
 use crate::config::{Experiment, idle};
 use crate::error::Result;
 use crate::folder::output_folder;
+use crate::folder::round_log;
 use crate::folder::run_files::{CHECKPOINT, EXPERIMENT, ROUNDS, SITES};
 use crate::folder::run_folder::Folder;
 use crate::prepare::census::Census;
@@ -32,7 +32,7 @@ use crate::run::agreement::agreement;
 use crate::run::federate::{Beginning, Ending, Run};
 use crate::run::listener::{Listener, followed};
 use crate::run::site::check_declared;
-use crate::run::start::Output;
+use crate::run::start::{Output, begin, write_page};
 
 /// Scores the server's exact model on the central test set; whoever observes it may stop it.
 pub type CentralTest = Box<dyn FnMut(&ParamValues, &dyn Observer) -> Result<Scored, EngineError>>;
@@ -99,15 +99,10 @@ pub fn serve<H: Host>(
         folder.lock()?;
         folder
     } else {
-        let folder = Folder::claim(path)?;
-        output_folder::check_held(path, experiment, *over)?;
-        if let Some(told) = output_folder::forgotten_ledger(path) {
-            listener.warn(&told);
-        }
-        folder.begin(experiment)?;
-        folder
+        begin(experiment, output, listener)?
     };
     let ended = rounds(&mut run, (&folder, pool.as_ref()), listener, host);
+    write_page(&folder, &ended, listener);
     if !goes_on && ended.as_ref().is_err_and(|error| !error.is_breakdown()) {
         folder.abandon();
     }
@@ -142,7 +137,7 @@ fn rounds<H: Host>(
         folder: folder.path(),
     };
     let Some((mut fleet, census)) = host.meet(serving)? else {
-        let rounds = complete_rounds(folder.path());
+        let rounds = round_log::lines(&folder.path().join(ROUNDS)) as u32;
         return Ok(Ending::Interrupted { rounds, of: experiment.rounds });
     };
     run.take_census(census)?;
@@ -220,10 +215,4 @@ fn is_unfinished(path: &Path, experiment: &Experiment) -> bool {
     let Ok(folder) = Folder::of(path, experiment) else { return false };
     [EXPERIMENT, CHECKPOINT, SITES].into_iter().all(has)
         && folder.complete(experiment).is_ok_and(|it| it.is_none())
-}
-
-/// The rounds in a folder's log; for people.
-fn complete_rounds(folder: &Path) -> u32 {
-    let Ok(file) = std::fs::File::open(folder.join(ROUNDS)) else { return 0 };
-    std::io::BufReader::new(file).lines().count() as u32
 }

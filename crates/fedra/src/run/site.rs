@@ -66,7 +66,7 @@ fn read(experiment: &Experiment, name: &str, work: &Work<'_>) -> Result<Holdings
     let declared = &experiment.draft.federation.names;
     if !declared.is_empty() && !declared.iter().any(|other| other == name) {
         let expected = format!("one of {}", declared.join(", "));
-        return Err(Complaint::new("--client", format!("{name:?}"), expected).into());
+        return Err(Complaint::new("client", format!("{name:?}"), expected).into());
     }
     if !holdings.division.clients.iter().any(|holding| holding.client == name) {
         let names = names(&holdings);
@@ -173,8 +173,8 @@ pub(crate) fn check_declared(experiment: &Experiment) -> Result<()> {
     }
     if experiment.partition.clients().is_some() {
         let expected = "\"client\" at a site: rows are not dealt between machines";
-        let hint = "a site's file has its own rows, and --set data.partition.by=client reads them so; `fedra \
-                    run`, and `fedra data` without --client, deal the rows of one machine";
+        let hint = "a site's file has its own rows, and data.partition.by = \"client\" reads them so; rows \
+                    are dealt where all of them are on one machine";
         let complaint = Complaint::new("data.partition.by", "rows dealt anew", expected);
         return Err(complaint.with_hint(hint).into());
     }

@@ -9,9 +9,11 @@ use crate::config::{Experiment, idle};
 use crate::error::{Result, refuse};
 use crate::folder::lock::Lock;
 use crate::folder::output_folder::{self, Over};
-use crate::folder::run_files::SITES;
+use crate::folder::round_log;
+use crate::folder::run_files::{ROUNDS, SITES};
 use crate::folder::run_folder::Folder;
 use crate::folder::summary::Summary;
+use crate::report;
 use crate::run::federate::{Ending, Run};
 use crate::run::listener::Listener;
 
@@ -38,11 +40,26 @@ pub fn prepare(experiment: &Experiment) -> Result<Run<'_>> {
 
 /// Runs an experiment in a folder. What a person should know is told to the listener first.
 pub fn run(experiment: &Experiment, output: &Output, listener: &dyn Listener) -> Result<Ending> {
-    let Output { folder: path, over } = output;
-    output_folder::check(path, experiment, *over)?;
+    output_folder::check(&output.folder, experiment, output.over)?;
     // Data and model are opened before anything is written.
     let run = introduced(experiment, listener)?;
     let pool = run.thread_pool()?;
+    let folder = begin(experiment, output, listener)?;
+    let ended = run.run(&folder, pool.as_ref(), listener);
+    write_page(&folder, &ended, listener);
+    // What is refused leaves nothing behind.
+    if ended.as_ref().is_err_and(|error| !error.is_breakdown()) {
+        folder.abandon();
+    }
+    ended
+}
+
+/// Claims a folder that was checked, and begins anew in it.
+pub(crate) fn begin(
+    experiment: &Experiment,
+    Output { folder: path, over }: &Output,
+    listener: &dyn Listener,
+) -> Result<Folder> {
     let folder = Folder::claim(path)?;
     // Another run may have come and gone while data and model were opened.
     output_folder::check_held(path, experiment, *over)?;
@@ -50,12 +67,19 @@ pub fn run(experiment: &Experiment, output: &Output, listener: &dyn Listener) ->
         listener.warn(&told);
     }
     folder.begin(experiment)?;
-    let ended = run.run(&folder, pool.as_ref(), listener);
-    // What is refused leaves nothing behind.
-    if ended.as_ref().is_err_and(|error| !error.is_breakdown()) {
-        folder.abandon();
+    Ok(folder)
+}
+
+/// Writes the page of a run that was not refused, if there is a round to show. It is made from files that are all
+/// there, so that a run does not fail over it.
+pub(crate) fn write_page(folder: &Folder, ended: &Result<Ending>, listener: &dyn Listener) {
+    let is_refused = ended.as_ref().is_err_and(|error| !error.is_breakdown());
+    if is_refused || round_log::lines(&folder.path().join(ROUNDS)) == 0 {
+        return;
     }
-    ended
+    if let Err(error) = report::write_run(folder.path()) {
+        listener.warn(&format!("warning: there is no page of this run: {}", error.in_words()));
+    }
 }
 
 /// What became of an earlier run.
@@ -88,21 +112,23 @@ pub fn resume_with(
 }
 
 fn go_on(mut folder: Folder, experiment: &Experiment, listener: &dyn Listener) -> Result<Resumed> {
-    Lock::check(folder.path(), "--resume")?;
+    Lock::check(folder.path())?;
     if let Some(summary) = folder.complete(experiment)? {
         return Ok(Resumed::WasComplete(Box::new(summary)));
     }
     if folder.path().join(SITES).exists() {
         let shown = folder.path().display();
         refuse!(
-            "--resume: found a run over a network in {shown}, expected one whose clients are all here: \
-             sites keep their own states\nhint: the same `fedra serve` command goes on with it"
+            "found a run over a network in {shown}, expected one whose clients are all here: sites keep \
+             their own states\nhint: the same `fedra serve` command goes on with it"
         );
     }
     folder.lock()?;
     let run = introduced(experiment, listener)?;
     let pool = run.thread_pool()?;
-    run.run(&folder, pool.as_ref(), listener).map(Resumed::WentOn)
+    let ended = run.run(&folder, pool.as_ref(), listener);
+    write_page(&folder, &ended, listener);
+    ended.map(Resumed::WentOn)
 }
 
 /// Prepares a run, and tells what a person should know about it.

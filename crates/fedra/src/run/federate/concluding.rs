@@ -1,4 +1,4 @@
-//! What a run leaves when its rounds are over: the models, the scores, the summary, the page.
+//! What a run leaves when its rounds are over: the models, the scores, the summary.
 
 use crate::apply::predictions::{self, Place};
 use crate::config::ModelSource;
@@ -12,14 +12,12 @@ use crate::folder::summary::{Stopped, Summary};
 use crate::forecast::private::{self, PrivacySummary, SIMULATED};
 use crate::prepare::prepared::Prepared;
 use crate::process::peak_resident_bytes;
-use crate::report;
 use crate::run::listener::Listener;
 use crate::text::headline::set_name;
-use fedra_client::{Evaluator, Examined, Examples, Limits, Meter, Scores, to_params};
+use fedra_client::{Evaluator, Examined, Limits, Meter, Scores, to_params};
 use fedra_data::Task;
 use fedra_engine::{
-    Bytes, EngineError, EvaluationSet, Federation, Fleet, ParamValues, RoundReport, SetScores,
-    SideMemory,
+    EngineError, EvaluationSet, Federation, Fleet, ParamValues, RoundReport, SetScores, SideMemory,
 };
 use fedra_model::hf::Precision;
 use fedra_model::peft::{self, AdapterSaving};
@@ -56,28 +54,20 @@ impl Run<'_> {
             method: self.recipe.method.clone(),
             seed: self.experiment.draft.seed,
             rounds: self.experiment.rounds,
-            score: None,
-            scores: BTreeMap::new(),
-            by_label: BTreeMap::new(),
             best: best_round.best(self.best_model(folder, best_round, listener)),
-            stopped: None,
-            bytes: Bytes::default(),
             privacy: self.spent(federation)?.map(|spent| spent.over(&reports)),
             noise: self.noise(),
-            multiply_adds: 0,
             model: self.shares_a_model()?.then(|| MODEL.to_owned()),
             inputs: Some(self.inputs.clone()),
             log: federation.log(),
             tokens: self.census.mean_tokens(),
-            stage: None,
-            seconds: 0.0,
-            peak_rss_bytes: 0,
             foreseen_memory: self.foreseen_memory(&reports),
             clients: self.census.clients.len(),
             examples: self.census.examples(),
             parameters: model.layout().elements() as u64,
             // What the commonest answer scores is a count of clients' labels.
             baseline: self.baseline.clone().filter(|_| self.recipe.privacy.is_none()),
+            ..Summary::default()
         }
         .add_up(&reports);
         if federation.completed().0 < self.experiment.rounds {
@@ -104,7 +94,6 @@ impl Run<'_> {
         check_finite(&summary)?;
         if personal.is_empty() {
             self.by_label(folder, federation.model(), (&mut summary, meter))?;
-            self.by_label_at_clients(federation.model(), (&mut summary, meter))?;
         }
         if summary.model.is_some() {
             self.save(folder, (MODEL, ADAPTER), federation.model())?;
@@ -152,8 +141,10 @@ impl Run<'_> {
         federation: &Federation,
         best_round: &BestRound,
     ) -> Result<()> {
-        let wanted = self.experiment.draft.evaluate.best != Some(false);
-        if !wanted || !best_round.is_at_best(federation.completed()) || !self.shares_a_model()? {
+        if !self.keeps_best()
+            || !best_round.is_at_best(federation.completed())
+            || !self.shares_a_model()?
+        {
             return Ok(());
         }
         best::forget(folder.path())?;
@@ -168,9 +159,8 @@ impl Run<'_> {
         best_round: &BestRound,
         listener: &dyn Listener,
     ) -> Option<&'static str> {
-        let wanted = self.experiment.draft.evaluate.best != Some(false);
-        let round =
-            best_round.round().filter(|_| wanted && self.shares_a_model().unwrap_or(false))?;
+        let is_kept = self.keeps_best() && self.shares_a_model().unwrap_or(false);
+        let round = best_round.round().filter(|_| is_kept)?;
         if best::is_held(folder.path(), round) {
             return Some(MODEL_BEST);
         }
@@ -204,9 +194,11 @@ impl Run<'_> {
         Ok((!each.is_empty()).then(set))
     }
 
-    /// How the last model does on the central test set label by label, and what it answers to each
-    /// example where that is asked for.
-    pub(super) fn by_label(
+    /// How the last model does label by label, and what it answers to each central test example where that is asked
+    /// for: on the central test set, or, where there is none, on the clients' test sets as one set. The latter
+    /// takes rows of clients, so it is there only where their rows are in this process, and never in a private
+    /// run: what is true and answered at clients is nothing that its promise covers.
+    fn by_label(
         &self,
         folder: &Folder,
         model: &ParamValues,
@@ -215,13 +207,23 @@ impl Run<'_> {
         let Prepared { shards, central_rows, .. } = &self.prepared;
         let evaluator = self.evaluator();
         let labelled = evaluator.can_examine() || shards.task == Task::Choice;
-        let wanted = self.experiment.draft.evaluate.predictions;
-        if shards.central_test.is_empty() || !(labelled || wanted) {
+        let (on, sets) = if !shards.central_test.is_empty() {
+            (EvaluationSet::CentralTest, vec![&shards.central_test])
+        } else if self.recipe.privacy.is_none() {
+            let tests = shards.clients.iter().map(|shard| &shard.test);
+            (EvaluationSet::ClientTest, tests.filter(|test| !test.is_empty()).collect())
+        } else {
+            return Ok(());
+        };
+        let is_central = on == EvaluationSet::CentralTest;
+        let wanted = is_central && self.experiment.draft.evaluate.predictions;
+        if sets.is_empty() || !(labelled || wanted) {
             return Ok(());
         }
         let params = to_params(&self.device, self.prepared.model.layout(), model)?;
-        let on = set_name(EvaluationSet::CentralTest);
-        let scores = if wanted {
+        let on = set_name(on);
+        let mut all = Scores::new(shards.task, &shards.labels);
+        if wanted {
             let mut lines: Vec<String> = Vec::new();
             let mut each = |examined: Examined| {
                 let row = central_rows.get(examined.example).copied();
@@ -231,44 +233,15 @@ impl Run<'_> {
             };
             let each: &mut dyn FnMut(Examined) = &mut each;
             let scores = evaluator.examine_counted(&params, &shards.central_test, (meter, each));
-            let scores = scores.context("evaluate.predictions")?;
+            all = scores.context("evaluate.predictions")?;
             folder.write_predictions(&lines.concat())?;
-            scores
         } else {
-            evaluator.score_counted(&params, &shards.central_test, meter)?
-        };
-        let by_label = scores.by_label(&shards.labels);
-        summary.by_label.extend(by_label.map(|by_label| (on.to_owned(), by_label)));
-        Ok(())
-    }
-
-    /// The same on the clients' test sets as one set, where there is no central one. It takes rows of
-    /// clients, so it is there only where their rows are in this process, and never in a private run:
-    /// what is true and answered at clients is nothing that its promise covers.
-    fn by_label_at_clients(
-        &self,
-        model: &ParamValues,
-        (summary, meter): (&mut Summary, &Meter<'_>),
-    ) -> Result<()> {
-        let Prepared { shards, .. } = &self.prepared;
-        let evaluator = self.evaluator();
-        let labelled = evaluator.can_examine() || shards.task == Task::Choice;
-        let tests = shards.clients.iter().map(|shard| &shard.test);
-        if !shards.central_test.is_empty()
-            || self.recipe.privacy.is_some()
-            || !labelled
-            || tests.clone().all(Examples::is_empty)
-        {
-            return Ok(());
-        }
-        let params = to_params(&self.device, self.prepared.model.layout(), model)?;
-        let mut all = Scores::new(shards.task, &shards.labels);
-        for test in tests.filter(|test| !test.is_empty()) {
-            all.merge(&evaluator.score_counted(&params, test, meter)?);
+            for set in sets {
+                all.merge(&evaluator.score_counted(&params, set, meter)?);
+            }
         }
         let by_label = all.by_label(&shards.labels);
-        let on = set_name(EvaluationSet::ClientTest).to_owned();
-        summary.by_label.extend(by_label.map(|by_label| (on, by_label)));
+        summary.by_label.extend(by_label.map(|by_label| (on.to_owned(), by_label)));
         Ok(())
     }
 
@@ -328,13 +301,6 @@ impl Run<'_> {
         drop(params);
         self.device.rest();
         saved
-    }
-}
-
-/// Writes the page. It is made from files that are all there, so that a run does not fail over it.
-pub(super) fn write_page(folder: &Folder, listener: &dyn Listener) {
-    if let Err(error) = report::write_run(folder.path()) {
-        listener.warn(&format!("warning: there is no page of this run: {}", error.in_words()));
     }
 }
 

@@ -76,7 +76,7 @@ pub fn compare(
     if out.exists() && !out.is_dir() {
         refuse!("--out: found the file {}, expected a folder", out.display());
     }
-    Lock::check(out, "--out")?;
+    Lock::check(out)?;
     if out.join(EXPERIMENT).exists() {
         refuse!("--out: found a run in {}, expected a folder of comparisons", out.display());
     }
