@@ -75,41 +75,40 @@ pub fn check_held(path: &Path, experiment: &Experiment, over: Over) -> Result<()
         refuse!("found {found}, expected a free folder\nhint: {} is free", free.display());
     }
     check_model(path, experiment)?;
-    let complete = has(SUMMARY);
-    let (kind, may_go_on) = match over {
+    match over {
         Over::AnyRun => return Ok(()),
         Over::Namesake if name_in(path).as_ref() == Some(&experiment.name) => return Ok(()),
         Over::Namesake => {
             refuse!("found a run of another experiment in {shown}, expected a free folder")
         }
-        Over::Nothing => {
-            let kind = if complete { "a complete run" } else { "an unfinished run" };
-            let far = if has(SITES) && !complete { " over a network" } else { "" };
-            // A server has no rows that it could compare.
-            let (whose, may_go_on) = match (same, has(SITES)) {
-                (false, _) => (String::new(), true),
-                (true, true) => (" of the same file".to_owned(), true),
-                (true, false) => whose(path, experiment),
-            };
-            (format!("{kind}{far}{whose}"), may_go_on && !complete)
-        }
+        Over::Nothing => {}
+    }
+    let (is_complete, is_served) = (has(SUMMARY), has(SITES));
+    let kind = match (is_complete, is_served) {
+        (true, _) => "a complete run",
+        (false, true) => "an unfinished run over a network",
+        (false, false) => "an unfinished run",
     };
-    Err(Error::Occupied(Box::new(Occupied {
-        folder: path.to_owned(),
-        found: kind,
-        goes_on: may_go_on.then(|| if has(SITES) { GoesOn::Serve } else { GoesOn::Resume }),
-        free,
-    })))
+    let (whose, may_go_on) = match (same, is_served) {
+        (false, _) => (String::new(), true),
+        // A server has no rows that it could compare.
+        (true, true) => (" of the same file".to_owned(), true),
+        (true, false) => whose(path, experiment),
+    };
+    let how = if is_served { GoesOn::Serve } else { GoesOn::Resume };
+    let goes_on = (may_go_on && !is_complete).then_some(how);
+    let (folder, found) = (path.to_owned(), format!("{kind}{whose}"));
+    Err(Error::Occupied(Box::new(Occupied { folder, found, goes_on, free })))
 }
 
 /// Whose run a folder holds of a file with the same words, and whether the experiment could go on with it: it
 /// compares what the run began with and what the experiment would begin with now. Data that cannot be read are
 /// the run's to complain about.
 fn whose(path: &Path, experiment: &Experiment) -> (String, bool) {
-    let now = || Holdings::of(experiment).and_then(|rows| Inputs::of(experiment, &rows));
-    let (Ok(Some(held)), Ok(now)) = (run_folder::Folder::inputs(path), now()) else {
-        return (" of the same file".to_owned(), true);
-    };
+    let unknown = (" of the same file".to_owned(), true);
+    let Ok(Some(held)) = run_folder::Folder::inputs(path) else { return unknown };
+    let now = Holdings::of(experiment).and_then(|rows| Inputs::of(experiment, &rows));
+    let Ok(now) = now else { return unknown };
     let changes: Vec<&str> = held.changes(&now).iter().map(|change| change.what).collect();
     let what = match changes.split_last() {
         None => return (" of this very experiment".to_owned(), true),
