@@ -190,6 +190,9 @@ fn ended(outcome: Result<ExitCode>) -> ExitCode {
         if let Some(fedra::Error::Occupied(occupied)) = ours {
             console::say(ways_out(occupied));
         }
+        if let Some(fedra::Error::Occupied(occupied)) = ours {
+            console::say(ways_out(occupied));
+        }
         ExitCode::from(status(&error))
     })
 }

@@ -24,7 +24,9 @@ Examples:
   fedra plan experiments/clinic-concepts.toml --set method.name=fedper
   fedra plan experiments/frozen.toml
 
-Bytes are those of the encoded payloads and equal what the run will report. Memory is an estimate.";
+The bytes are those of the encoded payloads and equal what the run will report. Tensors and models
+on their way are counted; the memory of the run is this process as it is now and what training
+will add, an estimate with its error.";
 
 /// What to plan.
 #[derive(Debug, Args)]

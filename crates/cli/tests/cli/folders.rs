@@ -158,7 +158,7 @@ fn a_model_behind_a_link_is_not_touched() {
         let output = one_round(&place, flags);
         assert_eq!(output.status.code(), Some(2));
         let message = text(&output.stderr);
-        assert!(message.contains("found run/model to be a link to another place"), "{message}");
+        assert!(message.contains("run/model: found a link to another place"), "{message}");
         assert_eq!((files(&place.path("elsewhere")), files(&place.path("run"))), before);
     }
 }

@@ -6,7 +6,7 @@ use fedra_engine::{Account, EngineError};
 use fedra_privacy::{Ledger, shown};
 
 use crate::error::{Result, refuse};
-use crate::folder::regular_file;
+use crate::folder::json_file;
 use crate::folder::run_files::SUMMARY;
 use crate::folder::summary::Summary;
 
@@ -14,12 +14,9 @@ use crate::folder::summary::Summary;
 /// and one that spent less than the summary beside it says.
 pub fn read(file: &Path) -> Result<Ledger> {
     let ledger = Account::read_ledger(file)?;
-    let summary = file.with_file_name(SUMMARY);
-    let Ok(text) = regular_file::read_to_string(&summary) else { return Ok(ledger) };
     // One of another version tells nothing here.
-    let Ok(Summary { privacy: Some(privacy), rounds, .. }) = serde_json::from_str(&text) else {
-        return Ok(ledger);
-    };
+    let summary = json_file::read(&file.with_file_name(SUMMARY), "summary");
+    let Ok(Summary { privacy: Some(privacy), rounds, .. }) = summary else { return Ok(ledger) };
     let expected = privacy.epsilon.unwrap_or(f64::INFINITY);
     let found = ledger.spent().map_err(EngineError::from)?.pld;
     if found < expected {

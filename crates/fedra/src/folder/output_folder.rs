@@ -14,6 +14,7 @@ use fedra_privacy::{Ledger, shown};
 
 use crate::config::{Complaint, Experiment, ModelSource};
 use crate::error::{Error, Result, refuse};
+use crate::folder::json_file;
 use crate::folder::lock::Lock;
 use crate::folder::occupied::{GoesOn, Occupied};
 use crate::folder::regular_file;
@@ -55,7 +56,7 @@ pub fn check_held(path: &Path, experiment: &Experiment, over: Over) -> Result<()
     let has = |name: &str| path.join(name).exists();
     // Events of other programs stay beside ours; only those of a run are anybody's result here.
     let events = || (!run_folder::event_files(path).is_empty()).then_some(TENSORBOARD);
-    let mut names = FOLDERS.into_iter().chain(FILES).filter(|name| has(name));
+    let mut names = FILES.into_iter().chain(FOLDERS).filter(|name| has(name));
     let Some(found) = names.next().or_else(events) else {
         return Ok(());
     };
@@ -81,34 +82,34 @@ pub fn check_held(path: &Path, experiment: &Experiment, over: Over) -> Result<()
         Over::Namesake => {
             refuse!("found a run of another experiment in {shown}, expected a free folder")
         }
-        Over::Nothing => {
-            let kind = if complete { "a complete run" } else { "an unfinished run" };
-            let far = if has(SITES) && !complete { " over a network" } else { "" };
-            // A server has no rows that it could compare.
-            let (whose, may_go_on) = match (same, has(SITES)) {
-                (false, _) => (String::new(), true),
-                (true, true) => (" of the same file".to_owned(), true),
-                (true, false) => whose(path, experiment),
-            };
-            (format!("{kind}{far}{whose}"), may_go_on && !complete)
-        }
+        Over::Nothing => {}
+    }
+    let (is_complete, is_served) = (has(SUMMARY), has(SITES));
+    let kind = match (is_complete, is_served) {
+        (true, _) => "a complete run",
+        (false, true) => "an unfinished run over a network",
+        (false, false) => "an unfinished run",
     };
-    Err(Error::Occupied(Box::new(Occupied {
-        folder: path.to_owned(),
-        found: kind,
-        goes_on: may_go_on.then(|| if has(SITES) { GoesOn::Serve } else { GoesOn::Resume }),
-        free,
-    })))
+    let (whose, may_go_on) = match (same, is_served) {
+        (false, _) => (String::new(), true),
+        // A server has no rows that it could compare.
+        (true, true) => (" of the same file".to_owned(), true),
+        (true, false) => whose(path, experiment),
+    };
+    let how = if is_served { GoesOn::Serve } else { GoesOn::Resume };
+    let goes_on = (may_go_on && !is_complete).then_some(how);
+    let (folder, found) = (path.to_owned(), format!("{kind}{whose}"));
+    Err(Error::Occupied(Box::new(Occupied { folder, found, goes_on, free })))
 }
 
 /// Whose run a folder holds of a file with the same words, and whether the experiment could go on with it: it
 /// compares what the run began with and what the experiment would begin with now. Data that cannot be read are
 /// the run's to complain about.
 fn whose(path: &Path, experiment: &Experiment) -> (String, bool) {
-    let now = || Holdings::of(experiment).and_then(|rows| Inputs::of(experiment, &rows));
-    let (Ok(Some(held)), Ok(now)) = (run_folder::Folder::inputs(path), now()) else {
-        return (" of the same file".to_owned(), true);
-    };
+    let unknown = (" of the same file".to_owned(), true);
+    let Ok(Some(held)) = run_folder::Folder::inputs(path) else { return unknown };
+    let now = Holdings::of(experiment).and_then(|rows| Inputs::of(experiment, &rows));
+    let Ok(now) = now else { return unknown };
     let changes: Vec<&str> = held.changes(&now).iter().map(|change| change.what).collect();
     let what = match changes.split_last() {
         None => return (" of this very experiment".to_owned(), true),
@@ -136,8 +137,7 @@ pub fn forgotten_ledger(path: &Path) -> Option<String> {
 fn holds_run(path: &Path, begun_only: bool) -> bool {
     let text = |name: &str| regular_file::read_to_string(&path.join(name)).ok();
     let open = |name: &str| regular_file::open(&path.join(name)).map(BufReader::new);
-    let summed =
-        || text(SUMMARY).is_some_and(|summary| serde_json::from_str::<Summary>(&summary).is_ok());
+    let summed = || json_file::read::<Summary>(&path.join(SUMMARY), "summary").is_ok();
     let logged = || {
         let mut line = String::new();
         match open(ROUNDS).and_then(|mut log| log.read_line(&mut line)) {

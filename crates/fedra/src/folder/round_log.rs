@@ -93,11 +93,7 @@ pub fn lines(path: &Path) -> u64 {
 /// Refuses a log of rounds that were complete where there is no checkpoint any more. One line may be
 /// there: a run can be killed between its first report and its first checkpoint.
 pub fn check_begun(path: &Path) -> Result<()> {
-    let lines = match regular_file::open(path) {
-        Ok(file) => BufReader::new(file).split(b'\n').take(2).count(),
-        Err(_) => 0,
-    };
-    if lines > 1 {
+    if lines(path) > 1 {
         let shown = path.display();
         refuse!(
             "{shown}: found a log of more than one round and no checkpoint, expected both or \

@@ -17,7 +17,7 @@ use crate::text::grid::{Grid, counted, grouped};
 use crate::text::headline::{headline_of, set_name};
 
 /// The result of a run.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Summary {
     /// The experiment.
     pub name: String,
@@ -93,7 +93,7 @@ pub enum Stopped {
 }
 
 /// The number the task is judged by.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Score {
     /// Its name.
     pub name: String,
@@ -286,27 +286,8 @@ impl Summary {
             method: "fedavg".to_owned(),
             seed: 3,
             rounds,
-            score: None,
-            scores: BTreeMap::new(),
-            by_label: BTreeMap::new(),
-            best: None,
-            stopped: None,
-            baseline: None,
-            bytes: Bytes::default(),
-            multiply_adds: 0,
-            model: None,
-            inputs: None,
-            log: LogMark::default(),
-            privacy: None,
-            noise: None,
-            stage: None,
-            seconds: 0.0,
-            peak_rss_bytes: 0,
-            foreseen_memory: None,
             clients: 3,
-            examples: 0,
-            parameters: 0,
-            tokens: 0.0,
+            ..Self::default()
         }
     }
 }

@@ -45,7 +45,33 @@ pub struct Inputs {
 impl Inputs {
     /// Hashes what an experiment starts from.
     pub fn of(experiment: &Experiment, holdings: &Holdings) -> Result<Self> {
-        Ok(Self::join(Data::of(holdings), &Folder::of(&experiment.model)?, adapter(experiment)?))
+        Self::of_rows(holdings).with_model(Folder::of(&experiment.model)?, experiment)
+    }
+
+    /// Hashes rows and their division; of the model nothing is known yet.
+    fn of_rows(holdings: &Holdings) -> Self {
+        let Holdings { table, division, .. } = holdings;
+        let (mut rows, mut labels, mut dealt) = (Sum::new(), Sum::new(), Sum::new());
+        labels.texts(table.labels.names());
+        for example in &table.examples {
+            add_row(&mut rows, example);
+            add_labels(&mut labels, &example.labels);
+        }
+        for holding in &division.clients {
+            dealt.text(&holding.client);
+            for part in [&holding.train, &holding.validation, &holding.test] {
+                dealt.numbers(part);
+            }
+        }
+        dealt.numbers(&division.central_test);
+        let (rows, labels, division) = (rows.end(), labels.end(), dealt.end());
+        let Folder { config, weights, tokenizer } = Folder::default();
+        Self { rows, labels, division, config, weights, tokenizer, adapter: None }
+    }
+
+    fn with_model(self, folder: Folder, experiment: &Experiment) -> Result<Self> {
+        let Folder { config, weights, tokenizer } = folder;
+        Ok(Self { config, weights, tokenizer, adapter: adapter(experiment)?, ..self })
     }
 
     /// Takes note that clients learn from some of their examples only.
@@ -87,19 +113,13 @@ impl Inputs {
 
     /// Which of a run's rows and their division is another here; labels decide about neither.
     pub(crate) fn other_data(&self, holdings: &Holdings) -> Option<OtherData> {
-        let now = Data::of(holdings);
+        let now = Self::of_rows(holdings);
         let are_same = self.rows == now.rows && self.labels == now.labels;
         match (are_same, self.division == now.division) {
             (true, true) => None,
             (true, false) => Some(OtherData::Division),
             (false, _) => Some(OtherData::Rows),
         }
-    }
-
-    fn join(data: Data, folder: &Folder, adapter: Option<Digest>) -> Self {
-        let Data { rows, labels, division } = data;
-        let Folder { config, weights, tokenizer } = *folder;
-        Self { rows, labels, division, config, weights, tokenizer, adapter }
     }
 }
 
@@ -141,7 +161,7 @@ type DataKey = (toml::Value, Option<usize>, u64);
 /// The inputs of many experiments, of which most share theirs.
 #[derive(Debug, Default)]
 pub struct Fingerprints {
-    data: Vec<(DataKey, Data)>,
+    data: Vec<(DataKey, Inputs)>,
     folders: BTreeMap<PathBuf, Folder>,
 }
 
@@ -154,12 +174,12 @@ impl Fingerprints {
     /// The same while somebody listens.
     pub fn heard(&mut self, experiment: &Experiment, listener: &dyn Listener) -> Result<Inputs> {
         let key = data_key(experiment)?;
-        let known = self.data.iter().find(|(known, _)| *known == key).map(|(_, data)| *data);
-        let data = if let Some(data) = known {
-            data
+        let known = self.data.iter().find(|(known, _)| *known == key);
+        let data = if let Some((_, data)) = known {
+            data.clone()
         } else {
-            let data = Data::of(&Holdings::heard(experiment, listener)?);
-            self.data.push((key, data));
+            let data = Inputs::of_rows(&Holdings::heard(experiment, listener)?);
+            self.data.push((key, data.clone()));
             data
         };
         let folder = match &experiment.model {
@@ -173,15 +193,14 @@ impl Fingerprints {
                 folder
             }
         };
-        Ok(Inputs::join(data, &folder, adapter(experiment)?))
+        data.with_model(folder, experiment)
     }
 
     /// Takes note of inputs that were found out elsewhere.
     pub fn note(&mut self, experiment: &Experiment, inputs: &Inputs) -> Result<()> {
         let key = data_key(experiment)?;
         if self.data.iter().all(|(known, _)| *known != key) {
-            let Inputs { rows, labels, division, .. } = *inputs;
-            self.data.push((key, Data { rows, labels, division }));
+            self.data.push((key, inputs.clone()));
         }
         Ok(())
     }
@@ -190,33 +209,6 @@ impl Fingerprints {
 fn data_key(experiment: &Experiment) -> Result<DataKey> {
     let draft = &experiment.draft;
     Ok((toml::Value::try_from(&draft.data)?, draft.federation.clients, draft.seed))
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Data {
-    rows: Digest,
-    labels: Digest,
-    division: Digest,
-}
-
-impl Data {
-    fn of(holdings: &Holdings) -> Self {
-        let Holdings { table, division, .. } = holdings;
-        let (mut rows, mut labels, mut dealt) = (Sum::new(), Sum::new(), Sum::new());
-        labels.texts(table.labels.names());
-        for example in &table.examples {
-            add_row(&mut rows, example);
-            add_labels(&mut labels, &example.labels);
-        }
-        for holding in &division.clients {
-            dealt.text(&holding.client);
-            for part in [&holding.train, &holding.validation, &holding.test] {
-                dealt.numbers(part);
-            }
-        }
-        dealt.numbers(&division.central_test);
-        Self { rows: rows.end(), labels: labels.end(), division: dealt.end() }
-    }
 }
 
 fn add_labels(sum: &mut Sum, labels: &Labels) {

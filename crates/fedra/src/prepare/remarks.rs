@@ -193,12 +193,16 @@ pub fn of_others(holdings: &Holdings, site: &str) -> Option<String> {
     let clients = holdings.table.examples.iter().filter_map(|example| example.client.as_deref());
     let others: Vec<&str> = clients.filter(|client| *client != site).collect();
     let names: Vec<&str> = others.iter().copied().collect::<BTreeSet<_>>().into_iter().collect();
-    let more = if names.len() > MOST_NAMED { ", .." } else { "" };
-    let named = names.iter().take(MOST_NAMED).copied().collect::<Vec<_>>().join(", ");
     let rows = counted(others.len() as u64, "row");
     let verb = if others.len() == 1 { "is" } else { "are" };
-    (!others.is_empty())
-        .then(|| format!("{rows} of others ({}{more}) {verb} left out", printable(&named)))
+    (!others.is_empty()).then(|| format!("{rows} of others ({}) {verb} left out", few(&names)))
+}
+
+/// The first few names.
+fn few(names: &[&str]) -> String {
+    let named: Vec<_> = names.iter().take(MOST_NAMED).map(|name| printable(name)).collect();
+    let more = if names.len() > MOST_NAMED { ", .." } else { "" };
+    format!("{}{more}", named.join(", "))
 }
 
 fn without_text(holdings: &Holdings) -> Option<String> {
@@ -313,16 +317,13 @@ pub fn without_training(holdings: &Holdings) -> Option<String> {
     let clients = &holdings.division.clients;
     let without: Vec<&str> =
         clients.iter().filter(|it| it.train.is_empty()).map(|it| it.client.as_str()).collect();
-    let named: Vec<String> =
-        without.iter().take(MOST_NAMED).map(|name| printable(name).into_owned()).collect();
-    let more = if without.len() > MOST_NAMED { ", .." } else { "" };
     let (verb, part) = if without.len() == 1 { ("has", "takes") } else { ("have", "take") };
     (!without.is_empty()).then(|| {
         format!(
-            "{}{more} {verb} no training row and {part} no part in rounds: there are too few rows for \
+            "{} {verb} no training row and {part} no part in rounds: there are too few rows for \
              data.shares, which are drawn row by row, or for so many clients; a split can be declared \
              (data.columns.split, data.train)",
-            named.join(", ")
+            few(&without)
         )
     })
 }

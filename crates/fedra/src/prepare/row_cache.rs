@@ -6,11 +6,8 @@
 //! of its own: what is torn or was changed is ignored and written anew.
 //!
 //! ```text
-//! rows    count, then for each row its sequences          numbers in LEB128
-//! file    payload | SHA-256 of the payload
+//! file    payload | SHA-256 of the payload      the payload of rows is their sequences, as postcard writes them
 //! ```
-
-mod codec;
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
@@ -26,7 +23,7 @@ use crate::error::Result;
 use crate::prepare::fingerprint::Sum;
 
 /// Changes whenever the same input would be kept in another form.
-const FORMAT: &str = "fedra rows 1";
+const FORMAT: &str = "fedra rows 2";
 /// Files that are kept, the least recently used go first.
 const MOST_FILES: usize = 8;
 /// An unfinished file that is older than this was left by a process that is gone.
@@ -51,20 +48,17 @@ impl RowCache {
         Self { folder: folder.into() }
     }
 
-    /// The folder.
-    pub fn folder(&self) -> &Path {
-        &self.folder
-    }
-
     /// Sequences of so many rows, if they are there and whole.
     pub fn sequences(&self, key: Digest, rows: usize) -> Option<Vec<Vec<Encoded>>> {
         let payload = self.read(&format!("{key}.rows"))?;
-        codec::read(&payload).filter(|found| found.len() == rows)
+        let (found, rest): (Vec<Vec<Encoded>>, _) = postcard::take_from_bytes(&payload).ok()?;
+        (rest.is_empty() && found.len() == rows).then_some(found)
     }
 
     /// Keeps the sequences of rows.
     pub fn keep_sequences(&self, key: Digest, rows: &[Vec<Encoded>]) -> io::Result<()> {
-        self.write(&format!("{key}.rows"), &mut |out| codec::write(rows, out))
+        let write = |out: &mut dyn Write| postcard::to_io(rows, out).map(drop);
+        self.write(&format!("{key}.rows"), &mut |out| write(out).map_err(io::Error::other))
     }
 
     /// A text, if it is there and whole.
@@ -109,12 +103,12 @@ impl RowCache {
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
         let written = options.open(&unfinished).and_then(|file| {
-            let mut out =
-                Summed { out: BufWriter::with_capacity(1 << 18, file), sum: Sha256::new() };
+            let summed = Summed { out: file, sum: Sha256::new() };
+            let mut out = BufWriter::with_capacity(1 << 18, summed);
             content(&mut out)?;
-            let Summed { mut out, sum } = out;
+            let Summed { mut out, sum } = out.into_inner()?;
             out.write_all(&<[u8; DIGEST]>::from(sum.finalize()))?;
-            out.into_inner()?.sync_all()
+            out.sync_all()
         });
         let moved = written.and_then(|()| fs::rename(&unfinished, self.folder.join(name)));
         if moved.is_err() {
@@ -219,18 +213,31 @@ impl<W: Write> Write for Summed<W> {
 
 #[cfg(test)]
 mod tests {
-    use fedra_data::Target;
+    use fedra_data::{Candidate, EncodedChoice, EncodedText, Target};
 
     use super::*;
 
+    /// Rows of one sequence or none, with every kind of target.
     fn rows() -> Vec<Vec<Encoded>> {
+        let candidate = Candidate { label: 3, ids: vec![9, 1000], length: 5 };
+        let choice = EncodedChoice { prompt: 4, label: 3, candidates: vec![candidate] };
+        let text = EncodedText { prompt: 2, reference: "né".to_owned() };
+        let targets = [
+            Target::One(3),
+            Target::Many(vec![5, 6]),
+            Target::PerToken(vec![None, Some(0), Some(70_000)]),
+            Target::Choice(choice),
+            Target::Text(text),
+        ];
         let row = |id: u32| Encoded {
-            ids: vec![2, id, 3],
-            types: Vec::new(),
-            target: Target::One(id % 4),
+            ids: vec![2, id, u32::MAX],
+            types: vec![0; id as usize % 3],
+            target: targets[id as usize % targets.len()].clone(),
             dropped: id as usize,
         };
-        (0..300).map(|id| vec![row(id * 1000)]).collect()
+        let mut rows: Vec<_> = (0..299).map(|id| vec![row(id * 1001)]).collect();
+        rows.push(Vec::new());
+        rows
     }
 
     fn key(number: u8) -> Digest {
@@ -246,6 +253,17 @@ mod tests {
         assert_eq!(cache.sequences(key(1), 299), None);
         assert_eq!(cache.sequences(key(2), 300), None);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn what_is_no_list_of_rows_or_more_than_that_is_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = RowCache::new(folder.path());
+        let whole = postcard::to_stdvec(&rows()).unwrap();
+        for payload in [&whole[..whole.len() - 1], &[&whole[..], &[0]].concat(), &[0xff; 20]] {
+            cache.write(&format!("{}.rows", key(1)), &mut |out| out.write_all(payload)).unwrap();
+            assert_eq!(cache.sequences(key(1), 300), None);
+        }
     }
 
     #[test]

@@ -150,28 +150,11 @@ fn masked_crc(bytes: &[u8]) -> u32 {
 }
 
 fn crc32c(bytes: &[u8]) -> u32 {
-    let step = |crc: u32, byte: &u8| TABLE[usize::from(crc as u8 ^ byte)] ^ (crc >> 8);
-    !bytes.iter().fold(!0, step)
+    /// Castagnoli's polynomial, its bits reversed.
+    const POLYNOMIAL: u32 = 0x82f6_3b78;
+    let bit = |crc: u32, _| if crc & 1 == 1 { (crc >> 1) ^ POLYNOMIAL } else { crc >> 1 };
+    !bytes.iter().fold(!0, |crc, byte| (0..8).fold(crc ^ u32::from(*byte), bit))
 }
-
-/// Castagnoli's polynomial, its bits reversed.
-const POLYNOMIAL: u32 = 0x82f6_3b78;
-
-const TABLE: [u32; 256] = {
-    let mut table = [0; 256];
-    let mut byte = 0;
-    while byte < 256 {
-        let mut crc = byte as u32;
-        let mut bit = 0;
-        while bit < 8 {
-            crc = if crc & 1 == 1 { (crc >> 1) ^ POLYNOMIAL } else { crc >> 1 };
-            bit += 1;
-        }
-        table[byte] = crc;
-        byte += 1;
-    }
-    table
-};
 
 #[cfg(test)]
 mod tests {

@@ -17,8 +17,7 @@ use crate::text::headline::set_name;
 use fedra_client::{Evaluator, Examined, Limits, Meter, Scores, to_params};
 use fedra_data::Task;
 use fedra_engine::{
-    Bytes, EngineError, EvaluationSet, Federation, Fleet, ParamValues, RoundReport, SetScores,
-    SideMemory,
+    EngineError, EvaluationSet, Federation, Fleet, ParamValues, RoundReport, SetScores, SideMemory,
 };
 use fedra_model::hf::Precision;
 use fedra_model::peft::{self, AdapterSaving};
@@ -55,28 +54,20 @@ impl Run {
             method: self.recipe.method.clone(),
             seed: self.experiment.seed.0,
             rounds: self.experiment.rounds,
-            score: None,
-            scores: BTreeMap::new(),
-            by_label: BTreeMap::new(),
             best: best_round.best(self.best_model(folder, best_round, listener)),
-            stopped: None,
-            bytes: Bytes::default(),
             privacy: self.spent(federation)?.map(|spent| spent.over(&reports)),
             noise: self.noise(),
-            multiply_adds: 0,
             model: self.shares_a_model()?.then(|| MODEL.to_owned()),
             inputs: Some(self.inputs.clone()),
             log: federation.log(),
             tokens: self.census.mean_tokens(),
-            stage: None,
-            seconds: 0.0,
-            peak_rss_bytes: 0,
             foreseen_memory: self.foreseen_memory(&reports),
             clients: self.census.clients.len(),
             examples: self.census.examples(),
             parameters: model.layout().elements() as u64,
             // What the commonest answer scores is a count of clients' labels.
             baseline: self.baseline.clone().filter(|_| self.recipe.privacy.is_none()),
+            ..Summary::default()
         }
         .add_up(&reports);
         if federation.completed().0 < self.experiment.rounds {
