@@ -4,6 +4,7 @@ pub mod best;
 pub mod client_names;
 pub(crate) mod far_updates;
 pub mod held_ledger;
+pub mod json_file;
 pub(crate) mod lock;
 pub mod model_card;
 pub mod output_folder;
