@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use fedra::Experiment;
-use fedra::apply::evaluate::{DataFile, EvaluationData};
+use fedra::apply::evaluate::EvaluationData;
 use fedra::apply::output_file::{Existing, OutputFile};
-use fedra::config::draft::Source;
+use fedra::config::draft::{Data, Source};
 use fedra_data::{Columns, Encoding, Missing, Split, Task};
 use serde::Deserialize as _;
 use serde_json::Value;
@@ -83,9 +83,9 @@ pub struct Evaluate {
 impl Evaluate {
     /// Scores.
     pub fn run(&self) -> Result<()> {
-        let flags = if self.is_experiment() { MODEL } else { FILE };
+        let keys = if self.is_experiment() { MODEL } else { FILE };
         let scored = self.threads.pool()?.install(|| self.score());
-        scored.map_err(|error| in_flags(error, flags))
+        scored.map_err(|error| in_flags(error, keys))
     }
 
     fn score(&self) -> Result<()> {
@@ -159,17 +159,18 @@ impl Evaluate {
                 self.file.display()
             );
         };
-        Ok(EvaluationData::File(Box::new(DataFile {
-            path: self.file.clone(),
+        let data = Data {
+            path: Some(self.file.clone()),
             source,
             task: self.task,
             columns: columns(self.columns.as_deref().unwrap_or_default())?,
             encoding: self.encoding,
             delimiter: self.delimiter,
             missing: self.missing,
-            split: self.split,
             max_tokens: self.max_tokens,
-        })))
+            ..Data::default()
+        };
+        Ok(EvaluationData::File(Box::new(data), self.split))
     }
 }
 

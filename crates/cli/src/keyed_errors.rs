@@ -6,86 +6,41 @@
 use fedra::Error;
 use fedra_data::DataError;
 
-/// Keys, and what says the same on a command line. A key that ends in a dot or a blank stands for all that
-/// begin so.
-pub type Flags = &'static [(&'static str, &'static str)];
+/// Keys that are flags of a command.
+pub type Keys = &'static [&'static str];
 
 /// Of `fedra advise`.
-pub const ADVISE: Flags = &[
-    ("rounds", "--rounds"),
-    ("tolerance", "--tolerance"),
-    ("warmups", "--warmups"),
-    ("scratch", "--scratch"),
-];
+pub const ADVISE: Keys = &["rounds", "tolerance", "warmups", "scratch"];
 /// Of `fedra audit`.
-pub const AUDIT: Flags = &[("canaries", "--canaries")];
+pub const AUDIT: Keys = &["canaries"];
 /// Of `fedra compare`.
-pub const COMPARE: Flags = &[
-    ("out", "--out"),
-    ("sweep", "--sweep"),
-    ("sweep.", "--sweep."),
-    ("tune", "--tune"),
-    ("tune.", "--tune."),
-];
+pub const COMPARE: Keys = &["out", "sweep", "tune"];
 /// Of `fedra init`.
-pub const INIT: Flags = &[
-    ("task", "--task"),
-    ("text", "--text"),
-    ("label", "--label"),
-    ("client", "--client"),
-    ("clients", "--clients"),
-    ("model", "--model"),
-    ("model ", "--model "),
-    ("preset", "--preset"),
-    ("method", "--method"),
-    ("epsilon", "--private"),
-];
-/// Of a trained model and what is written of its answers.
-pub const MODEL: Flags = &[
-    ("model.path", "--model"),
-    ("model.base", "--base"),
-    ("model.best", "--best"),
-    ("evaluate.predictions", "--predictions"),
-];
+pub const INIT: Keys = &["task", "text", "label", "client", "clients", "model", "preset", "method", "epsilon"];
+/// Of a trained model and its answers.
+pub const MODEL: Keys = &["model.path", "model.base", "model.best", "evaluate.predictions"];
 /// The same, and of a file of rows.
-pub const FILE: Flags = &[
-    ("model.path", "--model"),
-    ("model.adapter", "--model"),
-    ("model.base", "--base"),
-    ("model.best", "--best"),
-    ("model.multi_label", "--multi-label"),
-    ("evaluate.predictions", "--predictions"),
-    ("input", "--input"),
-    ("output", "--output"),
-    ("data.path", "FILE"),
-    ("data.task", "--task"),
-    ("data.split", "--split"),
-    ("data.max_tokens", "--max-tokens"),
-    ("data.encoding", "--encoding"),
-    ("data.delimiter", "--delimiter"),
-    ("data.missing", "--missing"),
-    ("data.columns.", "--columns "),
-];
+pub const FILE: Keys = &["model.path", "model.adapter", "model.base", "model.best", "model.multi_label", "evaluate.predictions", "input", "output", "data.path", "data.task", "data.split", "data.max_tokens", "data.encoding", "data.delimiter", "data.columns", "data.missing"];
 
 /// The same error with flags in the place of keys.
-pub fn in_flags(error: anyhow::Error, flags: Flags) -> anyhow::Error {
+pub fn in_flags(error: anyhow::Error, keys: Keys) -> anyhow::Error {
     match error.downcast::<Error>() {
-        Ok(error) => worded(error, flags).into(),
+        Ok(error) => worded(error, keys).into(),
         Err(other) => other,
     }
 }
 
-fn worded(error: Error, flags: Flags) -> Error {
+fn worded(error: Error, keys: Keys) -> Error {
     if let Error::Data(error) = error {
-        return Error::Data(data_in_flags(error, flags));
+        return Error::Data(data_in_flags(error, keys));
     }
     if let Error::Complaint(complaint) = error {
-        let key = flag(complaint.key(), flags);
-        return Error::Complaint(complaint.with_key(key));
+        let flag = flag(complaint.key(), keys);
+        return Error::Complaint(complaint.with_key(flag));
     }
     if let Error::Within { what, source } = error {
-        let source = worded(*source, flags);
-        return match flag(&what, flags) {
+        let source = worded(*source, keys);
+        return match flag(&what, keys) {
             // The path is in what follows.
             file if file == "FILE" => source,
             what => Error::Within { what, source: Box::new(source) },
@@ -95,9 +50,9 @@ fn worded(error: Error, flags: Flags) -> Error {
 }
 
 /// The same error about rows, with a flag where it advises a key.
-pub fn data_in_flags(mut error: DataError, flags: Flags) -> DataError {
+pub fn data_in_flags(mut error: DataError, keys: Keys) -> DataError {
     if let Some(advice) = error.advice_mut() {
-        let known = flag(&advice.key, flags);
+        let known = flag(&advice.key, keys);
         if known != advice.key {
             let value = advice.value.take().map_or(String::new(), |value| format!(" {value}"));
             advice.key = known + &value;
@@ -106,13 +61,23 @@ pub fn data_in_flags(mut error: DataError, flags: Flags) -> DataError {
     error
 }
 
-fn flag(key: &str, flags: Flags) -> String {
-    let word = |(name, flag): &(&str, &str)| {
-        let rest = key.strip_prefix(name)?;
-        let is_whole = rest.is_empty() || name.ends_with(['.', ' ']);
-        is_whole.then(|| format!("{flag}{rest}"))
+/// The last part of a key is the name of its flag, but for a few; what follows the key stays.
+fn flag(key: &str, keys: Keys) -> String {
+    let split = |name: &'static str| Some((name, key.strip_prefix(name)?));
+    let is_whole = |(_, rest): &(&str, &str)| rest.is_empty() || rest.starts_with(['.', ' ']);
+    let Some((name, rest)) = keys.iter().filter_map(|name| split(name)).find(is_whole) else {
+        return key.to_owned();
     };
-    flags.iter().find_map(word).unwrap_or_else(|| key.to_owned())
+    match name {
+        "data.path" => "FILE".to_owned(),
+        "data.columns" => format!("--columns{}", rest.replacen('.', " ", 1)),
+        "model.path" | "model.adapter" => format!("--model{rest}"),
+        "epsilon" => format!("--private{rest}"),
+        name => {
+            let last = name.rsplit('.').next().unwrap_or(name);
+            format!("--{}{rest}", last.replace('_', "-"))
+        }
+    }
 }
 
 #[cfg(test)]
@@ -139,13 +104,15 @@ mod tests {
             worded(within, FILE).in_words(),
             "a.csv:3: found the byte 0xe9, expected UTF-8; --encoding latin-1 may read it"
         );
-        for (key, flags, told) in [
+        for (key, keys, told) in [
             ("data.columns.label", FILE, "--columns label"),
             ("sweep.method.k", COMPARE, "--sweep.method.k"),
             ("data.columns.label", MODEL, "data.columns.label"),
             ("models", INIT, "models"),
+            ("model here", INIT, "--model here"),
+            ("data.max_tokens", FILE, "--max-tokens"),
         ] {
-            assert_eq!(flag(key, flags), told);
+            assert_eq!(flag(key, keys), told);
         }
         let complaint = Complaint::new("out", "a file", "a folder").into();
         assert_eq!(worded(complaint, COMPARE).in_words(), "--out: found a file, expected a folder");

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use serde::{Deserialize, Serialize};
 
 /// One sequence, special tokens included.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Encoded {
     /// The tokens.
     pub ids: Vec<u32>,
@@ -47,7 +47,7 @@ pub struct TokenSequence {
 }
 
 /// What is to be predicted of a sequence.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Target {
     /// One class.
     One(u32),
@@ -93,7 +93,7 @@ pub enum LengthNorm {
 }
 
 /// A sequence of a prompt and the right answer, and the other answers.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EncodedChoice {
     /// Tokens of the prompt; what follows is the right answer.
     pub prompt: usize,
@@ -125,7 +125,7 @@ impl EncodedChoice {
 }
 
 /// One of the answers to a prompt.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Candidate {
     /// Its label.
     pub label: u32,
@@ -136,7 +136,7 @@ pub struct Candidate {
 }
 
 /// A sequence of a prompt and the text that should follow.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EncodedText {
     /// Tokens of the prompt.
     pub prompt: usize,

@@ -6,16 +6,13 @@
 //! that a run goes through, and the same model has the same scores. Its labels are found by their
 //! names; a label that it cannot answer is refused with both lists.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use fedra_client::{Evaluator, Examples, Limits, Scores};
 use fedra_compute::{Device, ThreadPool};
-use fedra_data::{
-    ByLabel, Calibration, CalibrationScore, Columns, ConfusionMatrix, Encoding, Missing, Split,
-    Task,
-};
+use fedra_data::{ByLabel, Calibration, CalibrationScore, ConfusionMatrix, Split, Task};
 use fedra_engine::EvaluationSet;
 use fedra_model::hf::config::Problem;
 use fedra_model::hf::{Answers, Config};
@@ -43,31 +40,9 @@ use crate::text::label_table::label_table;
 pub enum EvaluationData {
     /// Those of an experiment: its central test set, and the validation and test sets of its clients.
     Experiment(Box<Experiment>),
-    /// All of a file, or one split of it.
-    File(Box<DataFile>),
-}
-
-/// A file of labelled rows.
-#[derive(Clone, Debug)]
-pub struct DataFile {
-    /// Where it lies.
-    pub path: PathBuf,
-    /// How it is written.
-    pub source: Source,
-    /// What is asked; what the model's head answers unless given.
-    pub task: Option<Task>,
-    /// Which column means what.
-    pub columns: Columns,
-    /// How its letters are written, for text files.
-    pub encoding: Option<Encoding>,
-    /// What stands between fields, where it is not the usual character.
-    pub delimiter: Option<char>,
-    /// What becomes of rows without a text or a label.
-    pub missing: Option<Missing>,
-    /// Only rows of this split.
-    pub split: Option<Split>,
-    /// Most tokens of a row; as many as the model reads unless given.
-    pub max_tokens: Option<usize>,
+    /// Those of a file, or of one split of it. A task that is not given is what the model's head answers, and
+    /// texts are as long as the model reads unless a number of tokens is given.
+    File(Box<Data>, Option<Split>),
 }
 
 /// What an evaluation came to.
@@ -127,14 +102,13 @@ pub fn evaluate(
     let mut notes = run.as_ref().map(RunModel::notes).unwrap_or_default();
     let mut experiment = match data {
         EvaluationData::Experiment(experiment) => of_experiment(experiment, &folders)?,
-        EvaluationData::File(file) => {
-            let file = &with_columns_of(file, run.as_ref());
-            let (experiment, note) = of_file(file, &folders)?;
+        EvaluationData::File(file, split) => {
+            let (experiment, note) = of_file(file, &folders, run.as_ref())?;
             notes.extend(note);
-            let is_held_out = matches!(file.split, Some(Split::Validation | Split::Test));
-            notes.extend(
-                run.as_ref().filter(|_| !is_held_out).and_then(|run| run.note_on_file(&file.path)),
-            );
+            if !matches!(split, Some(Split::Validation | Split::Test)) {
+                let path = file.path.as_ref();
+                notes.extend(run.as_ref().zip(path).and_then(|(run, path)| run.note_on_file(path)));
+            }
             experiment
         }
     };
@@ -144,9 +118,9 @@ pub fn evaluate(
     let (prepared, division, owners, read) = followed(&experiment, listener, |work| {
         let holdings = match data {
             EvaluationData::Experiment(_) => Holdings::of_with(&experiment, work)?,
-            EvaluationData::File(file) => {
+            EvaluationData::File(file, split) => {
                 let mut holdings = Holdings::of_server(&experiment, work)?;
-                keep_split(&mut holdings, file)?;
+                keep_split(&mut holdings, *split, file)?;
                 holdings
             }
         };
@@ -184,17 +158,17 @@ pub fn evaluate(
                 }
             }
         }
-        EvaluationData::File(_) => {
-            for (client, places) in by_client(&owners, &division.central_test, &shards.central_test)
-            {
-                let kept: Vec<bool> =
-                    (0..shards.central_test.len()).map(|place| places.contains(&place)).collect();
-                let examples = shards.central_test.kept(&kept);
-                let rows: Vec<usize> = places
-                    .iter()
-                    .filter_map(|&place| division.central_test.get(place).copied())
-                    .collect();
-                sets.add(ROWS, client.as_deref(), (&examples, &rows))?;
+        EvaluationData::File(..) => {
+            let (examples, rows) = (&shards.central_test, &division.central_test);
+            // Where a row may be several examples, nobody is told apart.
+            let is_known = rows.len() == examples.len();
+            let owner = |place: usize| owners.get(*rows.get(place)?)?.clone().filter(|_| is_known);
+            let owners: Vec<Option<String>> = (0..examples.len()).map(owner).collect();
+            for client in owners.iter().collect::<BTreeSet<_>>() {
+                let kept: Vec<bool> = owners.iter().map(|owner| owner == client).collect();
+                let own = rows.iter().zip(&kept).filter_map(|(row, kept)| kept.then_some(*row));
+                let own: Vec<usize> = own.collect();
+                sets.add(ROWS, client.as_deref(), (&examples.kept(&kept), &own))?;
             }
         }
     }
@@ -263,10 +237,8 @@ impl Sets<'_, '_> {
                     written = writeln!(out, "{line}");
                 }
             })?;
-            written.map_err(|source| {
-                let what = "the predictions".to_owned();
-                Error::Unwritten { what, source }
-            })?;
+            let what = || "the predictions".to_owned();
+            written.map_err(|source| Error::Unwritten { what: what(), source })?;
             scores
         } else {
             if self.predictions.is_some() {
@@ -312,29 +284,13 @@ fn named(scores: &Scores) -> BTreeMap<String, f64> {
     scores.named().into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-/// Which places of a set belong to which client; all to nobody where a row may be several examples.
-fn by_client(
-    owners: &[Option<String>],
-    rows: &[usize],
-    examples: &Examples,
-) -> BTreeMap<Option<String>, std::collections::BTreeSet<usize>> {
-    let mut places: BTreeMap<Option<String>, std::collections::BTreeSet<usize>> = BTreeMap::new();
-    if rows.len() != examples.len() {
-        places.insert(None, (0..examples.len()).collect());
-        return places;
-    }
-    for (place, &row) in rows.iter().enumerate() {
-        places.entry(owners.get(row).cloned().flatten()).or_default().insert(place);
-    }
-    places
-}
-
-fn keep_split(holdings: &mut Holdings, file: &DataFile) -> Result<()> {
-    let Some(split) = file.split else { return Ok(()) };
+fn keep_split(holdings: &mut Holdings, split: Option<Split>, file: &Data) -> Result<()> {
+    let Some(split) = split else { return Ok(()) };
     let examples = &holdings.table.examples;
     holdings.division.central_test.retain(|&row| examples[row].split == Some(split));
     if holdings.division.central_test.is_empty() {
-        let found = format!("no such row in {}", file.path.display());
+        let path = file.path.as_deref().unwrap_or(Path::new("the file"));
+        let found = format!("no such row in {}", path.display());
         let expected = "at least one: the column \"split\" says which are";
         return Err(Complaint::new("data.split", found, expected).into());
     }
@@ -350,39 +306,25 @@ fn of_experiment(given: &Experiment, folders: &ModelFolders) -> Result<Experimen
     Experiment::new(Draft { name, seed, threads, data, model, federation, ..Draft::default() })
 }
 
-/// The file with the columns that the model's run was trained with, where none are named.
-fn with_columns_of(file: &DataFile, run: Option<&RunModel>) -> DataFile {
-    let has_columns = match file.source {
-        Source::Jsonl | Source::Csv | Source::Tsv | Source::Parquet => true,
-        Source::Conll | Source::I2b2 | Source::Mimic | Source::SyntheticClinic | Source::Rows => {
-            false
-        }
-    };
-    let mut file = file.clone();
-    if let Some(run) = run.filter(|_| has_columns) {
-        file.columns = run.fill(file.columns);
-    }
-    file
-}
-
-/// An experiment whose data are one file, and what a person should know about its task.
-fn of_file(file: &DataFile, folders: &ModelFolders) -> Result<(Experiment, Option<String>)> {
+/// An experiment whose data are one file, and what a person should know about its task. Where no columns are
+/// named, they are those that the model's run was trained with.
+fn of_file(
+    file: &Data,
+    folders: &ModelFolders,
+    run: Option<&RunModel>,
+) -> Result<(Experiment, Option<String>)> {
     let config = open_config(&folders.model).context("model.path")?;
     let (task, note) = match file.task {
         Some(task) => (task, None),
         None => task_of(&config, folders)?,
     };
-    let data = Data {
-        source: file.source,
-        task: Some(task),
-        path: Some(file.path.clone()),
-        columns: file.columns.clone(),
-        encoding: file.encoding,
-        delimiter: file.delimiter,
-        missing: file.missing,
-        max_tokens: Some(file.max_tokens.unwrap_or_else(|| positions(&config))),
-        ..Data::default()
-    };
+    let mut data = Data { task: Some(task), ..file.clone() };
+    data.max_tokens.get_or_insert_with(|| positions(&config));
+    let has_columns =
+        matches!(data.source, Source::Jsonl | Source::Csv | Source::Tsv | Source::Parquet);
+    if let Some(run) = run.filter(|_| has_columns) {
+        data.columns = run.fill(data.columns);
+    }
     let federation = Federation { rounds: Some(1), ..Federation::default() };
     let model = model_table(folders, task);
     let experiment = Experiment::new(Draft { data, model, federation, ..Draft::default() })?;

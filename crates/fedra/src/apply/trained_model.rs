@@ -251,9 +251,8 @@ fn whole(
     let head = config.head(answers, names.len());
     let wanted = Wanted { head, classifier: rows, adapters: None };
     let loaded = load_checkpoint(checkpoint, wanted, (device, Seed(0))).context("model.path")?;
-    let fresh: Vec<ParamId> = loaded.report.fresh.iter().map(|fresh| fresh.id).collect();
-    if let Some(id) = fresh.first() {
-        refuse!("{shown}: found no {id}, expected a whole head");
+    if let Some(fresh) = loaded.report.fresh.first() {
+        refuse!("{shown}: found no {}, expected a whole head", fresh.id);
     }
     let reading = reading(answers, problem, names.len());
     Ok((loaded, names, reading))

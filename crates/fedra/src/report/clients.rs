@@ -21,19 +21,13 @@ pub(super) fn contents(record: &RunRecord) -> Vec<Content> {
     let Some(on) = record.client_set() else { return Vec::new() };
     let (clients, score) = by_client(record, on);
     let Some(score) = score.filter(|_| clients.len() > 1) else { return Vec::new() };
-    let clients = Clients { names: &record.clients, curves: clients };
-    let curves = curves(&clients, on, &score);
-    let spread = spread(&clients, on, &score);
+    let axis = format!("{}, {}", spoken(&score), set_in_words(on));
+    let spread = spread(&record.clients, &clients, &axis);
+    let curves = curves(&record.clients, &clients, axis);
     curves.map(Content::Lines).into_iter().chain(spread.map(Content::Rows)).collect()
 }
 
 type Curves = BTreeMap<ClientId, Vec<Point>>;
-
-/// Curves, and whose they are.
-struct Clients<'a> {
-    names: &'a ClientNames,
-    curves: Curves,
-}
 
 /// The score of each client by round, and its name: of each client there is the headline alone.
 fn by_client(record: &RunRecord, on: EvaluationSet) -> (Curves, Option<String>) {
@@ -53,11 +47,7 @@ fn by_client(record: &RunRecord, on: EvaluationSet) -> (Curves, Option<String>) 
     (curves, name)
 }
 
-fn curves(
-    Clients { names, curves }: &Clients<'_>,
-    on: EvaluationSet,
-    score: &str,
-) -> Option<Chart> {
+fn curves(names: &ClientNames, curves: &Curves, axis: String) -> Option<Chart> {
     let mut caption = "The same model on each client's own examples.";
     let mut series: Vec<Series> = (curves.iter().enumerate())
         .filter_map(|(colour, (client, points))| line(names.name(*client), colour, points.clone()))
@@ -67,8 +57,7 @@ fn curves(
         caption = "The same model on each client's own examples: where the worst and the best served client, \
                    the quarters and the middle lie.";
     }
-    let y = format!("{}, {}", spoken(score), set_in_words(on));
-    by_round(("Score by client", caption), (y, Scale::Linear), series)
+    by_round(("Score by client", caption), (axis, Scale::Linear), series)
 }
 
 /// Where many clients lie, round by round.
@@ -93,11 +82,7 @@ fn quantiles(clients: &Curves) -> Vec<Series> {
 }
 
 /// First and last scoring of each client; of many, those at either end.
-fn spread(
-    Clients { names, curves }: &Clients<'_>,
-    on: EvaluationSet,
-    score: &str,
-) -> Option<RowPlot> {
+fn spread(names: &ClientNames, curves: &Curves, axis: &str) -> Option<RowPlot> {
     let mut moved: Vec<(ClientId, f64, f64)> = curves
         .iter()
         .filter_map(|(client, points)| match points.as_slice() {
@@ -130,7 +115,7 @@ fn spread(
     Some(RowPlot {
         title: "Who gains, who loses".to_owned(),
         caption,
-        x: format!("{}, {}", spoken(score), set_in_words(on)),
+        x: axis.to_owned(),
         y: "from the largest gain to the smallest".to_owned(),
         marks: vec![("first scoring".to_owned(), 4), ("last scoring".to_owned(), 0)],
         rows: moved.iter().map(row).collect(),

@@ -1,13 +1,13 @@
 //! Several runs side by side: a comparison's page, or that of any runs with names.
 
-use std::fs;
 use std::path::{Component, Path, PathBuf};
 
 use fedra_report::{
     Chart, Content, Document, Freshness, PlotRow, Point, RowPlot, Scale, Section, Series,
 };
 
-use crate::error::{Context, Result, in_words};
+use crate::error::{Result, in_words};
+use crate::folder::json_file;
 use crate::folder::run_files::{COMPARISON, EXPERIMENT, REPORT};
 use crate::report::charts::{by_round, line, unit_of};
 use crate::report::facts::spoken;
@@ -81,11 +81,7 @@ pub(super) fn variants_in(folder: &Path) -> Result<Vec<Variant>> {
 }
 
 fn read(folder: &Path) -> Result<Comparison> {
-    let path = folder.join(COMPARISON);
-    let shown = path.display();
-    let text = fs::read_to_string(&path).with_context(|| format!("cannot read {shown}"))?;
-    serde_json::from_str(&text)
-        .with_context(|| format!("{shown}: found no comparison of this version"))
+    json_file::read(&folder.join(COMPARISON), "comparison")
 }
 
 fn variants_of(comparison: &Comparison, folder: &Path) -> Vec<Variant> {

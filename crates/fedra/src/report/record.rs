@@ -12,6 +12,7 @@ use fedra_engine::{EvaluationSet, LogMark, RoundReport, SetScores};
 use crate::config::{Experiment, ModelSource, Overrides};
 use crate::error::{Context, Error, Result, refuse};
 use crate::folder::client_names::ClientNames;
+use crate::folder::json_file;
 use crate::folder::regular_file;
 use crate::folder::run_files::{EXPERIMENT, INPUTS, MODEL, ROUNDS, SUMMARY};
 use crate::folder::summary::Summary;
@@ -58,7 +59,7 @@ impl RunRecord {
         let unopened = opened.as_ref().err().map(Error::in_words);
         let experiment = opened.ok();
         let (rounds, mark) = read_rounds(&folder.join(ROUNDS), detail)?;
-        let summary: Option<Summary> = read_json(&folder.join(SUMMARY), "summary")?;
+        let summary: Option<Summary> = json_file::read_if_there(&folder.join(SUMMARY), "summary")?;
         // Summaries of early versions have no mark.
         let told = summary.as_ref().map(|summary| summary.log).filter(|log| log.reports > 0);
         if let Some(told) = told.filter(|told| *told != mark) {
@@ -71,7 +72,7 @@ impl RunRecord {
         }
         let inputs = match &summary {
             Some(Summary { inputs: Some(inputs), .. }) => Some(inputs.clone()),
-            Some(_) | None => read_json(&folder.join(INPUTS), "inputs")?,
+            Some(_) | None => json_file::read_if_there(&folder.join(INPUTS), "inputs")?,
         };
         let clients = ClientNames::read(folder)?;
         let folder = folder.to_owned();
@@ -86,39 +87,39 @@ impl RunRecord {
     /// What the run is called.
     pub fn name(&self) -> String {
         let summed = self.summary.as_ref().map(|summary| summary.name.clone());
-        summed.or_else(|| self.value(&["name"])).unwrap_or_else(|| "a run".to_owned())
+        summed.or_else(|| self.value("name")).unwrap_or_else(|| "a run".to_owned())
     }
 
     /// The method.
     pub fn method(&self) -> String {
         let summed = self.summary.as_ref().map(|summary| summary.method.clone());
-        let spelt = || self.value(&["method", "name"]);
+        let spelt = || self.value("method.name");
         summed.or_else(spelt).unwrap_or_else(|| "a method of its own".to_owned())
     }
 
     /// How many rounds were asked for.
     pub fn asked(&self) -> Option<u64> {
         let opened = self.experiment.as_ref().map(|experiment| u64::from(experiment.rounds));
-        opened.or_else(|| self.value(&["federation", "rounds"])?.parse().ok())
+        opened.or_else(|| self.value("federation.rounds")?.parse().ok())
     }
 
     /// A value of the experiment's text, as it would be spoken.
-    fn value(&self, keys: &[&str]) -> Option<String> {
+    fn value(&self, key: &str) -> Option<String> {
         let table: toml::Table = self.text.parse().ok()?;
-        let (last, tables) = keys.split_last()?;
-        let within = tables.iter().try_fold(&table, |table, key| table.get(*key)?.as_table())?;
-        let value = within.get(*last)?;
+        let mut keys = key.split('.');
+        let first = table.get(keys.next()?)?;
+        let value = keys.try_fold(first, |value, key| value.get(key))?;
         Some(value.as_str().map_or_else(|| value.to_string(), str::to_owned))
     }
 
     /// Whether its experiment promises anything.
     pub fn has_promise(&self) -> bool {
-        self.value(&["privacy"]).is_some()
+        self.value("privacy").is_some()
     }
 
     /// Whether who took part is what its promise hides: differential privacy of whole clients.
     pub fn hides_clients(&self) -> bool {
-        self.value(&["privacy", "unit"]).as_deref() == Some("client")
+        self.value("privacy.unit").as_deref() == Some("client")
     }
 
     /// Blocks of the model, where that is known from anything.
@@ -218,18 +219,6 @@ fn blocks_in(folder: &Path) -> Option<u16> {
     let text = fs::read_to_string(folder.join("config.json")).ok()?;
     let config: serde_json::Value = serde_json::from_str(&text).ok()?;
     config.get("num_hidden_layers")?.as_u64()?.try_into().ok()
-}
-
-fn read_json<T: serde::de::DeserializeOwned>(path: &Path, what: &str) -> Result<Option<T>> {
-    let shown = path.display();
-    match regular_file::read_to_string(path) {
-        Ok(text) => {
-            let read = serde_json::from_str(&text);
-            read.map(Some).with_context(|| format!("{shown}: found no {what} of this version"))
-        }
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error).with_context(|| format!("cannot read {shown}")),
-    }
 }
 
 /// The reports in a log; a last line without its end is a round that is being written.

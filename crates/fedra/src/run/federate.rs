@@ -245,15 +245,9 @@ impl Run {
         if !shards.central_test.is_empty() && self.personal()?.is_empty() {
             sets.push(EvaluationSet::CentralTest);
         }
-        let evaluate = &self.experiment.draft.evaluate;
-        let decides =
-            [("best", evaluate.best == Some(true)), ("patience", evaluate.patience.is_some())];
-        let decides = decides.into_iter().find(|(_, asked)| *asked).map(|(key, _)| key);
         if self.recipe.privacy.as_ref().is_some_and(|privacy| !privacy.client_scores) {
-            let Some(key) = decides else { return Ok(sets) };
-            let expected = "it beside privacy.client_scores = true, because validation examples of \
-                            clients would decide, and no promise covers them";
-            return Err(Complaint::new(&format!("evaluate.{key}"), "given", expected).into());
+            self.check_undecided()?;
+            return Ok(sets);
         }
         let clients = &self.census.clients;
         if clients.iter().any(|client| client.test > 0) {

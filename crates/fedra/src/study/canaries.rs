@@ -13,7 +13,6 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
@@ -30,12 +29,12 @@ use fedra_wire::{Encoding, Expectation, Kind, open};
 
 use crate::config::Experiment;
 use crate::config::complaint::Complaint;
-use crate::error::{Context, Result};
-use crate::folder::run_folder::Folder;
+use crate::error::Result;
 use crate::forecast::private::PrivacySummary;
 use crate::process::locked;
 use crate::run::federate::{Ending, Run};
 use crate::run::listener::{Event, Listener, Rounds};
+use crate::study::scratch_run::run_in_scratch;
 
 /// A run that was watched.
 pub struct CanaryRun {
@@ -104,16 +103,9 @@ impl CanaryRun {
         let steps = run.parts().1.private_steps().unwrap_or(steps);
         let work = run.parts().1.work.clone();
         let first = fedra_client::to_values(&run.parts().0.params);
-        let pool = run.thread_pool()?;
-        let folder = Folder::create(scratch, experiment)?;
         let watch = Watch { listener, payloads: Arc::default(), models: RefCell::new(vec![first]) };
-        let ended = run.run(&folder, pool.as_ref(), &watch);
-        folder.abandon();
-        if scratch.exists() {
-            fs::remove_dir_all(scratch)
-                .with_context(|| format!("cannot remove {}", scratch.display()))?;
-        }
-        let Ending::Complete(summary) = ended? else { return Ok(None) };
+        let ended = run_in_scratch(run, (experiment, scratch), &watch)?;
+        let Ending::Complete(summary) = ended else { return Ok(None) };
         let Some(privacy) = summary.privacy else { return Err(not_private()) };
         let payloads = std::mem::take(&mut *locked(&watch.payloads));
         let mut updates = BTreeMap::new();
@@ -231,33 +223,27 @@ fn flat(values: &ParamValues) -> impl Iterator<Item = f32> + '_ {
 fn check(run: &Run) -> Result<PrivateSteps> {
     let (_, recipe) = run.parts();
     let Some(steps) = recipe.private_steps() else { return Err(not_private()) };
-    let refused = |key: &str, found: String, expected: &str| -> Result<PrivateSteps> {
-        Err(Complaint::new(key, found, format!("{expected} for an audit")).into())
-    };
     let Work { solver, local, clip, encoding, .. } = &recipe.work;
-    match solver {
-        OptimiserConfig::Sgd { weight_decay, .. } if *weight_decay == 0.0 => {}
-        OptimiserConfig::Sgd { .. }
-        | OptimiserConfig::Momentum { .. }
-        | OptimiserConfig::AdamW { .. } => {
-            let expected = "{ name = \"sgd\", rate = 0.1 }, from whose steps sums can be read";
-            return refused("work.optimiser", "another one".to_owned(), expected);
+    let is_plain =
+        matches!(solver, OptimiserConfig::Sgd { weight_decay, .. } if *weight_decay == 0.0);
+    let sgd = "{ name = \"sgd\", rate = 0.1 }, from whose steps sums can be read";
+    let norm = clip.map_or(String::new(), |norm| norm.to_string());
+    for (is_right, key, found, expected) in [
+        (is_plain, "work.optimiser", "another one".to_owned(), sgd),
+        (*local == LocalRule::Plain, "method", "a local rule".to_owned(), "a method without one"),
+        (clip.is_none(), "work.clip", norm, "none beside privacy.clip"),
+        (*encoding == Encoding::F32, "wire.encoding", encoding.to_string(), "\"f32\""),
+        (
+            steps.clipping == ClipRule::Flat,
+            "privacy.clipping",
+            format!("{:?}", steps.clipping),
+            "\"flat\"",
+        ),
+        (recipe.split.is_none(), "split", "a cut model".to_owned(), "a whole one"),
+    ] {
+        if !is_right {
+            return Err(Complaint::new(key, found, format!("{expected} for an audit")).into());
         }
-    }
-    if *local != LocalRule::Plain {
-        return refused("method", "a local rule".to_owned(), "a method without one");
-    }
-    if let Some(norm) = clip {
-        return refused("work.clip", norm.to_string(), "none beside privacy.clip");
-    }
-    if *encoding != Encoding::F32 {
-        return refused("wire.encoding", encoding.to_string(), "\"f32\"");
-    }
-    if steps.clipping != ClipRule::Flat {
-        return refused("privacy.clipping", format!("{:?}", steps.clipping), "\"flat\"");
-    }
-    if recipe.split.is_some() {
-        return refused("split", "a cut model".to_owned(), "a whole one");
     }
     Ok(steps)
 }

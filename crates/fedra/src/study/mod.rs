@@ -3,4 +3,5 @@
 pub mod advise;
 pub mod canaries;
 pub mod compare;
+mod scratch_run;
 pub mod shadow;

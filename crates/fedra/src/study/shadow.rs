@@ -6,7 +6,6 @@
 //! The unit is an example as it is trained on: a row, or one window of a longer text.
 
 use std::cell::{Cell, RefCell};
-use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -18,11 +17,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::Experiment;
 use crate::config::complaint::Complaint;
-use crate::error::{Context, Result, refuse};
-use crate::folder::run_folder::Folder;
+use crate::error::{Result, refuse};
 use crate::prepare::fingerprint::Inputs;
 use crate::run::federate::{Ending, Run};
 use crate::run::listener::{Event, Listener, Rounds};
+use crate::study::scratch_run::run_in_scratch;
 
 /// Which model of a run is given away.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -99,21 +98,19 @@ impl ShadowModel {
         let halves = halves(&subject.shards, experiment.seed, number)?;
         run.keep_examples(&halves)?;
         let inputs = run.inputs().clone();
-        let pool = run.thread_pool()?;
-        let folder = Folder::create(scratch, experiment)?;
-        let watch = Watch::new(&subject, released, listener);
-        let ended = run.run(&folder, pool.as_ref(), &watch);
-        folder.abandon();
-        if scratch.exists() {
-            fs::remove_dir_all(scratch)
-                .with_context(|| format!("cannot remove {}", scratch.display()))?;
-        }
+        let watch = Watch {
+            subject: &subject,
+            released,
+            listener,
+            seen: RefCell::new(Ok(Seen::default())),
+            privacy: RefCell::default(),
+            is_over: Cell::new(false),
+        };
+        let ended = run_in_scratch(run, (experiment, scratch), &watch);
         let privacy = watch.privacy.take();
-        let Seen { model, rounds, is_reached } = watch.seen()?;
-        match ended? {
-            Ending::Complete(_) => {}
-            Ending::Interrupted { .. } if is_reached => {}
-            Ending::Interrupted { .. } => return Ok(None),
+        let Seen { model, rounds, is_reached } = watch.seen.into_inner()?;
+        if matches!(ended?, Ending::Interrupted { .. }) && !is_reached {
+            return Ok(None);
         }
         let Some(model) = model else { refuse!("found no round, expected at least one") };
         let losses = subject.losses(&model)?;
@@ -198,13 +195,11 @@ impl Subject {
     }
 
     fn check(&self, released: Released) -> Result<()> {
-        match released {
-            Released::AtScore(_) if self.test.is_empty() => {
-                let expected = "above 0: a model at a score needs test examples";
-                Err(Complaint::new("data.shares.central", "no test example", expected).into())
-            }
-            Released::AtScore(_) | Released::Final => Ok(()),
+        if self.test.is_empty() && released != Released::Final {
+            let expected = "above 0: a model at a score needs test examples";
+            return Err(Complaint::new("data.shares.central", "no test example", expected).into());
         }
+        Ok(())
     }
 
     fn evaluator<'a>(&'a self, device: &'a Device) -> Evaluator<'a> {
@@ -258,17 +253,7 @@ struct Seen {
     is_reached: bool,
 }
 
-impl<'a> Watch<'a> {
-    fn new(subject: &'a Subject, released: Released, listener: &'a dyn Listener) -> Self {
-        let seen = RefCell::new(Ok(Seen::default()));
-        let (privacy, is_over) = (RefCell::default(), Cell::new(false));
-        Self { subject, released, listener, seen, privacy, is_over }
-    }
-
-    fn seen(self) -> Result<Seen> {
-        self.seen.into_inner()
-    }
-
+impl Watch<'_> {
     fn look(&self, completed: u32, model: &ParamValues) -> Result<Seen> {
         let is_reached = match self.released {
             Released::Final => false,

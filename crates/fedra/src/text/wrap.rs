@@ -70,7 +70,7 @@ fn hanging(line: &str, width: usize) -> usize {
 /// What is not broken, each with the blanks before it.
 fn pieces(line: &str, room: usize) -> Vec<(usize, String)> {
     let mut pieces: Vec<(usize, String)> = Vec::new();
-    let mut command = Command::None;
+    let (mut is_quoted, mut command) = (false, None);
     let mut rest = line;
     while !rest.is_empty() {
         let word_and_more = rest.trim_start_matches(' ');
@@ -81,8 +81,12 @@ fn pieces(line: &str, room: usize) -> Vec<(usize, String)> {
         if word.is_empty() {
             continue;
         }
-        let sticks = command.takes(word);
-        command = command.after(word, sticks);
+        let sticks = is_quoted || command.is_some_and(|before| is_next(before, word));
+        // A sentence goes on behind a comma or a full stop.
+        let goes_on = word == "fedra" || (sticks && !word.ends_with([',', ';', ':', '.']));
+        let ticks = word.matches('`').count() % 2 == 1;
+        command = Some(word).filter(|_| goes_on && !is_quoted && !ticks);
+        is_quoted ^= ticks;
         match pieces.last_mut() {
             Some((_, last)) if sticks && length(last) + blanks + length(word) <= room => {
                 last.push_str(&" ".repeat(blanks));
@@ -94,61 +98,16 @@ fn pieces(line: &str, room: usize) -> Vec<(usize, String)> {
     pieces
 }
 
-/// How far into a command a text is.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Command {
-    None,
-    /// Between two backticks.
-    Quoted,
-    /// Behind `fedra`.
-    Program,
-    /// Behind a flag, whose value may follow.
-    Flag,
-    /// Behind the rest of a command.
-    Argument,
-}
-
-impl Command {
-    /// Whether a word belongs to the command before it.
-    fn takes(self, word: &str) -> bool {
-        let is_argument = word.starts_with('-')
-            || word.contains(['/', '='])
-            || word.contains(".toml")
-            || word.chars().all(|letter| letter.is_ascii_uppercase());
-        match self {
-            Self::None => false,
-            Self::Quoted | Self::Program => true,
-            Self::Flag => is_argument || !word.starts_with('('),
-            Self::Argument => is_argument,
-        }
-    }
-
-    fn after(self, word: &str, sticks: bool) -> Self {
-        let ticks = word.matches('`').count() % 2 == 1;
-        match self {
-            Self::Quoted => {
-                if ticks {
-                    Self::None
-                } else {
-                    Self::Quoted
-                }
-            }
-            Self::None | Self::Program | Self::Flag | Self::Argument => {
-                if ticks {
-                    return Self::Quoted;
-                }
-                if word == "fedra" {
-                    return Self::Program;
-                }
-                // A sentence goes on behind a comma or a full stop.
-                if !sticks || word.ends_with([',', ';', ':', '.']) {
-                    return Self::None;
-                }
-                let is_bare_flag = word.starts_with("--") && !word.contains('=');
-                if is_bare_flag { Self::Flag } else { Self::Argument }
-            }
-        }
-    }
+/// Whether a word belongs to the command that another word is part of: the name of what `fedra` does, the value
+/// of a flag, a flag or a file.
+fn is_next(before: &str, word: &str) -> bool {
+    let is_bare_flag = before.starts_with("--") && !before.contains('=');
+    before == "fedra"
+        || (is_bare_flag && !word.starts_with('('))
+        || word.starts_with('-')
+        || word.contains(['/', '='])
+        || word.contains(".toml")
+        || word.chars().all(|letter| letter.is_ascii_uppercase())
 }
 
 #[cfg(test)]

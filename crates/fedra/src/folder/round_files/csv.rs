@@ -21,13 +21,10 @@ impl CsvFile {
     /// Writes all rounds so far, in place of whatever is there.
     pub fn create(folder: &Path, rows: &Rows) -> io::Result<Self> {
         let path = folder.join(ROUNDS_CSV);
-        let names: Vec<String> = rows.columns().iter().map(|column| quoted(&column.name)).collect();
-        let mut text = String::new();
-        if !names.is_empty() {
-            text = names.join(",") + "\n";
-        }
-        rows.rows().iter().for_each(|row| text.push_str(&line(rows, row)));
-        durable::write(&path, text.as_bytes())?;
+        let names = rows.columns().iter().map(|column| column.name.clone()).collect::<Vec<_>>();
+        let header = Some(names).filter(|names| !names.is_empty());
+        let all = header.into_iter().chain(rows.rows().iter().map(|row| cells(rows, row)));
+        durable::write(&path, &lines(all)?)?;
         let file = File::options().append(true).open(&path)?;
         Ok(Self { file, columns: rows.columns().len() })
     }
@@ -39,25 +36,23 @@ impl CsvFile {
             return Ok(());
         }
         let Some(last) = rows.rows().last() else { return Ok(()) };
-        self.file.write_all(line(rows, last).as_bytes())
+        self.file.write_all(&lines([cells(rows, last)])?)
     }
 }
 
-fn line(rows: &Rows, row: &Row) -> String {
+fn cells(rows: &Rows, row: &Row) -> Vec<String> {
     let cell = |number: &Number| match number {
         Number::Count(count) => count.to_string(),
         Number::Real(real) => real.to_string(),
     };
-    let cells: Vec<String> =
-        rows.columns().iter().map(|name| row.get(name).map(cell).unwrap_or_default()).collect();
-    cells.join(",") + "\n"
+    rows.columns().iter().map(|name| row.get(name).map(cell).unwrap_or_default()).collect()
 }
 
-/// A name as a cell. Names of scores come from clients, who may be anybody.
-fn quoted(name: &str) -> String {
-    if name.contains([',', '"', '\n', '\r']) {
-        format!("\"{}\"", name.replace('"', "\"\""))
-    } else {
-        name.to_owned()
+/// Names of scores come from clients, who may be anybody: cells are quoted where they have to be.
+fn lines(records: impl IntoIterator<Item = Vec<String>>) -> io::Result<Vec<u8>> {
+    let mut table = csv::Writer::from_writer(Vec::new());
+    for record in records {
+        table.write_record(record)?;
     }
+    table.into_inner().map_err(csv::IntoInnerError::into_error)
 }

@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use fedra_plan::ByteCount;
 use serde::Serialize;
 
-use super::decision::{Finding, Gap, Proposal};
+use super::decision::{Gap, Proposal};
 use super::pilot::{Drifting, End, Kernel, Measured, Pilot};
 use crate::config::Experiment;
 use crate::error::{Context, Result};
+use crate::study::compare::Verdict;
 use crate::text::grid::Grid;
 
 /// Everything that was measured and what follows from it.
@@ -58,7 +59,7 @@ struct Candidate {
     score: Option<f64>,
     /// Against the trunk over the same rounds.
     gap: Option<Gap>,
-    finding: Finding,
+    finding: Verdict,
     /// What the whole run would send less, up and down.
     bytes_saved: u64,
     /// Its share of what a run that never freezes sends.
@@ -80,11 +81,11 @@ impl Advice {
         let mut candidates = Vec::new();
         for branch in &measured.branches {
             let until = branch.end.last_scored(horizon);
-            let gap = pilot.gap(branch, &measured.trunk, until);
+            let gap = pilot.gap(branch, (&measured.trunk, 0), until);
             let finding = match (branch.end, gap) {
                 (End::Horizon, Some(gap)) => gap.finding(tolerance),
-                (End::Horizon, None) => Finding::NoDifferenceSeen,
-                (End::Behind(_) | End::Diverged(_), _) => Finding::Worse,
+                (End::Horizon, None) => Verdict::NoDifferenceSeen,
+                (End::Behind(_) | End::Diverged(_), _) => Verdict::Worse,
             };
             let saved = never.saturating_sub(total(pilot.bytes(Some(branch.warmup))?));
             candidates.push(Candidate {

@@ -14,7 +14,7 @@
 
 use serde::Serialize;
 
-use crate::study::compare::quantile;
+use crate::study::compare::{Verdict, quantile};
 
 /// The share of pilots that may find something where nothing is.
 const ERROR: f64 = 0.05;
@@ -35,20 +35,6 @@ pub struct Gap {
     pub mean: f64,
     /// Half the width of its interval; absent when there is but one client.
     pub margin: Option<f64>,
-}
-
-/// What a gap amounts to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Finding {
-    /// Freezing was seen to help.
-    Better,
-    /// Freezing was seen to cost no more than the tolerance.
-    AsGood,
-    /// Freezing was seen to cost.
-    Worse,
-    /// Neither was seen. That does not say that there is no difference.
-    NoDifferenceSeen,
 }
 
 impl Gap {
@@ -80,31 +66,19 @@ impl Gap {
     }
 
     /// What it amounts to, if a loss of so much is tolerable.
-    pub fn finding(self, tolerance: f64) -> Finding {
-        let Some(margin) = self.margin else { return Finding::NoDifferenceSeen };
+    pub fn finding(self, tolerance: f64) -> Verdict {
+        let Some(margin) = self.margin else { return Verdict::NoDifferenceSeen };
         match self.mean {
-            mean if mean - margin > 0.0 => Finding::Better,
-            mean if mean - margin > -tolerance => Finding::AsGood,
-            mean if mean + margin < 0.0 => Finding::Worse,
-            _ => Finding::NoDifferenceSeen,
+            mean if mean - margin > 0.0 => Verdict::Better,
+            mean if mean - margin > -tolerance => Verdict::AsGood,
+            mean if mean + margin < 0.0 => Verdict::Worse,
+            _ => Verdict::NoDifferenceSeen,
         }
     }
 
     /// Whether even the upper end loses more than is tolerable: no reason to look further.
     pub fn is_clearly_behind(self, tolerance: f64) -> bool {
         self.margin.is_some_and(|margin| self.mean + margin < -tolerance)
-    }
-}
-
-impl Finding {
-    /// In words.
-    pub const fn words(self) -> &'static str {
-        match self {
-            Self::Better => "better",
-            Self::AsGood => "as good",
-            Self::Worse => "worse",
-            Self::NoDifferenceSeen => "no difference seen",
-        }
     }
 }
 
@@ -124,17 +98,17 @@ pub enum Proposal {
 
 impl Proposal {
     /// What follows from a finding and a gap for each warm-up, rising.
-    pub fn of(candidates: &[(u32, Finding, f64)]) -> Self {
-        let found = |wanted: Finding| candidates.iter().filter(move |one| one.1 == wanted);
+    pub fn of(candidates: &[(u32, Verdict, f64)]) -> Self {
+        let found = |wanted: Verdict| candidates.iter().filter(move |one| one.1 == wanted);
         // Of equals the earlier one, which sends less.
-        let best = found(Finding::Better).rev().max_by(|left, right| left.2.total_cmp(&right.2));
+        let best = found(Verdict::Better).rev().max_by(|left, right| left.2.total_cmp(&right.2));
         if let Some((warmup, ..)) = best {
             return Self::Freeze(*warmup);
         }
-        if let Some((warmup, ..)) = found(Finding::AsGood).next() {
+        if let Some((warmup, ..)) = found(Verdict::AsGood).next() {
             return Self::Save(*warmup);
         }
-        if found(Finding::NoDifferenceSeen).next().is_some() {
+        if found(Verdict::NoDifferenceSeen).next().is_some() {
             return Self::NeverUnclear;
         }
         Self::NeverWorse
@@ -193,18 +167,18 @@ mod tests {
         // Without the one it is 0, without the other 1: a deviation of one half.
         assert!((found.margin.unwrap() - 12.706_204_7 / 2.0).abs() < 1e-5);
         let alone = gap(&[(1.0, 30.0)], 1);
-        assert_eq!((alone.margin, alone.finding(0.01)), (None, Finding::NoDifferenceSeen));
+        assert_eq!((alone.margin, alone.finding(0.01)), (None, Verdict::NoDifferenceSeen));
         assert_eq!(Gap::of(&[], 1), None);
     }
 
     #[test]
     fn a_finding_needs_the_whole_interval() {
         let finding = |mean, margin| Gap { mean, margin: Some(margin) }.finding(0.01);
-        assert_eq!(finding(0.03, 0.02), Finding::Better);
-        assert_eq!(finding(0.01, 0.015), Finding::AsGood);
-        assert_eq!(finding(-0.002, 0.001), Finding::AsGood);
-        assert_eq!(finding(-0.03, 0.02), Finding::Worse);
-        assert_eq!(finding(-0.01, 0.02), Finding::NoDifferenceSeen);
+        assert_eq!(finding(0.03, 0.02), Verdict::Better);
+        assert_eq!(finding(0.01, 0.015), Verdict::AsGood);
+        assert_eq!(finding(-0.002, 0.001), Verdict::AsGood);
+        assert_eq!(finding(-0.03, 0.02), Verdict::Worse);
+        assert_eq!(finding(-0.01, 0.02), Verdict::NoDifferenceSeen);
         assert!(Gap { mean: -0.05, margin: Some(0.03) }.is_clearly_behind(0.01));
         assert!(!Gap { mean: -0.03, margin: Some(0.025) }.is_clearly_behind(0.01));
         assert!(!Gap { mean: -0.9, margin: None }.is_clearly_behind(0.01));
@@ -212,8 +186,8 @@ mod tests {
 
     #[test]
     fn the_best_of_the_better_then_the_earliest_as_good_then_never() {
-        use Finding::{AsGood, Better, NoDifferenceSeen, Worse};
-        let check = |candidates: &[(u32, Finding, f64)], expected| {
+        use Verdict::{AsGood, Better, NoDifferenceSeen, Worse};
+        let check = |candidates: &[(u32, Verdict, f64)], expected| {
             assert_eq!(Proposal::of(candidates), expected, "{candidates:?}");
         };
         check(&[(0, Worse, -0.1), (2, Better, 0.1), (4, Better, 0.2)], Proposal::Freeze(4));

@@ -23,7 +23,7 @@ use crate::forecast::state_placement::{StateLocation, StatePlacement};
 use crate::forecast::traffic;
 use crate::run::federate::Run;
 use crate::run::listener::Listener;
-use pilot::{Outcome, Pilot};
+use pilot::Pilot;
 
 /// Runs a pilot, and says what it measured and what follows from it; `None` when it was asked to
 /// stop, for advice needs the whole pilot.
@@ -56,12 +56,7 @@ pub fn advise(
         Some(pool) => pool.install(|| pilot.run(listener, scratch)),
         None => pilot.run(listener, scratch),
     };
-    match outcome? {
-        Outcome::Complete(measured) => {
-            Advice::of(experiment, &trunk, (&pilot, *measured)).map(Some)
-        }
-        Outcome::Interrupted => Ok(None),
-    }
+    outcome?.map(|measured| Advice::of(experiment, &trunk, (&pilot, measured))).transpose()
 }
 
 /// The file for what clients keep. Without a folder that the user named it stays in memory: a pilot

@@ -41,14 +41,6 @@ pub struct Pilot<'e> {
     pub plan: PilotPlan,
 }
 
-/// How a pilot ended.
-pub enum Outcome {
-    /// All of it.
-    Complete(Box<Measured>),
-    /// Ctrl-C.
-    Interrupted,
-}
-
 /// What a pilot measured.
 pub struct Measured {
     /// The method beneath.
@@ -187,12 +179,12 @@ impl<'e> Pilot<'e> {
         recipe.context("the method has no second stage")
     }
 
-    /// Trunk, branches, kernels. What clients keep lies in the file, if there is one.
+    /// Trunk, branches, kernels; `None` when interrupted. What clients keep lies in the file, if there is one.
     pub fn run(
         &self,
         listener: &dyn Listener,
         scratch: Option<(&StatePlacement, &Path)>,
-    ) -> Result<Outcome> {
+    ) -> Result<Option<Measured>> {
         let Prepared { model, params, .. } = self.prepared;
         let PilotPlan { horizon, warmups, .. } = &self.plan;
         let kernel = Scope::of_roles(model.layout(), [Role::Query, Role::Key]);
@@ -224,14 +216,14 @@ impl<'e> Pilot<'e> {
             let sinks: &mut [&mut dyn Sink] = &mut [&mut trunk, &mut heard];
             federation.run(&mut fleet, sinks, done + 1, &stops)?;
             if federation.completed().0 <= done {
-                return Ok(Outcome::Interrupted);
+                return Ok(None);
             }
             kernels.push(federation.model().subset(&kernel));
         }
         listener.hear(Event::End);
         let models = (&untrained, federation.model());
         let kernels = match self.weigh(&mut fleet, models, &kernels, &trunk) {
-            Err(error) if error.is_stop() => return Ok(Outcome::Interrupted),
+            Err(error) if error.is_stop() => return Ok(None),
             weighed => weighed?,
         };
         let gained = trunk.mean(*horizon, self.plan.window()).zip(headline_of(&untrained.mean));
@@ -249,12 +241,11 @@ impl<'e> Pilot<'e> {
             let against = (&trunk, tolerance);
             let branch = self.branch(&mut fleet, (warmup, &moment), against, listener)?;
             listener.hear(Event::End);
-            let Some(branch) = branch else { return Ok(Outcome::Interrupted) };
+            let Some(branch) = branch else { return Ok(None) };
             rounds += branch.course.scenes.len() as u64;
             branches.push(branch);
         }
-        let measured = Measured { trunk, branches, kernels, rounds, tolerance };
-        Ok(Outcome::Complete(Box::new(measured)))
+        Ok(Some(Measured { trunk, branches, kernels, rounds, tolerance }))
     }
 
     /// Follows one branch, and looks half-way whether it is worth it; `None` when interrupted.
@@ -294,23 +285,13 @@ impl<'e> Pilot<'e> {
     /// stands still may cost a round and nothing in the end.
     fn is_hopeless(&self, branch: &Branch, (trunk, tolerance): (&Course, f64), until: u32) -> bool {
         [0, self.plan.window()].into_iter().all(|before| {
-            let gap = self.gap_before(branch, (trunk, before), until);
+            let gap = self.gap(branch, (trunk, before), until);
             gap.is_some_and(|gap| gap.is_clearly_behind(tolerance))
         })
     }
 
-    /// How a branch compares with the trunk over the last rounds up to one.
-    pub fn gap(&self, branch: &Branch, trunk: &Course, until: u32) -> Option<Gap> {
-        self.gap_before(branch, (trunk, 0), until)
-    }
-
-    /// The same with the trunk as it was so many rounds before.
-    fn gap_before(
-        &self,
-        branch: &Branch,
-        (trunk, before): (&Course, u32),
-        until: u32,
-    ) -> Option<Gap> {
+    /// How a branch compares, over the last rounds up to one, with the trunk as it was so many rounds before.
+    pub fn gap(&self, branch: &Branch, (trunk, before): (&Course, u32), until: u32) -> Option<Gap> {
         let from = until.saturating_sub(self.plan.window()).max(branch.warmup) + 1;
         let mut clients: BTreeMap<ClientId, Vec<Paired>> = BTreeMap::new();
         for round in from..=until {

@@ -94,15 +94,13 @@ pub fn compare(
     let Some(done) = progression.run(workers)? else { return Ok(None) };
 
     let mut entries = Vec::new();
-    for (variant, ((place, folders), baseline)) in
-        plan.variants.iter().zip(done.folders.iter().enumerate().zip(&plan.baselines))
-    {
+    for (place, variant) in plan.variants.iter().enumerate() {
         let read = |(seed, folder): (&u64, &PathBuf)| Ok((*seed, RunResult::read(folder)?));
         entries.push(Entry {
             name: variant.name.clone(),
             tuned: done.chosen[place].clone(),
-            baseline: *baseline,
-            runs: folders.iter().map(read).collect::<Result<BTreeMap<_, _>>>()?,
+            baseline: plan.baselines[place],
+            runs: done.folders[place].iter().map(read).collect::<Result<BTreeMap<_, _>>>()?,
         });
     }
     let mut comparison = Comparison::of(&plan.name, &plan.seeds, &entries);

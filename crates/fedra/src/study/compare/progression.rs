@@ -224,28 +224,28 @@ impl<'a> Progression<'a> {
             let inputs = self.fingerprints.of(&task.experiment)?;
             let all = u64::from(task.experiment.rounds);
             rounds += all;
-            let why = match Folder::standing(&task.folder, &task.experiment, &inputs) {
+            let standing = Folder::standing(&task.folder, &task.experiment, &inputs);
+            let why = match &standing {
                 Standing::Complete => {
                     done += all;
                     continue;
                 }
-                Standing::Unfinished => None,
-                Standing::Absent => Some(None),
-                Standing::OtherExperiment => Some(Some("the experiment has changed".to_owned())),
-                Standing::OtherLog => Some(Some("its log of rounds was changed".to_owned())),
+                Standing::Unfinished | Standing::Absent => None,
+                Standing::OtherExperiment => Some("the experiment has changed".to_owned()),
+                Standing::OtherLog => Some("its log of rounds was changed".to_owned()),
                 Standing::OtherInputs(changes) if changes.is_empty() => {
-                    Some(Some("what it learned from is not known".to_owned()))
+                    Some("what it learned from is not known".to_owned())
                 }
                 Standing::OtherInputs(changes) => {
                     let names: Vec<&str> = changes.iter().map(|change| change.what).collect();
-                    Some(Some(format!("it learned from other {}", names.join(" and "))))
+                    Some(format!("it learned from other {}", names.join(" and ")))
                 }
             };
             if let Some(why) = why {
-                if let Some(why) = why {
-                    let note = format!("{}: {why}, runs anew", task.name);
-                    self.listener.preparation().note(&note);
-                }
+                let note = format!("{}: {why}, runs anew", task.name);
+                self.listener.preparation().note(&note);
+            }
+            if standing != Standing::Unfinished {
                 drop(Folder::create(&task.folder, &task.experiment)?);
             }
             done += round_log::lines(&Folder::rounds_of(&task.folder)).min(all);

@@ -45,8 +45,11 @@ impl RunResult {
         let (name, on) = record.judged().unwrap_or_default();
         let curve = record.curve(&name, &on);
         let changed = record.rounds.iter().any(|report| report.changed > 0);
-        let summary =
-            record.summary.with_context(|| format!("{} is not complete", folder.display()))?;
+        let summary = record.summary;
+        let mut summary =
+            summary.with_context(|| format!("{} is not complete", folder.display()))?;
+        // A run that diverged has no score.
+        summary.score = summary.score.filter(|score| score.value.is_finite());
         Ok(Self { summary, curve, changed })
     }
 
@@ -58,8 +61,11 @@ impl RunResult {
     /// Rounds and score of the last scored round within a budget; `None` when there was none.
     pub fn within(&self, on: Spent, budget: f64) -> Option<(u32, f64)> {
         let affordable = |point: &&CurvePoint| on.of(point) <= budget * (1.0 + SLACK);
-        let mut scored =
-            self.curve.iter().filter(affordable).filter_map(|p| Some((p.rounds, p.score?)));
+        let mut scored = self
+            .curve
+            .iter()
+            .filter(affordable)
+            .filter_map(|p| Some((p.rounds, p.score.filter(|score| score.is_finite())?)));
         scored.next_back()
     }
 }

@@ -57,6 +57,8 @@ impl Average {
 pub enum Verdict {
     /// The whole interval is above zero.
     Better,
+    /// The whole interval is above a loss that is tolerable; only advice knows one.
+    AsGood,
     /// The whole interval is below zero.
     Worse,
     /// Zero is in the interval. It does not say that there is no difference.
@@ -68,6 +70,7 @@ impl Verdict {
     pub const fn words(self) -> &'static str {
         match self {
             Self::Better => "better",
+            Self::AsGood => "as good",
             Self::Worse => "worse",
             Self::NoDifferenceSeen => "no difference seen",
         }

@@ -12,6 +12,7 @@ use toml::Value;
 use super::variants::Assignment;
 use super::written::Axis;
 use crate::error::{Context, Result};
+use crate::folder::json_file;
 use crate::text::headline::headline_of;
 
 /// One candidate after its runs.
@@ -63,8 +64,7 @@ pub fn validation_score(summary: &Path) -> Result<f64> {
         client_validation: Option<BTreeMap<String, f64>>,
     }
     let shown = summary.display();
-    let text = std::fs::read_to_string(summary).with_context(|| format!("cannot read {shown}"))?;
-    let read: Summary = serde_json::from_str(&text).with_context(|| format!("reading {shown}"))?;
+    let read: Summary = json_file::read(summary, "summary")?;
     let scores = read.scores.client_validation;
     let headline = scores.as_ref().and_then(headline_of);
     let (_, value) = headline.with_context(|| {

@@ -112,32 +112,17 @@ impl WorkPlan {
                 if number > 0 {
                     let seed = || format!("{}, seed {seed}", within());
                     fingerprints.heard(&experiment, listener).with_context(seed)?;
+                    continue;
                 }
-                if number == 0 {
-                    let run = federate::Run::heard(&experiment, listener).with_context(within)?;
-                    notes.extend(
-                        run.notes().filter(|note| !notes.contains(note)).collect::<Vec<_>>(),
-                    );
-                    fingerprints.note(&experiment, run.inputs())?;
-                    let (prepared, recipe) = run.parts();
-                    recipe.learns.check(prepared.model.layout()).with_context(within)?;
-                    recipe.personal.check(prepared.model.layout()).with_context(within)?;
-                    let clients = &prepared.shards.clients;
-                    let hidden =
-                        recipe.privacy.as_ref().is_some_and(|privacy| !privacy.client_scores);
-                    let tuned = variant.tuned.iter().any(|axis| axis.values.len() > 1);
-                    if tuned && hidden {
-                        let expected = "true where values are tuned on clients' validation examples, or \
-                                        values that were chosen on other clients";
-                        let complaint = Complaint::new("privacy.client_scores", false, expected);
-                        return Err(complaint).with_context(within);
-                    }
-                    if tuned && clients.iter().all(|shard| shard.validation.is_empty()) {
-                        let expected = "examples to tune by: above 0";
-                        let shares = experiment.draft.data.shares.validation;
-                        let complaint = Complaint::new("data.shares.validation", shares, expected);
-                        return Err(complaint).with_context(within);
-                    }
+                let run = federate::Run::heard(&experiment, listener).with_context(within)?;
+                let new = run.notes().filter(|note| !notes.contains(note)).collect::<Vec<_>>();
+                notes.extend(new);
+                fingerprints.note(&experiment, run.inputs())?;
+                let (prepared, recipe) = run.parts();
+                recipe.learns.check(prepared.model.layout()).with_context(within)?;
+                recipe.personal.check(prepared.model.layout()).with_context(within)?;
+                if variant.tuned.iter().any(|axis| axis.values.len() > 1) {
+                    check_tuning(&experiment, &run).with_context(within)?;
                 }
             }
         }
@@ -155,4 +140,23 @@ impl WorkPlan {
         Experiment::open(&variant.file, &self.overrides.with(&assigned, seed))
             .with_context(|| format!("variant {}", variant.name))
     }
+}
+
+/// Refuses to tune what no validation example can be chosen by.
+fn check_tuning(experiment: &Experiment, run: &federate::Run<'_>) -> Result<(), Complaint> {
+    let (prepared, recipe) = run.parts();
+    if recipe.privacy.as_ref().is_some_and(|privacy| !privacy.client_scores) {
+        let expected = "true where values are tuned on clients' validation examples, or values that were \
+                        chosen on other clients";
+        return Err(Complaint::new("privacy.client_scores", false, expected));
+    }
+    if prepared.shards.clients.iter().all(|shard| shard.validation.is_empty()) {
+        let share = experiment.draft.data.shares.validation;
+        return Err(Complaint::new(
+            "data.shares.validation",
+            share,
+            "examples to tune by: above 0",
+        ));
+    }
+    Ok(())
 }

@@ -4,10 +4,10 @@ use fedra_compute::Seed;
 use fedra_engine::ServerRule;
 
 use super::super::advice::Advice;
-use super::super::decision::Finding;
 use super::*;
 use crate::config::Overrides;
 use crate::run::listener::Silent;
+use crate::study::compare::Verdict;
 
 /// Four rounds with validation examples, and clients that take large steps.
 fn experiment() -> Experiment {
@@ -77,7 +77,7 @@ fn a_branch_that_diverged_is_told_by_that_round_and_the_score_before_it() {
         };
         near(&candidate["score"], score);
         near(&candidate["gap"]["mean"], score.map(|_| -0.1));
-        assert_eq!(candidate["finding"], serde_json::to_value(Finding::Worse).unwrap());
+        assert_eq!(candidate["finding"], serde_json::to_value(Verdict::Worse).unwrap());
         let text = advice.text(80);
         assert!(text.contains(&format!("diverged in round {round} ")), "{text}");
     }
