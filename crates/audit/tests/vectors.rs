@@ -1,9 +1,6 @@
 //! The reference vectors of audit bounds, where they are at hand.
 
-#![expect(
-    clippy::unwrap_used,
-    reason = "a test fails by panicking"
-)]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs;
 use std::path::Path;

@@ -1,8 +1,5 @@
 //! Files as they come, good and bad.
-#![expect(
-    clippy::unwrap_used,
-    reason = "the functions that serve tests are tests too"
-)]
+#![expect(clippy::unwrap_used, reason = "the functions that serve tests are tests too")]
 
 use std::fs;
 use std::io::Write;

@@ -1,8 +1,5 @@
 //! Tokenizers against what Hugging Face's libraries give in Python, and files that lie.
-#![expect(
-    clippy::unwrap_used,
-    reason = "the functions that serve tests are tests too"
-)]
+#![expect(clippy::unwrap_used, reason = "the functions that serve tests are tests too")]
 
 use std::path::{Path, PathBuf};
 

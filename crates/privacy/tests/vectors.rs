@@ -1,9 +1,6 @@
 //! The reference vectors, where they are at hand: numbers of three other accountants.
 
-#![expect(
-    clippy::unwrap_used,
-    reason = "a test fails by panicking"
-)]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs;
 use std::num::NonZeroU64;

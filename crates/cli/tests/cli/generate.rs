@@ -83,7 +83,7 @@ fn what_cannot_be_generated_is_refused_with_status_2() {
     assert!(prompt(&["--temperature", "-1"]).contains("temperature: found -1, expected"));
     assert!(prompt(&["--stop", ""]).contains("--stop: found an empty text"));
     assert!(prompt(&["--encoding", "bf16"]).contains("--server <HOST:PORT>"));
-    assert!(prompt(&["--tls-ca", "ca.pem"]).contains("--tls-ca: found it without --server"));
+    assert!(prompt(&["--tls-ca", "ca.pem"]).contains("--tls-ca applies only with --server"));
     assert!(prompt(&["--top-p", "2"]).contains("top_p: found 2, expected"));
     assert!(prompt(&["--top-k", "0"]).contains("top_k: found 0, expected"));
     assert!(prompt(&["--seed", "1"]).contains("--seed: found 1 where nothing is drawn"));

@@ -210,7 +210,10 @@ fn what_cannot_be_asked_or_used_is_refused_and_nothing_is_written_over() {
             "--private: found no model and no tokenizer",
         ),
         (&["init", "n.csv", "--yes", "--private", "-1"], "expected a number above 0"),
-        (&["init", "n.csv", "--yes", "--task", "class"], "expected one of classes"),
+        (
+            &["init", "n.csv", "--yes", "--task", "class"],
+            "possible values: concepts, diagnosis, classes",
+        ),
         (&["init", "n.csv", "--yes", "--method", "fedsome"], "--method: found \"fedsome\""),
         (&["init", "n.csv", "--yes", "--client", "a=n.csv"], "--client: found it beside n.csv"),
         (&["init", "n.csv", "--yes", "--model", "."], "--model ."),

@@ -167,7 +167,7 @@ fn a_folder_that_is_no_run_is_refused_by_what_it_is() {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(said.contains(why), "{folder}: {said}");
     };
-    refused("quick", "found the runs of a quickstart in quick");
+    refused("quick", "in quick, expected the folder of one of them");
     refused("compared", "found a comparison without compare.json in compared");
     refused("compared", "hint: the same fedra compare command goes on with it");
     refused(

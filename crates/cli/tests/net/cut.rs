@@ -1,8 +1,7 @@
 //! A cut model over processes: the same bits as in one, killed servers included, and text whose middle
 //! blocks are at a server.
 
-
-use crate::place::{TINY, Place, published, wait};
+use crate::place::{Place, TINY, published, wait};
 
 const MODES: [&str; 3] = [
     "{ first = 0, last = 1 }",

@@ -1,8 +1,7 @@
 //! `fedra plan` held to what sites take, and to what both sides of a cut measure: a server and its sites, each a
 //! process.
 
-
-use crate::place::{TINY, Place, published, wait};
+use crate::place::{Place, TINY, published, wait};
 
 /// How far a forecast may be from the measurement, either way.
 const TOLERANCE: f64 = 0.10;

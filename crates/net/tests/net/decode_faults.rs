@@ -2,7 +2,7 @@
 //! own session and everybody else's are as they were.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use fedra_client::generate::{Answer, DecodePeer, SessionKey};
