@@ -9,7 +9,7 @@ own at random, saves it as `theirs` and its logits as `theirs.json`, for our sid
 `peft` of the model crate makes such folders and runs this script with the Python that FEDRA_PYTHON
 names:
 
-    FEDRA_PYTHON=python cargo test -p fedra-model --test models peft -- --nocapture
+    FEDRA_PYTHON=python cargo test --workspace --test models peft -- --ignored --nocapture
 """
 
 import json

@@ -10,7 +10,7 @@ config.json loads it with no weight missing, left over or of another shape, and 
 ours. The test `transformers` of the model crate makes such folders and runs this script with the
 Python that FEDRA_PYTHON names:
 
-    FEDRA_PYTHON=python cargo test -p fedra-model --test models transformers -- --nocapture
+    FEDRA_PYTHON=python cargo test --workspace --test models transformers_loads -- --ignored --nocapture
 
 In a deep model the roundings of f32 add up. With --double ours is compared with the library's answer
 in f64, within a bound for thirty blocks, and the error of its own f32 answer is printed beside ours.

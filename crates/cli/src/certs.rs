@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use fedra_net::certs::{Authority, Days, Signed, check_client, check_host, file_name};
 
-use crate::console;
+use crate::{console, files};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -59,8 +59,7 @@ impl Certs {
         if !self.server.is_empty() {
             write(&self.folder.join("server"), &authority.server(&self.server, days)?)?;
         }
-        fs::create_dir_all(&clients)
-            .with_context(|| format!("cannot make {}", clients.display()))?;
+        files::make_folder(&clients)?;
         for name in &self.client {
             write(&client_file(name), &authority.client(name, days)?)?;
         }
@@ -90,8 +89,7 @@ impl Certs {
             }
             (false, false) => {
                 let authority = Authority::generate()?;
-                fs::create_dir_all(&self.folder)
-                    .with_context(|| format!("cannot make {}", self.folder.display()))?;
+                files::make_folder(&self.folder)?;
                 write(&place, &authority.signed(days)?)?;
                 Ok(authority)
             }
@@ -131,14 +129,13 @@ fn write(place: &Path, signed: &Signed) -> Result<()> {
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     if let Some(folder) = place.parent() {
-        fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        files::make_folder(folder)?;
     }
     options
         .open(&key)
         .and_then(|mut file| file.write_all(signed.key.as_bytes()))
         .with_context(|| format!("cannot write {}", key.display()))?;
-    fs::write(&certificate, &signed.certificate)
-        .with_context(|| format!("cannot write {}", certificate.display()))?;
+    files::write(&certificate, &signed.certificate)?;
     console::data(certificate.display());
     console::data(key.display());
     Ok(())

@@ -7,8 +7,8 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use fedra_flower::{Endpoint, NodeKey, write_app};
 
-use crate::console;
 use crate::tls::Tls;
+use crate::{console, files};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -51,19 +51,18 @@ impl Flower {
                 if file.exists() {
                     bail!("{}: found a file, expected none: a key is made once", file.display());
                 }
-                let wrong = || format!("cannot write {}", file.display());
                 if let Some(folder) = file.parent() {
-                    std::fs::create_dir_all(folder).with_context(wrong)?;
+                    files::make_folder(folder)?;
                 }
                 let draw = || NodeKey::generate().map_err(std::io::Error::other);
-                let text = fedra_net::kept_secret(&file, draw).with_context(wrong)?;
+                let text = fedra_net::kept_secret(&file, draw)
+                    .with_context(|| format!("cannot write {}", file.display()))?;
                 let key = NodeKey::read(&text).map_err(anyhow::Error::msg)?;
                 let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
                 let mut public = file.clone().into_os_string();
                 public.push(".pub");
                 let public = PathBuf::from(public);
-                std::fs::write(&public, key.public_ssh(&name))
-                    .with_context(|| format!("cannot write {}", public.display()))?;
+                files::write(&public, key.public_ssh(&name))?;
                 console::say(format_args!("wrote {} and {}", file.display(), public.display()));
                 Ok(())
             }

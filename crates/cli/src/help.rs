@@ -41,12 +41,20 @@ pub fn shaped(command: Command, detail: Detail) -> Command {
     command.mut_subcommands(|inner| shaped(inner, detail))
 }
 
-/// The examples; what is explained behind them can wait.
+/// Lines of examples that `-h` shows, their heading among them.
+const EXAMPLES: usize = 4;
+
+/// The first examples; the others, and what is explained behind them, can wait.
 fn examples(after: &str) -> String {
-    match after.split_once("\n\n") {
-        Some((examples, _)) => format!("{examples}\n--help says more"),
-        None => after.to_owned(),
+    let mut lines: Vec<&str> = after.lines().take(EXAMPLES).collect();
+    // A command that goes on in the next line is shown whole or not at all.
+    while lines.last().is_some_and(|line| line.is_empty() || line.ends_with('\\')) {
+        lines.pop();
     }
+    if lines.len() < after.lines().count() {
+        lines.push("--help says more");
+    }
+    lines.join("\n")
 }
 
 /// Letters of a description that fit beside most flags.
@@ -74,7 +82,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_explained_behind_examples_can_wait() {
+    fn an_example_is_never_cut_in_two() {
+        let after = "Examples:\n  a\n  b \\\n    c \\\n    d\n\nMore.";
+        assert_eq!(examples(after), "Examples:\n  a\n--help says more");
         assert_eq!(examples("Examples:\n  a\n\nMore."), "Examples:\n  a\n--help says more");
         assert_eq!(examples("Examples:\n  a"), "Examples:\n  a");
     }

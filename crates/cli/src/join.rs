@@ -21,6 +21,7 @@ use fedra_privacy::Unit;
 
 use crate::console;
 use crate::experiment::Overrides;
+use crate::files;
 use crate::flags::{Quiet, Voice};
 use crate::flower::AtSuperLink;
 use crate::interrupt;
@@ -272,7 +273,7 @@ fn noise_seed(folder: &Path, given: Option<u64>) -> Result<Seed> {
     if let Some(seed) = given {
         return Ok(Seed(seed));
     }
-    std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    files::make_folder(folder)?;
     let file = folder.join("noise.seed");
     let draw = || fedra_net::secret_number().map(|number| format!("{number}\n"));
     let kept = fedra_net::kept_secret(&file, draw);
@@ -288,21 +289,20 @@ fn guarded(client: Client, experiment: &Experiment, folder: &Path) -> Result<Cli
     if privacy.promise.unit != Unit::Example {
         return Ok(client);
     }
-    std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    files::make_folder(folder)?;
     let (file, ledger) = (folder.join("noise.key"), folder.join(LEDGER));
     // Without the key the same answers would get other noise; without the ledger nobody would know of them.
-    match (file.exists(), ledger.exists()) {
-        (true, false) => bail!(
-            "{}: found noise.key and no {LEDGER}, expected both: what was released is not known any more\n\
+    let missing = match (file.exists(), ledger.exists()) {
+        (true, true) | (false, false) => None,
+        (true, false) => Some((LEDGER, "what was released is not known any more")),
+        (false, true) => Some(("noise.key", "the same answers would get other noise")),
+    };
+    if let Some((name, why)) = missing {
+        bail!(
+            "{}: found no {name}, expected noise.key and {LEDGER} or neither: {why}\n\
              hint: another --state begins anew; what was released from this one still counts",
             folder.display()
-        ),
-        (false, true) => bail!(
-            "{}: found {LEDGER} and no noise.key, expected both: the same answers would get other noise\n\
-             hint: another --state begins anew; what was released from this one still counts",
-            folder.display()
-        ),
-        (true, true) | (false, false) => {}
+        );
     }
     let key = fedra_net::kept_key(&file);
     let key = key.with_context(|| format!("cannot read or write {}", file.display()))?;

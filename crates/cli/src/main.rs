@@ -14,6 +14,7 @@ mod convert;
 mod data;
 mod evaluate;
 mod experiment;
+mod files;
 mod flags;
 mod flower;
 mod generate;

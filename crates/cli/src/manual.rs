@@ -1,13 +1,12 @@
 //! `fedra manual`: manual pages out of the same definitions as the help.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Command};
 use clap_mangen::Man;
 
-use crate::console;
+use crate::{console, files};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -31,8 +30,7 @@ impl Manual {
     pub fn run(&self, mut whole: Command) -> Result<()> {
         whole.build();
         if let Some(folder) = &self.all {
-            let shown = folder.display();
-            fs::create_dir_all(folder).with_context(|| format!("cannot make {shown}"))?;
+            files::make_folder(folder)?;
             return write_all(&whole, folder);
         }
         let mut command = &whole;
@@ -51,7 +49,7 @@ impl Manual {
 /// The page of a command and of all below it, each called by its whole name.
 fn write_all(command: &Command, folder: &Path) -> Result<()> {
     let path = folder.join(format!("{}.1", title(command)));
-    fs::write(&path, page(command)?).with_context(|| format!("cannot write {}", path.display()))?;
+    files::write(&path, page(command)?)?;
     let shown = command.get_subcommands().filter(|inner| inner.get_name() != "help");
     for inner in shown {
         write_all(inner, folder)?;

@@ -61,34 +61,26 @@ fn check(folder: &Path) -> Result<()> {
     if !folder.is_dir() {
         bail!("DIR: found no folder {shown}, expected that of a run or of a comparison");
     }
-    let has = |name: &str| folder.join(name).exists();
-    if has(EXPERIMENT) || has(COMPARISON) {
+    if [EXPERIMENT, COMPARISON].iter().any(|name| folder.join(name).exists()) {
         return Ok(());
     }
     let runs = runs_in(folder);
-    let compared = || folders_in(folder).iter().flat_map(|one| runs_in(one)).next();
-    match (runs.as_slice(), compared()) {
-        ([first, ..], _) if has(QUICKSTART) => bail!(
-            "DIR: found the runs of a quickstart in {shown}, expected a run or a comparison: their page is \
-             made by fedra quickstart, once all are complete\nhint: fedra report {} makes that of one run",
-            first.display()
-        ),
-        ([first, ..], _) => bail!(
+    if let Some(first) = runs.first() {
+        bail!(
             "DIR: found {} in {shown}, expected the folder of one of them\nhint: fedra report {}",
             counted(runs.len() as u64, "run"),
             first.display()
-        ),
-        ([], Some(run)) => bail!(
+        );
+    }
+    if let Some(run) = folders_in(folder).iter().flat_map(|one| runs_in(one)).next() {
+        bail!(
             "DIR: found a comparison without {COMPARISON} in {shown}, expected one that is complete\n\
              hint: the same fedra compare command goes on with it; fedra report {} makes the page of one run",
             run.display()
-        ),
-        ([], None) => Ok(()),
+        );
     }
+    Ok(())
 }
-
-/// The first run of a quickstart.
-const QUICKSTART: &str = "public/experiment.toml";
 
 fn runs_in(folder: &Path) -> Vec<PathBuf> {
     folders_in(folder).into_iter().filter(|inner| inner.join(EXPERIMENT).is_file()).collect()

@@ -1,10 +1,11 @@
 //! The folder of a study: a page with charts, each chart as a file, and every number.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use fedra_report::{Chart, Content, Document, Freshness, Section};
+
+use crate::files;
 
 /// A folder that exists, so that a mistyped path is refused before the work.
 pub struct StudyFolder {
@@ -14,15 +15,13 @@ pub struct StudyFolder {
 impl StudyFolder {
     /// Makes the folder.
     pub fn create(folder: &Path) -> Result<Self> {
-        fs::create_dir_all(folder)
-            .with_context(|| format!("--out: cannot make the folder {}", folder.display()))?;
+        files::make_folder(folder).context("--out")?;
         Ok(Self { folder: folder.to_owned() })
     }
 
     /// Writes a file.
     pub fn put(&self, name: &str, text: &str) -> Result<()> {
-        let path = self.folder.join(name);
-        fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
+        files::write(&self.folder.join(name), text)
     }
 
     /// Writes a page: title and lead, its sections, then the charts with links to their files. A chart
@@ -33,7 +32,7 @@ impl StudyFolder {
         mut sections: Vec<Section>,
         charts: &[(String, Chart)],
     ) -> Result<()> {
-        let (mut shown, mut files) = (Vec::new(), Vec::new());
+        let (mut shown, mut links) = (Vec::new(), Vec::new());
         for (name, chart) in charts {
             if chart.series.iter().all(|series| series.points.is_empty()) {
                 continue;
@@ -41,11 +40,11 @@ impl StudyFolder {
             let file = format!("{name}.svg");
             self.put(&file, &chart.svg()?)?;
             shown.push(Content::Lines(chart.clone()));
-            files.push((file.clone(), file));
+            links.push((file.clone(), file));
         }
-        let files = if files.is_empty() { Vec::new() } else { vec![Content::Links(files)] };
+        let links = if links.is_empty() { Vec::new() } else { vec![Content::Links(links)] };
         sections.push(Section::new("Charts", shown));
-        sections.push(Section::new("The charts as files", files));
+        sections.push(Section::new("The charts as files", links));
         let page =
             Document { title: title.to_owned(), lead, sections, freshness: Freshness::Fixed };
         self.put("index.html", &page.html())

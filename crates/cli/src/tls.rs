@@ -24,16 +24,20 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// Refuses flags where nobody is spoken to.
-    pub fn refuse_without(&self, flag: &str) -> Result<()> {
-        let given = [
+    /// The flags that name files, and whether they are given.
+    fn files(&self) -> [(&'static str, bool); 3] {
+        [
             ("--tls-cert", self.certificate.is_some()),
             ("--tls-key", self.key.is_some()),
             ("--tls-ca", self.ca.is_some()),
-            ("--insecure", self.insecure),
-        ];
+        ]
+    }
+
+    /// Refuses flags where nobody is spoken to.
+    pub fn refuse_without(&self, flag: &str) -> Result<()> {
+        let given = self.files().into_iter().chain([("--insecure", self.insecure)]);
         if let Some((found, _)) = given.into_iter().find(|(_, is_given)| *is_given) {
-            bail!("{found}: found it without {flag}, expected {flag} with it");
+            bail!("{found} applies only with {flag}");
         }
         Ok(())
     }
@@ -45,12 +49,7 @@ impl Tls {
 
     /// Refuses certificates where another network has its own.
     pub fn refuse_certificates(&self, flag: &str) -> Result<()> {
-        let given = [
-            ("--tls-cert", self.certificate.is_some()),
-            ("--tls-key", self.key.is_some()),
-            ("--tls-ca", self.ca.is_some()),
-        ];
-        if let Some((found, _)) = given.into_iter().find(|(_, is_given)| *is_given) {
+        if let Some((found, _)) = self.files().into_iter().find(|(_, is_given)| *is_given) {
             bail!("{found}: found it beside {flag}, expected --ca and, for a node, --key");
         }
         Ok(())
@@ -58,10 +57,8 @@ impl Tls {
 
     /// How to speak at an address; `flag` is where the address was given.
     pub fn security(&self, flag: &str, address: &str) -> Result<ServerSecurity> {
-        let missing =
-            [("--tls-cert", &self.certificate), ("--tls-key", &self.key), ("--tls-ca", &self.ca)];
-        let missing: Vec<&str> =
-            missing.iter().filter(|(_, file)| file.is_none()).map(|(flag, _)| *flag).collect();
+        let missing = self.files().into_iter().filter(|(_, is_given)| !is_given);
+        let missing: Vec<&str> = missing.map(|(flag, _)| flag).collect();
         match (&self.certificate, &self.key, &self.ca) {
             (Some(certificate), Some(key), Some(ca)) => Ok(ServerSecurity::Tls(Identity {
                 certificate: certificate.clone(),

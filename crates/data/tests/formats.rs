@@ -1,9 +1,5 @@
 //! Files as they come, good and bad.
-#![expect(
-    clippy::unwrap_used,
-    clippy::print_stderr,
-    reason = "the functions that serve tests are tests too"
-)]
+#![expect(clippy::unwrap_used, reason = "the functions that serve tests are tests too")]
 
 use std::fs;
 use std::io::Write;
@@ -391,58 +387,39 @@ fn mimic_names_a_missing_column_and_a_broken_record() {
     assert!(error.to_string().contains("csv.gz:8: found 10 fields, expected 11"), "{error}");
 }
 
-/// A shared folder beside the repository; absent in most places.
-fn shared(path: &str) -> Option<std::path::PathBuf> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data").join(path);
-    if path.exists() {
-        return Some(path);
-    }
-    eprintln!("skipped: {} is not there", path.display());
-    None
-}
-
 #[test]
+#[ignore = "needs ../shared/data: tools/test-shared"]
 fn real_files_read_whole() {
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
     let open = |file: &str, format, task, columns| {
-        let path = shared(file)?;
+        let path = data.join(file);
         let mut builder = TableBuilder::new(task);
         Reader { columns, ..Reader::default() }.read(format, &path, &mut builder).unwrap();
-        Some(builder.finish())
+        builder.finish()
     };
     let plain = Columns::default;
-    if let Some(table) = open("agnews/test.jsonl.gz", Format::JsonLines, Task::Classes, plain()) {
-        assert_eq!((table.examples.len(), table.labels.len()), (7600, 4));
-    }
+    let table = open("agnews/test.jsonl.gz", Format::JsonLines, Task::Classes, plain());
+    assert_eq!((table.examples.len(), table.labels.len()), (7600, 4));
     let note = Columns { document: Some("note".into()), ..plain() };
-    if let Some(table) =
-        open("mtsamples/sections16_train.jsonl.gz", Format::JsonLines, Task::Classes, note)
-    {
-        assert_eq!((table.examples.len(), table.labels.len()), (7533, 16));
-        assert!(table.examples.iter().all(|e| e.client.is_some() && e.document.is_some()));
-    }
+    let table = open("mtsamples/sections16_train.jsonl.gz", Format::JsonLines, Task::Classes, note);
+    assert_eq!((table.examples.len(), table.labels.len()), (7533, 16));
+    assert!(table.examples.iter().all(|e| e.client.is_some() && e.document.is_some()));
     let lines = Columns { text: Some("lines".into()), ..plain() };
-    if let Some(table) =
-        open("tinyshakespeare/clients.jsonl", Format::JsonLines, Task::Language, lines)
-    {
-        assert_eq!(table.examples.len(), 180);
-    }
-    if let Some(table) = open("bc5cdr/train.tsv", Format::Conll, Task::Tokens, plain()) {
-        assert_eq!((table.examples.len(), table.labels.len()), (4560, 5));
-    }
-    if let Some(table) =
-        open("maccrobat2020/concept3_train.tsv", Format::Conll, Task::Concepts, plain())
-    {
-        assert_eq!((table.examples.len(), table.labels.len()), (3139, 7));
-        let starts = |example: &fedra_data::Example| {
-            let Labels::PerWord(tags) = &example.labels else { panic!("one tag a word") };
-            tags.iter().filter(|&&tag| table.labels.name(tag).starts_with("B-")).count()
-        };
-        assert_eq!(table.examples.iter().map(starts).sum::<usize>(), 7834);
-        let documents: std::collections::BTreeSet<_> =
-            table.examples.iter().map(|example| example.document.clone()).collect();
-        assert_eq!(documents.len(), 140);
-        assert!(matches!(table.examples[0].body, Body::Words(_)));
-    }
+    let table = open("tinyshakespeare/clients.jsonl", Format::JsonLines, Task::Language, lines);
+    assert_eq!(table.examples.len(), 180);
+    let table = open("bc5cdr/train.tsv", Format::Conll, Task::Tokens, plain());
+    assert_eq!((table.examples.len(), table.labels.len()), (4560, 5));
+    let table = open("maccrobat2020/concept3_train.tsv", Format::Conll, Task::Concepts, plain());
+    assert_eq!((table.examples.len(), table.labels.len()), (3139, 7));
+    let starts = |example: &fedra_data::Example| {
+        let Labels::PerWord(tags) = &example.labels else { panic!("one tag a word") };
+        tags.iter().filter(|&&tag| table.labels.name(tag).starts_with("B-")).count()
+    };
+    assert_eq!(table.examples.iter().map(starts).sum::<usize>(), 7834);
+    let documents: std::collections::BTreeSet<_> =
+        table.examples.iter().map(|example| example.document.clone()).collect();
+    assert_eq!(documents.len(), 140);
+    assert!(matches!(table.examples[0].body, Body::Words(_)));
 }
 
 #[test]

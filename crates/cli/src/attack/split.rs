@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use fedra::prepare::pretrained::Pretrained;
 use fedra::text::grid::grouped;
 use fedra_audit::{Attack, Decoder, FineTuning, Grid, Knowledge, PublicText, Study, Verdict};
@@ -52,8 +52,9 @@ pub struct Split {
     /// Noise levels: gamma (relative), scale (absolute) or sigma (clipped)
     #[arg(long, value_name = "G", value_delimiter = ',', default_value = "0,0.1,0.5,1,2,4,8")]
     gamma: Vec<f64>,
-    /// How noise is measured
-    #[arg(long, value_enum, default_value_t = NoiseName::Relative)]
+    /// How noise is measured: in units of each row's root mean square, as the mean absolute value, or in
+    /// units of a norm to which rows are clipped
+    #[arg(long, default_value = "relative", value_parser = one_of(NOISES))]
     noise: NoiseName,
     /// The largest norm of a row, for clipped noise
     #[arg(long, value_name = "C")]
@@ -62,8 +63,8 @@ pub struct Split {
     #[arg(long, value_parser = one_of([("fresh", NoiseDraw::Fresh), ("cached", NoiseDraw::Cached)]))]
     draw: Option<NoiseDraw>,
     /// Which attacks, several by commas
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "all")]
-    attack: Vec<AttackName>,
+    #[arg(long, value_delimiter = ',', default_value = "all", value_parser = one_of(ATTACKS))]
+    attack: Vec<&'static [Attack]>,
     /// Steps of fine-tuning that the client makes first, on the attacked lines and seven times as
     /// many others; 0 for none
     #[arg(long, value_name = "N", default_value_t = 20)]
@@ -104,37 +105,27 @@ pub struct Split {
 }
 
 /// How noise is measured.
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum NoiseName {
-    /// In units of each row's root mean square
     Relative,
-    /// As given: the mean absolute value
     Absolute,
-    /// In units of a norm to which rows are clipped
     Clipped,
 }
 
-/// Attacks that are run together.
-#[derive(Clone, Copy, ValueEnum)]
-enum AttackName {
-    Inverter,
-    Search,
-    Average,
-    Guess,
-    All,
-}
+const NOISES: [(&str, NoiseName); 3] = [
+    ("relative", NoiseName::Relative),
+    ("absolute", NoiseName::Absolute),
+    ("clipped", NoiseName::Clipped),
+];
 
-impl AttackName {
-    const fn attacks(self) -> &'static [Attack] {
-        match self {
-            Self::Inverter => &[Attack::Inverter, Attack::ShiftedInverter],
-            Self::Search => &[Attack::Search, Attack::SearchWithPrior],
-            Self::Average => &[Attack::Average],
-            Self::Guess => &[Attack::Unigram, Attack::Language],
-            Self::All => &Attack::ALL,
-        }
-    }
-}
+/// Attacks that are run together.
+const ATTACKS: [(&str, &[Attack]); 5] = [
+    ("inverter", &[Attack::Inverter, Attack::ShiftedInverter]),
+    ("search", &[Attack::Search, Attack::SearchWithPrior]),
+    ("average", &[Attack::Average]),
+    ("guess", &[Attack::Unigram, Attack::Language]),
+    ("all", &Attack::ALL),
+];
 
 impl Split {
     /// Attacks, writes, prints.
@@ -235,8 +226,7 @@ impl Split {
         if self.lines == 0 {
             bail!("--lines: found 0, expected at least 1");
         }
-        let attacks: BTreeSet<Attack> =
-            self.attack.iter().flat_map(|name| name.attacks()).copied().collect();
+        let attacks: BTreeSet<Attack> = self.attack.iter().copied().flatten().copied().collect();
         Ok(Grid {
             firsts: self.first.clone(),
             noises: self.gamma.iter().map(kind).collect(),

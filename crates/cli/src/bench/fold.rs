@@ -21,8 +21,8 @@ pub struct FoldBench {
     /// Updates to fold
     #[arg(long, default_value_t = 20)]
     updates: u32,
-    /// Model shape: tiny, minilm, bert-base, smollm2 or llama-1b
-    #[arg(long, default_value = "minilm", value_parser = super::step::parse_shape)]
+    /// Model shape
+    #[arg(long, default_value = "minilm", value_parser = super::step::shapes())]
     shape: Preset,
     /// Check every update on arrival and add it later, as if it came before its turn
     #[arg(long)]

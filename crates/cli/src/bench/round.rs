@@ -34,8 +34,8 @@ pub struct RoundBench {
     /// Rounds to time, of which the mean is told; 3 with a shape, 300 without
     #[arg(long)]
     rounds: Option<u32>,
-    /// Model shape: tiny, minilm, bert-base, smollm2 or llama-1b; a thousand numbers unless given
-    #[arg(long, value_parser = super::step::parse_shape)]
+    /// Model shape [default: a thousand numbers]
+    #[arg(long, value_parser = super::step::shapes())]
     shape: Option<Preset>,
     #[command(flatten)]
     format: Format,

@@ -30,7 +30,7 @@ use fedra_wire::RowEncoding;
 
 use super::report::{Format, least, median, rounded};
 use crate::flags::Threads;
-use crate::model_server;
+use crate::{files, model_server};
 
 pub const EXAMPLES: &str = "\
 Examples:
@@ -41,8 +41,8 @@ Examples:
 /// Write tokens behind a random context with fresh weights of a known shape.
 #[derive(Args)]
 pub struct SplitBench {
-    /// Model shape: smollm2 or llama-1b
-    #[arg(long, default_value = "smollm2", value_parser = super::step::parse_shape)]
+    /// Model shape, of a decoder
+    #[arg(long, default_value = "smollm2", value_parser = super::step::shapes())]
     shape: Preset,
     /// Use only so many blocks of the shape
     #[arg(long)]
@@ -243,11 +243,11 @@ impl Loopback {
         let days = Days(1);
         let ca = authority.signed(days)?;
         let place = std::env::temp_dir().join(format!("fedra-bench-{}", std::process::id()));
-        std::fs::create_dir_all(&place).with_context(|| place.display().to_string())?;
+        files::make_folder(&place)?;
         let _removed_at_the_end = Folder(place.clone());
         let write = |name: &str, text: &str| -> Result<PathBuf> {
             let path = place.join(name);
-            std::fs::write(&path, text).with_context(|| path.display().to_string())?;
+            files::write(&path, text)?;
             Ok(path)
         };
         let ca = write("ca.pem", &ca.certificate)?;

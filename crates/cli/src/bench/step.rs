@@ -3,6 +3,7 @@
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use clap::builder::TypedValueParser;
 use fedra::process::peak_resident_bytes;
 use fedra_compute::{Device, Gradients, Optimiser, Params, Seed, Solver, Tape, Tensor, ThreadPool};
 use fedra_model::{Batch, Head, Model, PrefixCache, Preset, Targets};
@@ -11,7 +12,7 @@ use std::fmt::{Display, Formatter};
 use std::time::Instant;
 
 use super::report::{Format, least, median, rounded};
-use crate::flags::Threads;
+use crate::flags::{Threads, one_of};
 
 /// Classes of the encoders' benchmark head.
 const CLASSES: u32 = 16;
@@ -23,8 +24,8 @@ const CACHED_BATCHES: u64 = 4;
 /// Time one training step: forward, backward and optimiser on random tokens.
 #[derive(Args)]
 pub struct Step {
-    /// Model shape: tiny, minilm, bert-base, smollm2 or llama-1b
-    #[arg(long, default_value = "minilm", value_parser = parse_shape)]
+    /// Model shape
+    #[arg(long, default_value = "minilm", value_parser = shapes())]
     pub(super) shape: Preset,
     /// Sequences in a batch
     #[arg(long, default_value_t = 16)]
@@ -254,10 +255,7 @@ fn without_segments(shape: Preset) -> fedra_model::hf::Config {
     config
 }
 
-/// The preset of a name, for the command line.
-pub fn parse_shape(name: &str) -> Result<Preset, String> {
-    Preset::parse(name).ok_or_else(|| {
-        let known = Preset::ALL.map(Preset::name).join(", ");
-        format!("expected one of {known}")
-    })
+/// The presets by their names, for the command line.
+pub fn shapes() -> impl TypedValueParser<Value = Preset> {
+    one_of(Preset::ALL.map(|preset| (preset.name(), preset)))
 }

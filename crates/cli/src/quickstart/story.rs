@@ -70,31 +70,26 @@ impl Story {
         let mut grid = Grid::new(headings);
         let dash = || "-".to_owned();
         let number = |score: Option<f64>| score.map_or_else(dash, |score| format!("{score:.3}"));
-        let nothing = [(); 5].map(|()| dash());
-        let [a, b, c, d, e] = nothing.clone();
+        let [a, b, c, d, e] = [(); 5].map(|()| dash());
         grid.row([FLOOR.to_owned(), number(self.floor), a, b, c, d, e]);
         for way in &self.ways {
             let Way { name, client_memory, summary } = way;
-            let told = [
-                summary.bytes.up.to_string(),
-                summary.bytes.down.to_string(),
-                client_memory.to_string(),
-                summary.privacy.as_ref().map_or("none".to_owned(), |privacy| {
-                    privacy
-                        .epsilon
-                        .map_or("no bound".to_owned(), |e| format!("epsilon {}", shown::up(e, 1)))
-                }),
-                duration(summary.seconds),
-            ];
-            let [a, b, c, d, e] = match way.is_federated() {
-                true => told,
-                false if name == UNCHANGED => nothing.clone(),
-                false => {
-                    let [_, _, _, privacy, time] = told;
-                    [dash(), dash(), dash(), privacy, time]
-                }
+            let only = |applies: bool, cell: String| if applies { cell } else { dash() };
+            let (is_federated, is_trained) = (way.is_federated(), name != UNCHANGED);
+            let privacy = match summary.privacy.as_ref().map(|privacy| privacy.epsilon) {
+                None => "none".to_owned(),
+                Some(None) => "no bound".to_owned(),
+                Some(Some(epsilon)) => format!("epsilon {}", shown::up(epsilon, 1)),
             };
-            grid.row([name.clone(), number(way.score()), a, b, c, d, e]);
+            grid.row([
+                name.clone(),
+                number(way.score()),
+                only(is_federated, summary.bytes.up.to_string()),
+                only(is_federated, summary.bytes.down.to_string()),
+                only(is_federated, client_memory.to_string()),
+                only(is_trained, privacy),
+                only(is_trained, duration(summary.seconds)),
+            ]);
         }
         grid
     }

@@ -1,11 +1,10 @@
 //! `fedra attack split`: refusals with status 2, and a real decoder read to the last token.
 
 use std::fs;
-use std::path::Path;
 
 use serde_json::Value;
 
-use crate::place::Place;
+use crate::place::{Place, shared};
 
 #[test]
 fn an_attack_that_makes_no_sense_is_refused() {
@@ -28,13 +27,9 @@ fn an_attack_that_makes_no_sense_is_refused() {
 }
 
 #[test]
+#[ignore = "needs ../shared/models/stories260k: tools/test-shared"]
 fn a_trained_decoder_is_read_without_noise_and_its_page_says_so() {
-    let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/models/stories260k");
-    if !models.exists() {
-        eprintln!("skipped: {} is not there", models.display());
-        return;
-    }
-    let place = Place::new();
+    let (place, model) = (Place::new(), shared("models/stories260k").display().to_string());
     let names = ["Lily", "Tom", "Anna", "Ben", "the cat", "a big dog"];
     let line = |row: usize| {
         let (name, other) = (names[row % 6], names[(row / 6 + 1) % 6]);
@@ -43,7 +38,6 @@ fn a_trained_decoder_is_read_without_noise_and_its_page_says_so() {
     };
     let lines = (0..60).map(line).collect::<Vec<String>>().concat();
     fs::write(place.path("lines.txt"), lines).unwrap();
-    let model = models.display().to_string();
     let common = ["attack", "split", "--model", &model, "--text", "lines.txt"];
     let run = |more: &[&'static str]| [&common[..], more].concat();
     let told = place.succeed(&run(&[

@@ -101,7 +101,7 @@ fn too_many_threads_are_refused_and_those_that_cannot_be_had_are_an_error() {
     );
     let bench = place.fedra(&["bench", "step", "--threads", "20000", "--steps", "1"]);
     no_panic(&bench);
-    assert!(text(&bench.stderr).contains("--threads: found 20000, expected at most 1024"));
+    assert!(text(&bench.stderr).contains("--threads: found 20000, expected 1 to 1024"));
     let many = ["run", "tiny.toml", "--set", "threads=900"];
     let output = shell(&place, "ulimit -v 1000000", &many);
     let said = text(&output.stderr);

@@ -5,19 +5,14 @@ use std::time::{Duration, Instant};
 
 use crate::place::{Place, text};
 
-/// Runs a command at a terminal of so many columns; `None` where there is no program to make one.
-fn at_terminal(place: &Place, columns: usize, before: &str, arguments: &str) -> Option<Output> {
+/// Runs a command at a terminal of so many columns, which the program `script` makes.
+fn at_terminal(place: &Place, columns: usize, before: &str, arguments: &str) -> Output {
     let fedra = env!("CARGO_BIN_EXE_fedra");
     let line = format!("stty cols {columns} rows 24; {before} {fedra} {arguments}");
     let mut command = Command::new("script");
     command.args(["-qec", &line, "/dev/null"]).current_dir(place.folder.path());
-    command.env("TERM", "xterm").env_remove("NO_COLOR").env_remove("COLUMNS").output().ok()
-}
-
-/// Says why a test did nothing.
-#[expect(clippy::print_stderr, reason = "it is for whoever reads the output of tests")]
-fn skipped() {
-    eprintln!("skipped: no program script here");
+    command.env("TERM", "xterm").env_remove("NO_COLOR").env_remove("COLUMNS");
+    command.output().expect("needs the program script")
 }
 
 /// What stands on a screen of so many columns at the end; it has as many lines as it takes.
@@ -76,7 +71,7 @@ fn the_live_line_fits_the_terminal_and_leaves_only_what_informs() {
     let place = Place::new();
     for columns in [40, 80, 120] {
         let run = "run tiny.toml --force --set federation.rounds=60";
-        let Some(output) = at_terminal(&place, columns, "", run) else { return skipped() };
+        let output = at_terminal(&place, columns, "", run);
         assert!(output.status.success(), "{}", text(&output.stdout));
         let drawn = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(drawn.contains("/60") && drawn.contains("clients"), "{columns}: {drawn:?}");
@@ -92,9 +87,7 @@ fn the_live_line_fits_the_terminal_and_leaves_only_what_informs() {
 #[test]
 fn a_dumb_terminal_gets_plain_lines() {
     let place = Place::new();
-    let Some(output) = at_terminal(&place, 80, "TERM=dumb", "run tiny.toml") else {
-        return skipped();
-    };
+    let output = at_terminal(&place, 80, "TERM=dumb", "run tiny.toml");
     let said = text(&output.stdout);
     assert!(output.status.success() && !said.contains('\u{1b}'), "{said:?}");
     for round in ["fedavg round 1/3", "fedavg round 2/3", "fedavg round 3/3"] {
@@ -106,7 +99,7 @@ fn a_dumb_terminal_gets_plain_lines() {
 fn a_comparison_has_a_line_for_all_and_leaves_a_line_for_each_run() {
     let place = Place::new();
     let compare = "compare tiny.toml --seeds 2 --jobs 2 --sweep work.epochs=1,2";
-    let Some(output) = at_terminal(&place, 60, "", compare) else { return skipped() };
+    let output = at_terminal(&place, 60, "", compare);
     let drawn = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{drawn}");
     assert!(drawn.contains("/12 rounds"), "{drawn:?}");
@@ -127,7 +120,7 @@ fn an_interrupt_takes_the_live_line_away() {
     let mut command = Command::new("script");
     command.args(["-qec", &line, "/dev/null"]).current_dir(folder).env("TERM", "xterm");
     command.stdin(Stdio::null()).stdout(Stdio::piped()).env_remove("NO_COLOR");
-    let Ok(run) = command.spawn() else { return skipped() };
+    let run = command.spawn().expect("needs the program script");
     let log = folder.join("runs/tiny/rounds.jsonl");
     let begun = Instant::now();
     while std::fs::metadata(&log).map_or(0, |log| log.len()) == 0 {
@@ -149,7 +142,7 @@ fn an_interrupt_takes_the_live_line_away() {
 fn notes_and_errors_break_between_words_at_a_terminal_and_nowhere_in_a_pipe() {
     let place = Place::new();
     let arguments = "run tiny.toml --set federation.min_arrivals=7 --out a-folder-with-a-name";
-    let Some(shown) = at_terminal(&place, 44, "", arguments) else { return skipped() };
+    let shown = at_terminal(&place, 44, "", arguments);
     let piped = text(&place.fedra(&arguments.split(' ').collect::<Vec<_>>()).stderr);
     assert!(piped.lines().any(|line| line.chars().count() > 60), "{piped}");
     let shown = screen(&shown.stdout, 44).join("\n");

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::place::{Place, text};
+use crate::place::{Place, shared, text};
 
 /// Runs the plan and the run of an experiment, and holds the plan to the error that it states.
 #[track_caller]
@@ -104,13 +104,10 @@ fn what_hundreds_of_clients_keep_is_there_once_round_after_round() {
 }
 
 #[test]
+#[ignore = "needs ../shared/data/mtsamples and ../shared/models/minilm-l6: tools/test-shared"]
 fn a_pretrained_model_on_a_real_set_takes_what_the_plan_tells() {
-    let shared = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared");
     for needed in ["models/minilm-l6", "data/mtsamples"] {
-        if !PathBuf::from(shared).join(needed).is_dir() {
-            eprintln!("skipped: {needed} is not there");
-            return;
-        }
+        shared(needed);
     }
     let real = concat!(env!("CARGO_MANIFEST_DIR"), "/../../experiments/mtsamples-sections.toml");
     let few = ["data.max_examples=24", "data.max_test=20", "data.max_tokens=48", "work.batch=8"];

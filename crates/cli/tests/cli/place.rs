@@ -109,3 +109,10 @@ pub fn rounds_without_times(run: &Path) -> Vec<Value> {
     };
     lines.lines().map(round).collect()
 }
+
+/// A folder that is shared beside this checkout.
+#[track_caller]
+pub fn shared(path: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared").join(path);
+    path.canonicalize().unwrap_or_else(|_| panic!("needs {}", path.display()))
+}

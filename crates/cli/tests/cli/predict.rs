@@ -247,13 +247,23 @@ fn answers_that_are_cut_short_leave_nothing_and_a_full_disk_is_named() {
         assert_eq!(child.try_wait().unwrap(), None);
         std::thread::sleep(std::time::Duration::from_millis(10));
     }
-    // The signal is listened to once the file is there.
-    std::thread::sleep(std::time::Duration::from_millis(300));
+    // The signal is listened to soon after the file is there.
+    while !hears_interrupts(child.id()) {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
     let told = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
     assert!(told.success());
     assert_eq!(child.wait().unwrap().code(), Some(130));
     drop(input);
     assert!(!part.exists() && !place.path("out.jsonl").exists());
+}
+
+/// Whether a process has a handler for SIGINT, the second of its signals.
+#[cfg(target_os = "linux")]
+fn hears_interrupts(process: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+    u64::from_str_radix(caught.trim(), 16).unwrap() & 0b10 != 0
 }
 
 /// Trains the smallest federation, with a test set that the server holds.

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::place::{Place, rounds_without_times, text};
+use crate::place::{Place, rounds_without_times, shared, text};
 
 #[test]
 fn a_run_leaves_the_promised_files() {
@@ -147,13 +147,9 @@ fn quiet_says_nothing() {
 
 /// A decoder from a folder, with its own tokenizer, on text without labels and with classes.
 #[test]
+#[ignore = "needs ../shared/models/stories260k: tools/test-shared"]
 fn a_llama_folder_learns_language_and_classes() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/models/stories260k");
-    if !folder.exists() {
-        eprintln!("skipped: {} is not there", folder.display());
-        return;
-    }
-    let place = Place::new();
+    let (place, folder) = (Place::new(), shared("models/stories260k"));
     let mut rows = String::new();
     for row in 0..40 {
         let (label, who) = [("joy", "Lily was happy"), ("woe", "Tom was sad")][row % 2];

@@ -1,14 +1,9 @@
 //! Tasks that are answered in text: shown, refused, learnt, and the files of the repository for them.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use crate::place::Place;
-
-fn shared(path: &str) -> Option<PathBuf> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared").join(path);
-    path.canonicalize().ok()
-}
+use crate::place::{Place, shared};
 
 /// Rows whose words tell their label.
 fn write_rows(place: &Place) {
@@ -122,12 +117,9 @@ fn what_a_task_in_text_lacks_or_ignores_is_refused_by_its_key() {
 }
 
 #[test]
+#[ignore = "needs ../shared/models/stories260k: tools/test-shared"]
 fn a_decoder_learns_to_choose_and_its_saved_model_still_does() {
-    let Some(folder) = shared("models/stories260k") else {
-        eprintln!("skipped: there is no stories260k");
-        return;
-    };
-    let place = Place::new();
+    let (place, folder) = (Place::new(), shared("models/stories260k"));
     write_rows(&place);
     let model = format!("path = '{}'", folder.display());
     experiment(&place, &model, &["task = 'choice'", PROMPT, YES_NO]);
@@ -146,11 +138,9 @@ fn a_decoder_learns_to_choose_and_its_saved_model_still_does() {
 }
 
 #[test]
+#[ignore = "needs ../shared/data and ../shared/models: tools/test-shared"]
 fn the_files_for_tasks_in_text_run_on_real_rows() {
-    let (Some(data), Some(models)) = (shared("data"), shared("models")) else {
-        eprintln!("skipped: there are no data and models");
-        return;
-    };
+    let (data, models) = (shared("data"), shared("models"));
     let place = Place::new();
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments");
     for (file, score) in [

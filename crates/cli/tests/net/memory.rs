@@ -1,9 +1,7 @@
 //! `fedra plan` held to what sites take, and to what both sides of a cut measure: a server and its sites, each a
 //! process.
 
-use std::path::Path;
-
-use crate::place::{Place, TINY, wait};
+use crate::place::{Place, TINY, published, wait};
 
 /// How far a forecast may be from the measurement, either way.
 const TOLERANCE: f64 = 0.10;
@@ -94,13 +92,9 @@ fn rows(place: &Place) -> String {
     path.display().to_string()
 }
 
-/// An experiment with a real decoder; `None` where its folder is not there.
-fn decoder(place: &Place, task: &str, lora: &str) -> Option<String> {
-    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/models/stories260k");
-    if !model.is_dir() {
-        return None;
-    }
-    let (rows, model) = (rows(place), model.display());
+/// An experiment with a real decoder.
+fn decoder(place: &Place, task: &str, lora: &str) -> String {
+    let (rows, model) = (rows(place), published("stories260k"));
     let text = format!(
         "seed = 3\n[data]\nsource = 'jsonl'\npath = '{rows}'\npartition = {{ by = 'client' }}\n\
          shares = {{ central = 0.0, validation = 0.0, test = 0.2 }}\nmax_tokens = 64\n{task}\n\
@@ -110,31 +104,25 @@ fn decoder(place: &Place, task: &str, lora: &str) -> Option<String> {
     );
     let file = place.path("decoder.toml");
     std::fs::write(&file, text).unwrap();
-    Some(file.display().to_string())
+    file.display().to_string()
 }
 
 #[test]
+#[ignore = "needs ../shared/models/stories260k: tools/test-shared"]
 fn a_decoder_that_learns_text_holds_what_its_plan_foresees() {
     let place = Place::new();
     let task = "task = 'language'\ncolumns = { text = 'text', client = 'site' }";
-    let Some(file) = decoder(&place, task, "") else {
-        eprintln!("skipped: stories260k is not there");
-        return;
-    };
-    check(2, &file, &SPLITS);
+    check(2, &decoder(&place, task, ""), &SPLITS);
 }
 
 #[test]
+#[ignore = "needs ../shared/models/stories260k: tools/test-shared"]
 fn a_decoder_whose_adapters_learn_to_choose_holds_what_its_plan_foresees() {
     let place = Place::new();
     let task = "task = 'choice'\ncolumns = { client = 'site' }\n\
                 prompt = '{text} Was it her?'\nanswers = { yes = 'Yes, it was.', no = 'No.' }";
     let lora = "lora = { rank = 4, head = 'frozen' }";
-    let Some(file) = decoder(&place, task, lora) else {
-        eprintln!("skipped: stories260k is not there");
-        return;
-    };
-    check(2, &file, &SPLITS);
+    check(2, &decoder(&place, task, lora), &SPLITS);
 }
 
 /// What the processes of a site and of its server hold at most, without the program itself: that is what a site

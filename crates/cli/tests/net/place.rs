@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Long enough for a busy machine; nothing waits for it unless something is wrong.
@@ -79,8 +80,8 @@ impl Place {
         let mut child = command.stdout(output).stderr(Stdio::piped()).spawn().unwrap();
         let said = Arc::<Mutex<String>>::default();
         let (stderr, heard) = (child.stderr.take().unwrap(), Arc::clone(&said));
-        std::thread::spawn(move || listen(stderr, &heard));
-        Process { child, said }
+        let listening = Some(std::thread::spawn(move || listen(stderr, &heard)));
+        Process { child, said, listening }
     }
 
     /// Starts a server on a free port and returns its address.
@@ -154,6 +155,7 @@ pub fn wait(what: &str, mut is_so: impl FnMut() -> bool) {
 pub struct Process {
     child: Child,
     said: Arc<Mutex<String>>,
+    listening: Option<JoinHandle<()>>,
 }
 
 impl Process {
@@ -189,15 +191,13 @@ impl Process {
     #[track_caller]
     pub fn end(mut self) -> (Option<i32>, String) {
         let mut status = None;
-        let said = Arc::clone(&self.said);
         wait("the end of a process", || {
             status = self.child.try_wait().unwrap();
             status.is_some()
         });
         // The last lines may still be on their way.
-        std::thread::sleep(Duration::from_millis(20));
-        let said = said.lock().unwrap().clone();
-        (status.unwrap().code(), said)
+        self.listening.take().unwrap().join().unwrap();
+        (status.unwrap().code(), self.said())
     }
 
     /// Ends as it should.
@@ -231,4 +231,12 @@ impl Drop for Process {
 pub fn mode_of(path: &Path) -> u32 {
     use std::os::unix::fs::PermissionsExt;
     std::fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+/// The folder of a published model beside this checkout.
+#[track_caller]
+pub fn published(name: &str) -> String {
+    let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/models");
+    let folder = models.join(name).canonicalize();
+    folder.unwrap_or_else(|_| panic!("needs {name} in {}", models.display())).display().to_string()
 }

@@ -1,7 +1,7 @@
 //! Answers in text: likelihoods are those of the whole sequence, batches leave no trace, and real
 //! weights say what `transformers` says (`tools/likelihood_fixtures.py`).
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use fedra_client::{Counts, Evaluator, Examples, Scores, Trainer, Writing};
@@ -135,11 +135,6 @@ fn training_on_the_right_answers_alone_teaches_to_choose_them() {
     assert!(after < 0.7 * before, "{before} {after}");
 }
 
-fn stories() -> Option<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/models/stories260k");
-    folder.exists().then_some(folder)
-}
-
 /// A real decoder with its tokenizer.
 struct Real {
     model: Model,
@@ -149,7 +144,9 @@ struct Real {
 }
 
 impl Real {
-    fn open(folder: &Path) -> Self {
+    fn open() -> Self {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../shared/models/stories260k");
+        let folder = Path::new(folder);
         let device = Device::cpu();
         let checkpoint = Checkpoint::open(folder).unwrap();
         let wanted =
@@ -176,12 +173,9 @@ fn fixture() -> Value {
 }
 
 #[test]
+#[ignore = "needs ../shared/models/stories260k: tools/test-shared"]
 fn likelihoods_are_those_of_transformers() {
-    let Some(folder) = stories() else {
-        eprintln!("skipped: there is no stories260k");
-        return;
-    };
-    let real = Real::open(&folder);
+    let real = Real::open();
     for choice in fixture()["choices"].as_array().unwrap() {
         let answers = choice["answers"].as_array().unwrap();
         let text = |answer: &Value| answer["answer"].as_str().unwrap().to_owned();
@@ -221,12 +215,9 @@ fn likelihoods_are_those_of_transformers() {
 }
 
 #[test]
+#[ignore = "needs ../shared/models/stories260k: tools/test-shared"]
 fn texts_are_those_that_transformers_writes() {
-    let Some(folder) = stories() else {
-        eprintln!("skipped: there is no stories260k");
-        return;
-    };
-    let real = Real::open(&folder);
+    let real = Real::open();
     let fixture = fixture();
     let max_new_tokens = fixture["new_tokens"].as_u64().unwrap() as usize;
     let mut builder = TableBuilder::new(Task::Generation);

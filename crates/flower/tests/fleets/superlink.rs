@@ -39,17 +39,18 @@ pub struct SuperLink {
 
 impl SuperLink {
     /// The one of this process of tests, for one of them at a time: every node that is online takes part
-    /// in every run. An error says why there is none.
-    pub fn shared() -> Result<MutexGuard<'static, Self>, String> {
+    /// in every run.
+    pub fn shared() -> MutexGuard<'static, Self> {
         static ONE: OnceLock<Mutex<SuperLink>> = OnceLock::new();
-        let Some(bin) = std::env::var_os(VARIABLE).map(PathBuf::from) else {
-            return Err(format!(
-                "{VARIABLE} is not set: expected a folder with flower-superlink and flwr"
-            ));
-        };
-        let one = ONE.get_or_init(|| Mutex::new(Self::start(bin).ready()));
+        let one = ONE.get_or_init(|| {
+            let bin = std::env::var_os(VARIABLE);
+            let bin = bin.unwrap_or_else(|| {
+                panic!("{VARIABLE} is not set: expected a folder with flower-superlink and flwr")
+            });
+            Mutex::new(Self::start(PathBuf::from(bin)).ready())
+        });
         // A case that failed has cleared up after itself.
-        Ok(one.lock().unwrap_or_else(PoisonError::into_inner))
+        one.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn start(bin: PathBuf) -> Self {

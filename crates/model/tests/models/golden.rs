@@ -27,11 +27,9 @@ pub fn cases<C: DeserializeOwned>(file: &str) -> Vec<C> {
     serde_json::from_str::<File<C>>(&text).unwrap().cases
 }
 
-/// A published model, if this checkout has it beside it.
-pub fn published(name: &str) -> Option<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let dir = root.join("../shared/models").join(name);
-    dir.exists().then_some(dir)
+/// A published model beside this checkout.
+pub fn published(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/models").join(name)
 }
 
 /// A model small enough to be made by formula.

@@ -17,11 +17,9 @@ fn logits_of_frozen_weights_in_bf16_are_near_those_in_f32_and_training_goes_on_i
 }
 
 #[test]
+#[ignore = "needs ../shared/models/minilm-l6: tools/test-shared"]
 fn minilm_in_bf16_takes_half_the_memory_and_answers_nearly_the_same() {
-    let Some(dir) = golden::published("minilm-l6") else {
-        println!("skipped: minilm-l6 is not beside this checkout");
-        return;
-    };
+    let dir = golden::published("minilm-l6");
     let device = Device::cpu();
     let head = Head::Sequence { classes: 3, pooler: true };
     let loaded = load(&dir, head, None, (&device, Seed(1))).unwrap();

@@ -58,7 +58,7 @@ fn a_site_whose_examples_changed_is_refused_and_one_with_a_new_folder_is_announc
     assert!(reason.contains("found other examples, expected those with which"), "{reason}");
     // That is what a round says of it afterwards, not how its former process left.
     let other = Joined::start(world.client(1), &address, folder(&world.names()[1]));
-    wait(&other, "joined");
+    other.wait_for("joined");
     let (_, reports) = run(&world, &recipe("fedavg", "{}", |_| {}), &mut fleet, 1);
     let failed = &reports[0].failed;
     assert_eq!(failed.len(), 1, "{failed:?}");
@@ -68,24 +68,15 @@ fn a_site_whose_examples_changed_is_refused_and_one_with_a_new_folder_is_announc
     other.end().unwrap();
 
     let same = Joined::start(world.client(0), &address, folder(&name));
-    wait(&same, "joined");
+    same.wait_for("joined");
     same.stop();
     same.end().unwrap();
     assert!(!told.has("its state folder is new"), "{}", told.all());
 
     let moved = Joined::start(world.client(0), &address, folder("elsewhere"));
-    wait(&moved, "nobody can tell whether its examples are those of before");
+    moved.wait_for("nobody can tell whether its examples are those of before");
     moved.stop();
     moved.end().unwrap();
-}
-
-/// Waits until a site is told something.
-fn wait(site: &Joined, part: &str) {
-    let begun = std::time::Instant::now();
-    while !site.told.has(part) {
-        assert!(begun.elapsed() < crate::sites::QUICK, "{}", site.told.all());
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 fn mode_of(path: &Path) -> u32 {

@@ -20,7 +20,7 @@ use crate::decode_faults::hello;
 use crate::place::Place;
 use crate::world::World;
 
-const SOON: Option<Duration> = Some(Duration::from_secs(10));
+const SOON: Option<Duration> = Some(Duration::from_mins(1));
 
 /// The hello of a path, by this name.
 fn words(path: &str, client: &str) -> Message {

@@ -8,7 +8,7 @@ use fedra_net::{CHUNK, Dialer, Fault, Link, Message, NetError, ServerSecurity, S
 
 use crate::place::{ECHO, Echo, LIMITS, Place};
 
-const SOON: Option<Duration> = Some(Duration::from_secs(5));
+const SOON: Option<Duration> = Some(Duration::from_mins(1));
 
 fn message(id: u64, length: usize) -> Message {
     let payload: Vec<u8> = (0..length).map(|place| (place % 251) as u8).collect();

@@ -19,6 +19,7 @@ use fedra_client::Observer;
 
 use crate::console;
 use crate::experiment::Overrides;
+use crate::files;
 use crate::flags::{Quiet, Voice};
 use crate::interrupt;
 use crate::progress::Stopping;
@@ -143,8 +144,7 @@ impl Membership {
     ) -> Result<Option<Vec<ShadowModel>>> {
         let experiment = plan.experiment(variant, &[], plan.seeds[0])?;
         let folder = out.join(&variant.name);
-        fs::create_dir_all(&folder)
-            .with_context(|| format!("cannot make the folder {}", folder.display()))?;
+        files::make_folder(&folder)?;
         let released = self.released();
         let mut models = Vec::new();
         for number in 0..=self.shadows {
