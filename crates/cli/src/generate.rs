@@ -22,8 +22,8 @@ use fedra_net::{DecodeDialer, Dialer, NetDecodePeer, Runtime, ServerSecurity};
 use fedra_plan::{Cut, Scope, Side};
 use fedra_wire::RowEncoding;
 
-use crate::flags::{Threads, Voice, one_of};
 use crate::console;
+use crate::flags::{Threads, Voice, one_of};
 use crate::interrupt;
 use crate::join::Said;
 use crate::model_server::{Ends, identity, load_side};
@@ -163,9 +163,6 @@ impl Far {
             noise.rows((rows, width), Seed(message));
             message += 1;
         })))
-    }
-}
-
     }
 }
 

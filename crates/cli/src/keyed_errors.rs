@@ -16,11 +16,29 @@ pub const AUDIT: Keys = &["canaries"];
 /// Of `fedra compare`.
 pub const COMPARE: Keys = &["out", "sweep", "tune"];
 /// Of `fedra init`.
-pub const INIT: Keys = &["task", "text", "label", "client", "clients", "model", "preset", "method", "epsilon"];
+pub const INIT: Keys =
+    &["task", "text", "label", "client", "clients", "model", "preset", "method", "epsilon"];
 /// Of a trained model and its answers.
 pub const MODEL: Keys = &["model.path", "model.base", "model.best", "evaluate.predictions"];
 /// The same, and of a file of rows.
-pub const FILE: Keys = &["model.path", "model.adapter", "model.base", "model.best", "model.multi_label", "evaluate.predictions", "input", "output", "data.path", "data.task", "data.split", "data.max_tokens", "data.encoding", "data.delimiter", "data.columns", "data.missing"];
+pub const FILE: Keys = &[
+    "model.path",
+    "model.adapter",
+    "model.base",
+    "model.best",
+    "model.multi_label",
+    "evaluate.predictions",
+    "input",
+    "output",
+    "data.path",
+    "data.task",
+    "data.split",
+    "data.max_tokens",
+    "data.encoding",
+    "data.delimiter",
+    "data.columns",
+    "data.missing",
+];
 
 /// The same error with flags in the place of keys.
 pub fn in_flags(error: anyhow::Error, keys: Keys) -> anyhow::Error {

@@ -61,9 +61,9 @@ mod scores;
 
 pub use batch::{Batch, Targets, epoch};
 pub use clinic::Clinic;
-pub use fedra_seed::Generator as Dice;
 pub use error::{Advice, DataError, Result};
 pub use example::{Body, Choice, Example, Labels, Split};
+pub use fedra_seed::Generator as Dice;
 pub use formats::{
     AnswerTemplates, ChoiceTemplates, ColumnSurvey, Columns, Encoding, Field, Format, FoundFormat,
     Limits, Mimic, Missing, Prompt, PromptTemplate, Reader, Record, Survey, TextColumns, TextFile,

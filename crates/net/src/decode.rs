@@ -182,7 +182,6 @@ fn position(
 }
 
 /// Whether a client that is refused may come again.
-#[expect(clippy::wildcard_enum_match_arm, reason = "all others would come again")]
 fn refusal(error: &SessionError) -> Status {
     let told = error.to_string();
     match error {

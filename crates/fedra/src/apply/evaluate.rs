@@ -29,7 +29,7 @@ use crate::folder::run_model::RunModel;
 use crate::prepare::holdings::Holdings;
 use crate::prepare::prepared::Prepared;
 use crate::prepare::remarks;
-use crate::prepare::token_lengths::{TokenLengths, positions};
+use crate::prepare::token_lengths::TokenLengths;
 use crate::run::listener::{Listener, followed};
 use crate::text::grid::{Grid, counted, grouped};
 use crate::text::headline::set_name;
@@ -319,7 +319,7 @@ fn of_file(
         None => task_of(&config, folders)?,
     };
     let mut data = Data { task: Some(task), ..file.clone() };
-    data.max_tokens.get_or_insert_with(|| positions(&config));
+    data.max_tokens.get_or_insert_with(|| config.positions());
     let has_columns =
         matches!(data.source, Source::Jsonl | Source::Csv | Source::Tsv | Source::Parquet);
     if let Some(run) = run.filter(|_| has_columns) {

@@ -75,8 +75,7 @@ pub fn check_held(path: &Path, experiment: &Experiment, over: Over) -> Result<()
         refuse!("found {found}, expected a free folder\nhint: {} is free", free.display());
     }
     check_model(path, experiment)?;
-    let complete = has(SUMMARY);
-    let (kind, may_go_on) = match over {
+    match over {
         Over::AnyRun => return Ok(()),
         Over::Namesake if name_in(path).as_ref() == Some(&experiment.name) => return Ok(()),
         Over::Namesake => {

@@ -11,7 +11,7 @@ use crate::run::listener::Listener;
 
 /// Runs in a folder that is removed at the end, however it ends.
 pub(super) fn run_in_scratch(
-    run: Run<'_>,
+    run: Run,
     (experiment, scratch): (&Experiment, &Path),
     listener: &dyn Listener,
 ) -> Result<Ending> {

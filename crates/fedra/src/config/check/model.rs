@@ -169,7 +169,8 @@ fn open_config(path: &Path) -> Result<Config> {
     );
     Complaint::sentence("model.path", missing)
         .when(!path.is_file() && !path.join(FILE).is_file())?;
-    fedra_model::open_config(path).map_err(|error| Complaint::sentence("model.path", in_words(&error)))
+    fedra_model::open_config(path)
+        .map_err(|error| Complaint::sentence("model.path", in_words(&error)))
 }
 
 /// The adapters of a folder, which decide what `model.lora` is.

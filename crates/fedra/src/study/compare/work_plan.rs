@@ -143,7 +143,7 @@ impl WorkPlan {
 }
 
 /// Refuses to tune what no validation example can be chosen by.
-fn check_tuning(experiment: &Experiment, run: &federate::Run<'_>) -> Result<(), Complaint> {
+fn check_tuning(experiment: &Experiment, run: &federate::Run) -> Result<(), Complaint> {
     let (prepared, recipe) = run.parts();
     if recipe.privacy.as_ref().is_some_and(|privacy| !privacy.client_scores) {
         let expected = "true where values are tuned on clients' validation examples, or values that were \
