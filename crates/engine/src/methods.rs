@@ -9,6 +9,7 @@
 
 #![expect(clippy::doc_markdown, reason = "citations name people and venues")]
 
+mod beneath;
 mod centralised;
 mod fedavg;
 mod fedavgm;
@@ -26,6 +27,7 @@ mod warmup;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
+use self::beneath::Beneath;
 use crate::error::{EngineError, refuse};
 use crate::recipe::Recipe;
 
@@ -34,15 +36,20 @@ pub use fedavg::FedAvg;
 pub use fedavgm::FedAvgM;
 pub use fedbabu::FedBabu;
 pub use feddyn::FedDyn;
-pub use fedfrozen::{FedFrozen, Freeze, Stage2};
+pub use fedfrozen::{Freeze, Stage2};
 pub use fednova::FedNova;
 pub use fedopt::{FedAdagrad, FedAdam, FedYogi};
 pub use fedper::FedPer;
 pub use fedprox::FedProx;
 pub use local_only::LocalOnly;
-pub use safl::{BlockCount, BlockSelector, Embeddings, Pruning, Safl};
+pub use safl::{BlockCount, BlockSelector, Embeddings, Pruning};
 pub use scaffold::Scaffold;
 pub use warmup::Warmup;
+
+/// `FedFrozen` on any method.
+pub type FedFrozen = fedfrozen::FedFrozen<Method>;
+/// SAFL on any method.
+pub type Safl = safl::Safl<Method>;
 
 /// Lists the methods: the type of their settings and their name in an experiment file.
 macro_rules! methods {
@@ -142,20 +149,6 @@ impl Method {
         if let Self::Safl(method) = self { method.check() } else { Ok(()) }
     }
 
-    /// Refuses what [`Self::check`] does, and methods that the one on top cannot stand on.
-    fn check_beneath(&self, unfit: &[(&str, &'static str)]) -> Result<(), EngineError> {
-        match unfit.iter().find(|(name, _)| *name == self.name()) {
-            Some((name, expected)) => refuse("method.base", format!("\"{name}\""), expected),
-            None => self.check(),
-        }
-    }
-
-    /// The recipe of a method beneath, under the name of the one on top.
-    fn recipe_beneath(self, base: Recipe) -> Recipe {
-        let method = base.method.clone();
-        Recipe { method, ..self.recipe(base) }
-    }
-
     /// SAFL's settings, if it is this method or lies beneath it.
     pub fn safl_mut(&mut self) -> Option<&mut Safl> {
         if let Self::FedFrozen(FedFrozen { base, .. }) = self {
@@ -170,5 +163,19 @@ impl Method {
             method.warmup = method.warmup.over(rounds);
         }
         self
+    }
+}
+
+impl Beneath for Method {
+    fn recipe_beneath(self, base: Recipe) -> Recipe {
+        let method = base.method.clone();
+        Recipe { method, ..self.recipe(base) }
+    }
+
+    fn check_beneath(&self, unfit: &[(&str, &'static str)]) -> Result<(), EngineError> {
+        match unfit.iter().find(|(name, _)| *name == self.name()) {
+            Some((name, expected)) => refuse("method.base", format!("\"{name}\""), expected),
+            None => self.check(),
+        }
     }
 }

@@ -4,18 +4,18 @@
 macro_rules! settings {
     (
         $(#[$about:meta])*
-        pub struct $name:ident {
+        pub struct $name:ident $(<$base:ident>)? {
             $($(#[$doc:meta])* pub $field:ident: $kind:ty = $usual:expr,)+
         }
     ) => {
         $(#[$about])*
         #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
         #[serde(default, deny_unknown_fields)]
-        pub struct $name {
+        pub struct $name $(<$base>)? {
             $($(#[$doc])* pub $field: $kind,)+
         }
 
-        impl Default for $name {
+        impl $(<$base: Default>)? Default for $name $(<$base>)? {
             fn default() -> Self {
                 Self { $($field: $usual,)+ }
             }

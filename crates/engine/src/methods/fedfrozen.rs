@@ -25,7 +25,7 @@ use std::fmt::Debug;
 use fedra_plan::{Role, Round, Rule, Site};
 use serde::{Deserialize, Serialize};
 
-use super::Method;
+use super::beneath::Beneath;
 use super::warmup::Warmup;
 use crate::error::{EngineError, refuse};
 use crate::recipe::Recipe;
@@ -34,7 +34,7 @@ use crate::stage::{Begins, Criteria, Stage, Treatment};
 /// The method's settings.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct FedFrozen {
+pub struct FedFrozen<Base> {
     /// W: rounds, a share of the rounds, `adaptive` or `per_block`.
     pub warmup: Warmup,
     /// What learns in stage 2.
@@ -52,7 +52,7 @@ pub struct FedFrozen {
     /// For evidence: the disagreement that is too much; 0.5 unless given.
     pub disagreement: Option<f64>,
     /// The method beneath.
-    pub base: Box<Method>,
+    pub base: Box<Base>,
 }
 
 /// What learns in stage 2.
@@ -83,7 +83,7 @@ pub enum Freeze {
     None,
 }
 
-impl FedFrozen {
+impl<Base: Beneath + Clone> FedFrozen<Base> {
     pub(super) fn recipe(self, base: Recipe) -> Recipe {
         let trainable = base.learns.clone();
         let base = self.base.clone().recipe_beneath(base);

@@ -24,7 +24,7 @@ use fedra_plan::{AttentionSide, Probe, RelevantTokens, Rule, Site};
 use fedra_wire::Encoding;
 use serde::{Deserialize, Serialize};
 
-use super::Method;
+use super::beneath::Beneath;
 use crate::error::{EngineError, refuse};
 use crate::fold::Denominator;
 use crate::recipe::Recipe;
@@ -38,7 +38,7 @@ pub use selector::BlockSelector;
 
 settings! {
     /// The method's settings.
-    pub struct Safl {
+    pub struct Safl<Base> {
         /// How many blocks learn: 2 unless given, and as many as [`BlockSelector::Blocks`] names.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub k: Option<BlockCount> = None,
@@ -71,11 +71,11 @@ settings! {
         /// Whether the embeddings learn too.
         pub embeddings: Embeddings = Embeddings::Frozen,
         /// The method beneath.
-        pub base: Box<Method> = Box::default(),
+        pub base: Box<Base> = Box::default(),
     }
 }
 
-impl Safl {
+impl<Base: Beneath> Safl<Base> {
     pub(super) fn recipe(self, base: Recipe) -> Recipe {
         let (probe, criterion) = (self.probe(), self.selector.criterion());
         let (count, attention) = (self.count(), self.attention());
