@@ -160,10 +160,7 @@ fn changed_labels_end_a_run_and_a_moved_file_does_not() {
     refused(&output, ": found other labels (found ");
     let message = text(&output.stderr);
     let before = &inputs["labels"].as_str().unwrap()[..16];
-    assert!(
-        message.contains(&format!("expected {before}) than the run in run began")),
-        "{message}"
-    );
+    assert!(message.contains(&format!("expected {before}) than the run began")), "{message}");
     assert!(!message.contains("other rows") && message.contains("hint: "), "{message}");
     assert!(place.path("run/summary.json").exists());
 

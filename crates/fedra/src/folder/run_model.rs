@@ -126,7 +126,7 @@ impl RunModel {
             ),
             (WhichRound::Last, Some(best)) => format!(
                 "{shown}/model is used, of the last round ({last}); round {} did best on validation examples \
-                 ({}), and --best takes its model",
+                 ({}), and its model is in {shown}/{MODEL_BEST}",
                 best.round + 1,
                 best.in_words()
             ),

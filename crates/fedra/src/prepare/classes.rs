@@ -72,8 +72,7 @@ pub fn settle(
             let found = format!("a trained head whose {count} classes have no names in {place}");
             let expected = format!("their names, to find {} by", listed(table.labels.names()));
             let hint = format!(
-                "{hint}, in the order of the head's rows; --set model.head=fresh draws a new head \
-                 instead"
+                "{hint}, in the order of the head's rows; model.head = \"fresh\" draws a new head instead"
             );
             Err(Complaint::new(key, found, expected).with_hint(hint).into())
         }

@@ -34,7 +34,7 @@ pub fn untrained(
     let remedy = match safl_table(experiment) {
         _ if experiment.draft.model.lora.is_some() => "without model.lora they learn".to_owned(),
         Some((table, _)) if embedding => {
-            format!("--set {table}.embeddings=learn lets embeddings learn")
+            format!("{table}.embeddings = \"learn\" lets embeddings learn")
         }
         Some(_) | None => "let them learn".to_owned(),
     };
