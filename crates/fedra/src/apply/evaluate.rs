@@ -1,7 +1,7 @@
 //! A trained model against labelled rows: all scores, by label and by client, and whether its
 //! probabilities mean what they say.
 //!
-//! The rows are those of an experiment, dealt and cut as a run of it would, or those of one file. The
+//! The rows are those of an experiment, partitioned and split as a run of it would, or those of one file. The
 //! model is put in the place of the experiment's own, so reading, splitting and counting are the code
 //! that a run goes through, and the same model has the same scores. Its labels are found by their
 //! names; a label that it cannot answer is refused with both lists.
@@ -17,6 +17,7 @@ use fedra_engine::EvaluationSet;
 use fedra_model::hf::config::Problem;
 use fedra_model::hf::{Answers, Config};
 use fedra_model::open_config;
+use fedra_model::peft::AdapterFolder;
 use serde::Serialize;
 
 use crate::apply::predictions::{self, Place};
@@ -344,7 +345,8 @@ fn model_table(folders: &ModelFolders, task: Task) -> ModelTable {
 /// What a model's head answers; that of adapters is in their own folder.
 fn task_of(config: &Config, folders: &ModelFolders) -> Result<(Task, Option<String>)> {
     let (answers, problem) = if let Some(adapter) = &folders.adapter {
-        let told = AdapterAnswers::of(adapter, config).context("data.task")?;
+        let opened = AdapterFolder::open(adapter, config).context("model.path")?;
+        let told = AdapterAnswers::of(adapter, &opened).context("data.task")?;
         (Some(told.answers), told.problem)
     } else {
         let answers = config.architecture().and_then(fedra_model::hf::Architecture::answers);

@@ -226,7 +226,7 @@ fn whole(
             Some(answers) => answers,
             None if architecture == Architecture::LlamaForCausalLM => refuse!(
                 "{shown}: found a decoder that writes text, expected a head that classifies\n\
-                 hint: fedra generate --model {shown} --prompt TEXT"
+                 hint: fedra generate has it write"
             ),
             None => refuse!(
                 "{shown}: found {}, which has no head that classifies, expected a fine-tuned model",
@@ -267,9 +267,8 @@ pub(crate) struct AdapterAnswers {
 }
 
 impl AdapterAnswers {
-    /// Reads the folder of adapters over a model of this shape.
-    pub fn of(path: &Path, base: &Config) -> Result<Self> {
-        let adapter = AdapterFolder::open(path, base).context("model.path")?;
+    /// Reads what the folder of adapters says.
+    pub fn of(path: &Path, adapter: &AdapterFolder) -> Result<Self> {
         let shown = path.display();
         let config = read_json(&path.join(ADAPTER_CONFIG))?;
         let answers = match config["task_type"].as_str() {
@@ -302,7 +301,7 @@ fn adapted(
 ) -> Result<(Loaded, Vec<String>, Reading)> {
     let adapter = AdapterFolder::open(path, checkpoint.config()).context("model.path")?;
     let shown = path.display();
-    let AdapterAnswers { answers, problem } = AdapterAnswers::of(path, checkpoint.config())?;
+    let AdapterAnswers { answers, problem } = AdapterAnswers::of(path, &adapter)?;
     let names = match adapter.trained_head() {
         TrainedHead::Named(names) => names,
         TrainedHead::Numbered(count) => (0..count).map(fedra_model::hf::Labels::numbered).collect(),

@@ -13,7 +13,7 @@ use crate::run::listener::Listener;
 
 impl Proposal {
     /// The same proposal with as many tokens for an example as its rows have, counted with the model's own
-    /// tokenizer, as far as the model reads them. The rows are read and dealt for it: nothing that a command
+    /// tokenizer, as far as the model reads them. The rows are read and partitioned for it: nothing that a command
     /// would refuse is handed out.
     pub fn measured(mut self, listener: &dyn Listener) -> Result<Self> {
         let most = self.training.most_tokens(&self.roles);

@@ -7,7 +7,7 @@
 //! The file itself is asked first: its columns, how many different values they have, how long texts
 //! are. Wishes (flags, or answers to questions) are stronger than what is proposed, and a proposal is made
 //! anew for every wish, so that the next question starts from it. Each decision has its reason, which
-//! becomes a comment. What is written has been read back and its data have been dealt, so that
+//! becomes a comment. What is written has been read back and its data have been partitioned, so that
 //! `fedra data` and `fedra run` take it at once.
 
 mod checking;

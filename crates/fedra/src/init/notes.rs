@@ -40,7 +40,7 @@ impl Proposal {
         notes.extend(self.unused_client());
         if let Some(column) = training.few_documents.as_ref() {
             notes.push(format!(
-                "column {:?} has {}, whose rows stay together, so rows are dealt to no more than {}",
+                "column {:?} has {}, whose rows stay together, so rows are partitioned over no more than {}",
                 short(&column.name),
                 counted(column.documents as u64, "different value"),
                 counted(training.clients as u64, "client"),

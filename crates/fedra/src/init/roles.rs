@@ -1,7 +1,7 @@
 //! What each column means: by its name where that says it, by its values where not.
 //!
 //! Nobody is made a client by a guess about values: a wrong partition would go unnoticed. Only a column
-//! whose name says so is taken for one, and otherwise rows are dealt to clients that are made up, which
+//! whose name says so is taken for one, and otherwise rows are partitioned over clients that are made up, which
 //! the file says.
 
 use std::collections::BTreeSet;
@@ -46,7 +46,7 @@ pub struct Roles {
     pub label: Option<Chosen<String>>,
     /// What stands between several labels in a cell, where it is not a semicolon.
     pub separator: Option<char>,
-    /// Who holds a row; none where rows are dealt, or files say it.
+    /// Who holds a row; none where rows are partitioned, or files say it.
     pub client: Option<Chosen<String>>,
     /// Which part of the data a row is.
     pub split: Option<String>,

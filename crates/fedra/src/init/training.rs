@@ -15,7 +15,7 @@ use crate::error::{Context, Result};
 use crate::prepare::token_lengths::{TokenLengths, cut_rows};
 use crate::text::grid::grouped;
 
-/// Clients that rows are dealt to where nobody says who holds them.
+/// Clients that rows are partitioned over where nobody says who holds them.
 const MADE_UP: usize = 4;
 /// Local steps that a client takes in all, about, with fresh weights.
 const FRESH_STEPS: usize = 400;

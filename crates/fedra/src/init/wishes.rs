@@ -15,7 +15,7 @@ pub struct Wishes {
     pub label: Option<String>,
     /// The column that says who holds a row.
     pub client: Option<String>,
-    /// How many clients rows are dealt to, in place of a column.
+    /// Over how many clients rows are partitioned, in place of a column.
     pub clients: Option<usize>,
     /// A file with rows to report on.
     pub test: Option<PathBuf>,

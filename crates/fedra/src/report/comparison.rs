@@ -36,8 +36,7 @@ pub(super) fn of_folder(folder: &Path) -> Result<Document> {
     let variants = variants_of(&comparison, folder);
     let page = Page::of(&comparison);
     // The first table is the result, the others ask other questions, and notes come last.
-    let mut result = page.contents();
-    let notes = result.split_off(page.tables());
+    let (mut result, notes) = page.contents();
     let others = result.split_off(1.min(result.len()));
     result.extend(by_variant(&comparison).map(Content::Rows));
     result.extend(curves(&variants));

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use fedra_client::{Evaluator, Examples, Limits, Observer, Shards, to_params};
-use fedra_compute::{Device, Seed};
+use fedra_compute::{Device, Params, Seed};
 use fedra_engine::{ParamValues, PrivacyReport};
 use fedra_model::Model;
 use serde::{Deserialize, Serialize};
@@ -202,37 +202,42 @@ impl Subject {
         Ok(())
     }
 
-    fn evaluator<'a>(&'a self, device: &'a Device) -> Evaluator<'a> {
-        Evaluator {
+    /// Asks a model.
+    fn ask<T>(
+        &self,
+        model: &ParamValues,
+        question: impl FnOnce(&Evaluator<'_>, &Params) -> Result<T>,
+    ) -> Result<T> {
+        let device = Device::cpu();
+        let params = to_params(&device, self.model.layout(), model)?;
+        let evaluator = Evaluator {
             model: &self.model,
-            device,
+            device: &device,
             task: self.shards.task,
             labels: &self.shards.labels,
             tokens: Limits::default().tokens,
-        }
+        };
+        question(&evaluator, &params)
     }
 
     fn score(&self, model: &ParamValues) -> Result<Option<TestScore>> {
         if self.test.is_empty() {
             return Ok(None);
         }
-        let device = Device::cpu();
-        let params = to_params(&device, self.model.layout(), model)?;
-        let scores = self.evaluator(&device).score(&params, &self.test)?;
+        let scores = self.ask(model, |it, params| Ok(it.score(params, &self.test)?))?;
         let (name, value) = scores.headline();
         Ok(Some(TestScore { name: name.to_owned(), value }))
     }
 
     /// The loss on everybody's examples; none for one without a target.
     fn losses(&self, model: &ParamValues) -> Result<Vec<Option<f64>>> {
-        let device = Device::cpu();
-        let params = to_params(&device, self.model.layout(), model)?;
-        let evaluator = self.evaluator(&device);
-        let mut losses = Vec::new();
-        for shard in &self.shards.clients {
-            losses.extend(evaluator.losses(&params, &shard.train)?);
-        }
-        Ok(losses)
+        self.ask(model, |evaluator, params| {
+            let mut losses = Vec::new();
+            for shard in &self.shards.clients {
+                losses.extend(evaluator.losses(params, &shard.train)?);
+            }
+            Ok(losses)
+        })
     }
 }
 

@@ -119,15 +119,17 @@ impl<W: Write + Send> PredictionWriter<W> {
         }
         self.begin()?;
         let top = self.settings.top;
-        let fields = self.columns.as_ref().map(|columns| columns.fields(record)).transpose()?;
-        let fields = fields.into_iter().flatten();
+        let columns = self.columns.as_ref();
+        let fields = || columns.map_or(Ok(Vec::new()), |columns| columns.fields(record));
         let answer = || in_table(prediction, top).into_iter();
         let written = match &mut self.output {
             Output::Parquet(answers) => {
-                return answers.write(fields.map(cell_of).chain(answer()).collect());
+                let fields = fields()?.into_iter().map(cell_of);
+                return answers.write(fields.chain(answer()).collect());
             }
             Output::Delimited(table) => {
-                let cells = fields.map(Field::to_cell).chain(answer().map(|cell| cell.to_text()));
+                let fields = fields()?.into_iter().map(Field::to_cell);
+                let cells = fields.chain(answer().map(|cell| cell.to_text()));
                 table.write_record(cells).map_err(std::io::Error::from)
             }
             Output::Lines(output) if self.settings.format == OutputFormat::Text => {

@@ -67,20 +67,15 @@ impl Page {
         parts.join("\n").trim_end().to_owned()
     }
 
-    /// How many tables there are.
-    pub fn tables(&self) -> usize {
-        self.tables.len()
-    }
-
-    /// For a page in HTML: the tables, then the notes.
-    pub fn contents(&self) -> Vec<Content> {
+    /// For a page in HTML: the tables, and the notes.
+    pub fn contents(&self) -> (Vec<Content>, Vec<Content>) {
         let table = |(heading, grid): &(String, Grid)| {
             // A heading begins a sentence; the name of a score stays as it is.
             let rest = heading.strip_prefix("at ").map(|rest| format!("At {rest}."));
             Content::Table(grid.table(rest.unwrap_or_else(|| format!("{heading}."))))
         };
         let notes = self.notes.iter().map(|note| Content::Words(note.clone()));
-        self.tables.iter().map(table).chain(notes).collect()
+        (self.tables.iter().map(table).collect(), notes.collect())
     }
 
     /// For a page in Markdown.
