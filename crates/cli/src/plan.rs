@@ -31,7 +31,7 @@ Bytes are those of the encoded payloads and equal what the run will report. Memo
 pub struct Arguments {
     #[command(flatten)]
     written: Written,
-    /// Of a cut model with many blocks, print what every cut would cost
+    /// Print the cost of every cut of a model with many blocks
     #[arg(long)]
     cuts: bool,
 }
