@@ -29,16 +29,16 @@ docs/advise.md says how the pilot decides.";
 pub struct Advise {
     #[command(flatten)]
     written: Written,
-    /// How many rounds to look ahead [default: all of the experiment's]
+    /// Rounds of the pilot [default: all of the experiment's]
     #[arg(long, value_name = "N")]
     rounds: Option<u32>,
     /// The warm-ups to try, in rounds [default: 0, 1/8, 1/4 and 1/2 of the rounds]
     #[arg(long, value_name = "W1,W2,...", value_delimiter = ',')]
     warmups: Vec<u32>,
-    /// How much score one would give up to send less; never more than a tenth of what the pilot gains
+    /// Score that may be given up to send less; at most a tenth of the pilot's gain
     #[arg(long, value_name = "SCORE", default_value_t = 0.01)]
     tolerance: f64,
-    /// Let what clients keep between rounds lie in a scratch file there [default: in memory]
+    /// Keep client state in a scratch file in this folder [default: in memory]
     #[arg(long, value_name = "DIR")]
     scratch: Option<PathBuf>,
     /// Print the advice as one JSON object instead of tables

@@ -31,10 +31,10 @@ claim does not prove the claim. docs/audit.md describes the method and what an e
 pub struct Audit {
     #[command(flatten)]
     written: Written,
-    /// How many canaries, over all clients
+    /// Number of canaries, over all clients
     #[arg(long, value_name = "M", default_value_t = 1000)]
     canaries: usize,
-    /// Chance that the bound is not above the true epsilon
+    /// Confidence of the lower bound
     #[arg(long, value_name = "P", default_value_t = 0.95)]
     confidence: f64,
     /// Where the run keeps its files; they are removed afterwards [default: runs/audit-NAME]
@@ -86,7 +86,7 @@ impl Audit {
         Trust::new(0.0, self.confidence)?;
         let terminal = Terminal::new(voice);
         let Some(run) = CanaryRun::run(&experiment, self.canaries, &scratch, &terminal)? else {
-            console::say("stopped; an audit begins anew");
+            console::say("stopped; the same command starts the audit over");
             return Ok(ExitCode::from(interrupt::STATUS));
         };
         let trust = Trust::new(run.privacy.promise.delta.get(), self.confidence)?;

@@ -22,7 +22,7 @@ own two files and nothing else.";
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Certs {
-    /// Where they go
+    /// Folder for the certificates
     #[arg(value_name = "DIR")]
     folder: PathBuf,
     /// Names and addresses under which sites reach the server
@@ -31,7 +31,7 @@ pub struct Certs {
     /// A client of the experiment; may be given several times
     #[arg(long, value_name = "NAME", num_args = 1..)]
     client: Vec<String>,
-    /// For how long they are good
+    /// Days for which they are valid
     #[arg(long, value_name = "DAYS", default_value_t = 365,
           value_parser = clap::value_parser!(u32).range(1..=36_525))]
     days: u32,

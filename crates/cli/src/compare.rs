@@ -44,7 +44,7 @@ pub struct Compare {
     files: Vec<PathBuf>,
     #[command(flatten)]
     overrides: Overrides,
-    /// How many seeds, counted up from the experiment's [default: the file's, or 3]
+    /// Number of seeds, counted up from the experiment's [default: the file's, or 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     seeds: Option<u32>,
     /// Give a key several values; several keys give all combinations
@@ -53,13 +53,13 @@ pub struct Compare {
     /// Choose a key's value for each variant, on validation examples
     #[arg(long = "tune", value_name = "KEY=V1,V2,...")]
     tunes: Vec<String>,
-    /// What the others are held against: a variant, or one of its parts [default: the first]
+    /// The variant to compare with, or one of its parts [default: the first]
     #[arg(long, value_name = "NAME")]
     baseline: Option<String>,
     /// Where results go [default: runs/compare-NAME]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// How many runs at a time, which share the threads
+    /// Parallel runs, which share the threads
     #[arg(long, value_name = "J", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     jobs: u16,
     /// Print compare.json instead of tables
@@ -91,7 +91,7 @@ impl Compare {
         });
         let Some(compared) = fedra::compare(&plan, &out, &workers, &Follower::new(voice))? else {
             console::say(format_args!(
-                "stopped; the same command goes on where it was, what is complete is under {shown}"
+                "stopped; the same command resumes, and complete runs are under {shown}"
             ));
             return Ok(ExitCode::from(interrupt::STATUS));
         };

@@ -36,10 +36,10 @@ const MOST_CLIENTS: usize = 30;
 pub struct Data {
     #[command(flatten)]
     written: Written,
-    /// Show every client and every label, however many there are
+    /// Show every client and every label
     #[arg(long)]
     all: bool,
-    /// Show the rows of this site alone, read as `fedra join` reads them
+    /// Show only the rows of this site, read as `fedra join` reads them
     #[arg(long, value_name = "NAME")]
     client: Option<String>,
 }

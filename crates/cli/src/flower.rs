@@ -73,7 +73,7 @@ impl Flower {
 /// Where the others are met.
 #[derive(Args, Clone, Debug)]
 pub struct AtSuperLink {
-    /// Meet the others at this Flower SuperLink (1.40 to 1.42), as in `https://link.example:8000`
+    /// Connect through this Flower SuperLink (1.40 to 1.42), as in `https://link.example:8000`
     #[arg(long, value_name = "URL")]
     superlink: Option<String>,
     /// With --superlink: the certificate of the CA that signed the SuperLink's

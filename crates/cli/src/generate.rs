@@ -26,7 +26,7 @@ use crate::console;
 use crate::flags::{Threads, Voice, one_of};
 use crate::interrupt;
 use crate::join::Said;
-use crate::model_server::{Ends, identity, load_side};
+use crate::model_server::{self, Ends, identity, load_side};
 
 use crate::tls::Tls;
 
@@ -55,15 +55,15 @@ pub struct Generate {
     model: PathBuf,
     #[command(flatten)]
     prompt: Prompt,
-    /// Most tokens to write
+    /// Most tokens to generate
     #[arg(long, default_value_t = 128, value_name = "N")]
     max_tokens: usize,
     #[command(flatten)]
     choice: Choice,
-    /// End in front of this text; may be given several times (\n and \t are a line end and a tab)
+    /// Stop before this text; may be given several times (\n and \t are a line end and a tab)
     #[arg(long, value_name = "TEXT")]
     stop: Vec<String>,
-    /// Store weights as bf16: half the memory, faster (1.3 to 1.8 times seen), a little less exact
+    /// Store weights as bf16: half the memory, 1.3 to 1.8 times as fast, slightly less exact
     #[arg(long)]
     bf16: bool,
     #[command(flatten)]
@@ -81,16 +81,16 @@ struct Far {
     /// Let this server run the middle blocks (`fedra serve --model`); text never leaves this machine
     #[arg(long, value_name = "HOST:PORT")]
     server: Option<String>,
-    /// Who asks; with TLS the name in the certificate [default: the certificate's, or "client"]
+    /// Name of this client; with TLS that in the certificate [default: the certificate's, or "client"]
     #[arg(long, value_name = "NAME", requires = "server")]
     client: Option<String>,
     #[command(flatten)]
     ends: Ends,
-    /// How rows are encoded on their way
+    /// Encoding of the hidden states on the wire
     #[arg(long, value_name = "ENCODING", default_value = "f32", requires = "server",
           value_parser = one_of(ENCODINGS))]
     encoding: RowEncoding,
-    /// Noise on rows that leave: relative=GAMMA, absolute=SCALE or clipped=NORM,SIGMA
+    /// Noise on hidden states before they are sent: relative=GAMMA, absolute=SCALE or clipped=NORM,SIGMA
     #[arg(long, value_name = "KIND=SIZE", requires = "server", value_parser = parse_noise)]
     noise: Option<NoiseKind>,
     #[command(flatten)]
@@ -113,19 +113,19 @@ struct Prompt {
 
 #[derive(Args)]
 struct Choice {
-    /// Take the likeliest token each time: the default
+    /// Take the likeliest token each time (the default)
     #[arg(long, conflicts_with_all = ["temperature", "top_k", "top_p", "seed"])]
     greedy: bool,
-    /// Draw, with logits divided by this: below 1 is safer, above 1 more surprising
+    /// Sample, with logits divided by T
     #[arg(long, value_name = "T", allow_negative_numbers = true)]
     temperature: Option<f64>,
-    /// Draw among this many of the likeliest tokens
+    /// Sample among the K likeliest tokens
     #[arg(long, value_name = "K")]
     top_k: Option<usize>,
-    /// Draw among the likeliest tokens that together have this probability
+    /// Sample among the likeliest tokens that together have probability P
     #[arg(long, value_name = "P")]
     top_p: Option<f64>,
-    /// Seed of the draws [default: 0]
+    /// Random seed [default: 0]
     #[arg(long)]
     seed: Option<u64>,
 }
@@ -145,8 +145,8 @@ impl Far {
         };
         let client = self.client.clone().or(certified).unwrap_or_else(|| "client".to_owned());
         let way = (Arc::new(Runtime::start()?), Dialer::new(server, &security)?);
-        let blocks = cut.server_blocks().context("a cut has blocks at the server")?;
-        let blocks = (usize::from(blocks.start), usize::from(blocks.end));
+        let blocks = model_server::blocks(cut)?;
+        let blocks = (blocks.start, blocks.end);
         let model = (identity(path)?, model.width());
         let dialer = DecodeDialer::new(way, client, model, (blocks, self.encoding));
         Ok(dialer.with_listener(Arc::new(Said(Voice::Lively))).open()?)
@@ -181,18 +181,6 @@ fn parse_noise(text: &str) -> Result<NoiseKind, String> {
         ("clipped", [norm, sigma]) => Ok(NoiseKind::Clipped { norm: *norm, sigma: *sigma }),
         (_, _) => Err(wrong()),
     }
-}
-
-/// What `--json` prints.
-#[derive(serde::Serialize)]
-struct Report {
-    text: String,
-    tokens: Vec<u32>,
-    prompt_tokens: usize,
-    ended: &'static str,
-    prompt_seconds: f64,
-    seconds: f64,
-    tokens_per_s: f64,
 }
 
 impl Generate {
@@ -271,26 +259,23 @@ impl Generate {
         // The first token comes with the prompt.
         let counted = tokens.len().saturating_sub(1);
         let tokens_per_s = if counted == 0 { 0.0 } else { counted as f64 / seconds };
-        let report = Report {
-            text: whole,
-            prompt_tokens: prompt.len(),
-            ended: ended.name(),
-            prompt_seconds,
-            seconds,
-            tokens_per_s,
-            tokens,
-        };
         if self.json {
-            console::json(serde_json::json!(report));
+            console::json(serde_json::json!({
+                "text": whole,
+                "tokens": tokens,
+                "prompt_tokens": prompt.len(),
+                "ended": ended.name(),
+                "prompt_seconds": prompt_seconds,
+                "seconds": seconds,
+                "tokens_per_s": tokens_per_s,
+            }));
         } else {
             console::text("\n");
         }
         console::say(format_args!(
-            "{} tokens, {:.1} tokens/s; prompt of {} tokens read in {:.2} s; ended by {}",
-            report.tokens.len(),
-            report.tokens_per_s,
-            report.prompt_tokens,
-            report.prompt_seconds,
+            "{} tokens, {tokens_per_s:.1} tokens/s; prompt of {} tokens read in {prompt_seconds:.2} s; ended by {}",
+            tokens.len(),
+            prompt.len(),
             in_words(ended),
         ));
         Ok(match ended {

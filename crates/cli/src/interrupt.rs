@@ -6,7 +6,7 @@
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, LazyLock, OnceLock};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -22,20 +22,17 @@ const GLANCE: Duration = Duration::from_millis(50);
 
 static TOLD: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
 
-/// What is finished before the process stops, if it is not a step.
-static WITHIN: OnceLock<&str> = OnceLock::new();
-
-/// Whether nothing has to be finished: others are waited for.
-static WAITS: AtomicBool = AtomicBool::new(false);
+/// What is finished before the process stops, in words; a step unless something else is named.
+static AFTER: Mutex<Option<String>> = Mutex::new(None);
 
 /// Says that nothing has to be finished, unless something is named later: others are waited for.
 pub fn waits_for_others() {
-    WAITS.store(true, Ordering::SeqCst);
+    *screen::locked(&AFTER) = Some(String::new());
 }
 
 /// Says what is finished before the process stops, if it is not a step.
-pub fn within(what: &'static str) {
-    let _first = WITHIN.set(what);
+pub fn within(what: &str) {
+    *screen::locked(&AFTER) = Some(format!(" after this {what}"));
 }
 
 /// Whether a comparison holds the other end of standard input.
@@ -108,11 +105,7 @@ fn listen() -> bool {
         flag::register(number, Arc::clone(&TOLD)).map(drop)
     });
     once(signal, || {
-        let after = match (WITHIN.get(), WAITS.load(Ordering::SeqCst)) {
-            (Some(what), _) => format!(" after this {what}"),
-            (None, true) => String::new(),
-            (None, false) => " after this step".to_owned(),
-        };
+        let after = screen::locked(&AFTER).take().unwrap_or_else(|| " after this step".to_owned());
         console::say(format_args!("\nstopping{after}; press Ctrl-C again to stop at once"));
     });
     registered.is_ok()

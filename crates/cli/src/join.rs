@@ -66,8 +66,8 @@ pub struct Join {
     /// Which client of the experiment this site is
     #[arg(long, value_name = "NAME")]
     client: String,
-    /// With --superlink: take part in a FedAvg run of an app of Flower's own, which sends the whole model by
-    /// Hugging Face's names; how this site trains it is the experiment's. Ctrl-C leaves
+    /// With --superlink: take part in a FedAvg run of a Flower app, which sends the whole model by Hugging
+    /// Face's names; this site trains it as the experiment says. Ctrl-C leaves
     #[arg(long, requires = "superlink")]
     stock: bool,
     /// Where this site keeps its state [default: runs/NAME-CLIENT]
@@ -75,12 +75,12 @@ pub struct Join {
     state: Option<PathBuf>,
     #[command(flatten)]
     tls: Tls,
-    /// Where the noise at a cut starts, to repeat a run; whoever knows it can subtract the noise
+    /// Seed of the noise at a cut, to repeat a run; whoever knows it can subtract the noise
     /// [default: a secret number in --state]
     #[arg(long, value_name = "N")]
     noise_seed: Option<u64>,
-    /// Leave with status 2 once nobody has answered for so long, or at a SuperLink once no run has wanted
-    /// this site for so long [default: never]
+    /// Leave with status 2 after this time without an answer of the server, or at a SuperLink without a run
+    /// for this site [default: never]
     #[arg(long, value_name = "SECONDS",
           value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
     give_up_after: Option<u64>,
@@ -113,8 +113,8 @@ impl Join {
         let is_counted = experiment.recipe.privacy.is_some() && experiment.recipe.split.is_some();
         let finishes = if is_counted { Finishes::Round } else { Finishes::Step };
         interrupt::within(match finishes {
-            Finishes::Step => "step, if one is on",
-            Finishes::Round => "request, if one is on",
+            Finishes::Step => "step, if one is running",
+            Finishes::Round => "request, if one is running",
         });
         let steps: Arc<dyn Observer> = Arc::new(SiteSteps::new(voice, finishes));
         let client = client.with_observer(Arc::clone(&steps));
@@ -146,7 +146,7 @@ impl Join {
             // It worked until something of this machine failed: not a refusal.
             Err(FlowerError::Net(error @ NetError::System { .. })) => {
                 console::say(format_args!("error: {error}"));
-                console::say("hint: once this is mended, the same command joins again");
+                console::say("hint: once this is fixed, the same command joins again");
                 Ok(ExitCode::FAILURE)
             }
             Err(error) => Err(error.into()),
@@ -300,7 +300,7 @@ fn guarded(client: Client, experiment: &Experiment, folder: &Path) -> Result<Cli
     if let Some((name, why)) = missing {
         bail!(
             "{}: found no {name}, expected noise.key and {LEDGER} or neither: {why}\n\
-             hint: another --state begins anew; what was released from this one still counts",
+             hint: another --state starts over; what was released from this one still counts",
             folder.display()
         );
     }

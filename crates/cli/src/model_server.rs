@@ -1,5 +1,6 @@
 //! The middle of a saved decoder, for clients that keep its ends: sessions behind one address.
 
+use std::ops::Range;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -21,10 +22,10 @@ use crate::{console, interrupt};
 /// Where a decoder is cut.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct Ends {
-    /// Blocks behind the embedding that a client keeps [default: 1]
+    /// Blocks after the embedding that a client keeps [default: 1]
     #[arg(long, value_name = "BLOCKS")]
     first: Option<u16>,
-    /// Blocks in front of the head that a client keeps [default: 1]
+    /// Blocks before the head that a client keeps [default: 1]
     #[arg(long, value_name = "BLOCKS")]
     last: Option<u16>,
 }
@@ -66,6 +67,12 @@ pub fn identity(path: &Path) -> Result<String> {
     Ok(fingerprint::of_model(path)?.to_string()[..16].to_owned())
 }
 
+/// The blocks that a server has.
+pub fn blocks(cut: &Cut) -> Result<Range<usize>> {
+    let blocks = cut.server_blocks().context("a cut has blocks at the server")?;
+    Ok(usize::from(blocks.start)..usize::from(blocks.end))
+}
+
 /// Sessions over the middle of a model.
 pub fn host(
     (model, params): (&Model, &Params),
@@ -73,8 +80,7 @@ pub fn host(
     identity: String,
     limits: SessionLimits,
 ) -> Result<Arc<DecodeHost>> {
-    let blocks = cut.server_blocks().context("a cut has blocks at the server")?;
-    let blocks = usize::from(blocks.start)..usize::from(blocks.end);
+    let blocks = blocks(cut)?;
     let device = Device::cpu();
     let sessions = DecodeSessions::new(&device, (model.clone(), params), blocks.clone(), limits)?;
     let sessions = SharedSessions::start(sessions, Gathering::default())?;

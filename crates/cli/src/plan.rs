@@ -33,7 +33,7 @@ will add, an estimate with its error.";
 pub struct Arguments {
     #[command(flatten)]
     written: Written,
-    /// Of a cut model with many blocks, print what every cut would cost
+    /// Print the cost of every cut of a model with many blocks
     #[arg(long)]
     cuts: bool,
 }

@@ -11,6 +11,7 @@ use fedra::report::Written;
 use fedra::text::grid::counted;
 
 use crate::console;
+use crate::status::comparison;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -72,25 +73,21 @@ fn check(folder: &Path) -> Result<()> {
             first.display()
         );
     }
-    if let Some(run) = folders_in(folder).iter().flat_map(|one| runs_in(one)).next() {
+    if let Some(run) = comparison::runs(folder).first() {
         bail!(
             "DIR: found a comparison without {COMPARISON} in {shown}, expected one that is complete\n\
-             hint: the same fedra compare command goes on with it; fedra report {} makes the page of one run",
-            run.display()
+             hint: the same fedra compare command resumes it; fedra report {} makes the page of one run",
+            folder.join(run).display()
         );
     }
     Ok(())
 }
 
+/// The runs right inside, by name. What cannot be read holds none.
 fn runs_in(folder: &Path) -> Vec<PathBuf> {
-    folders_in(folder).into_iter().filter(|inner| inner.join(EXPERIMENT).is_file()).collect()
-}
-
-/// The folders inside, by name. What cannot be read holds none.
-fn folders_in(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut folders: Vec<PathBuf> =
-        entries.map(|entry| entry.path()).filter(|path| path.is_dir()).collect();
-    folders.sort();
-    folders
+    let mut runs: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+    runs.retain(|run| run.join(EXPERIMENT).is_file());
+    runs.sort();
+    runs
 }

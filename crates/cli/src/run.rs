@@ -45,13 +45,13 @@ pub struct Run {
     /// Replace the run that the folder holds
     #[arg(long)]
     force: bool,
-    /// Go on with an interrupted run; a complete one is shown and left as it is
+    /// Resume an interrupted run; a complete one is shown and not changed
     #[arg(long, value_name = "DIR", conflicts_with_all = ["file", "out", "force"])]
     resume: Option<PathBuf>,
     /// Run as part of a comparison: with so many threads, until standard input ends
     #[arg(long, value_name = "THREADS", hide = true)]
     leash: Option<usize>,
-    /// Show the page at http://127.0.0.1:PORT/ while it runs [default port: any that is free]
+    /// Show the page at http://127.0.0.1:PORT/ while it runs [default port: any free one]
     #[arg(long, value_name = "PORT", num_args = 0..=1, require_equals = true, default_missing_value = "0")]
     watch: Option<u16>,
     #[command(flatten)]
@@ -68,8 +68,8 @@ impl Run {
         if let (Some(folder), true) = (&self.resume, self.overrides.is_given()) {
             let held = folder.join(EXPERIMENT);
             bail!(
-                "--resume: found --set or --seed beside it, expected neither: a run goes on as it began\n\
-                 hint: more rounds are had by raising federation.rounds in {}, and then --resume; any other \
+                "--resume: found --set or --seed beside it, expected neither: a run resumes as it began\n\
+                 hint: for more rounds, raise federation.rounds in {}, and then --resume; any other \
                  change makes another run",
                 held.display()
             );
@@ -125,7 +125,7 @@ impl Run {
 /// How a run in a folder is gone on with.
 fn resuming(folder: &Path) -> String {
     let folder = folder.display().to_string();
-    format!("; go on with: fedra run --resume {}", shell::quoted(&folder))
+    format!("; resume with: fedra run --resume {}", shell::quoted(&folder))
 }
 
 /// Shows how a run ended; one that was interrupted says what goes on with it.

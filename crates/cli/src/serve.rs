@@ -76,9 +76,9 @@ pub struct Serve {
     listen: Option<SocketAddr>,
     #[command(flatten)]
     flower: AtSuperLink,
-    /// With --superlink: this client is an app of Flower's own with so many training examples; it gets the
+    /// With --superlink: this client is a Flower app with this number of training examples; it receives the
     /// whole model by Hugging Face's names and trains it (FedAvg only). It is the node with its key in
-    /// --node-keys, or else the first without a key that comes
+    /// --node-keys, or else the first node without a key
     #[arg(long, value_name = "NAME=EXAMPLES", requires = "superlink", value_parser = stock_client)]
     stock: Vec<(String, u64)>,
     /// With --superlink: the public keys of the clients, in files such as north.key.pub; a node is who its
@@ -93,22 +93,22 @@ pub struct Serve {
     /// Replace the run that the folder holds
     #[arg(long)]
     force: bool,
-    /// Begin once so many clients are there [default: all]
+    /// Begin once N clients have joined [default: all]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     wait_for: Option<u32>,
-    /// Begin after so many seconds if at least one client is there
+    /// Begin after this time if at least one client has joined
     #[arg(long, value_name = "SECONDS")]
     start_after: Option<u64>,
-    /// How long a site may take for one request
+    /// Time limit of a site for one request
     #[arg(long, value_name = "SECONDS", default_value_t = 3600,
           value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
     deadline: u64,
-    /// How long a lost site may be away before it is left out
+    /// How long a site may be disconnected before it is left out
     #[arg(long, value_name = "SECONDS", default_value_t = 30,
           value_parser = clap::value_parser!(u64).range(0..=31_536_000))]
     grace: u64,
-    /// Before a round with too few updates is repeated (federation.retries): how long clients that are away
-    /// are waited for; twice as long each time, up to ten minutes
+    /// How long to wait for disconnected clients before a round with too few updates is repeated
+    /// (federation.retries); twice as long each time, up to ten minutes
     #[arg(long, value_name = "SECONDS", default_value_t = 30,
           value_parser = clap::value_parser!(u64).range(0..=31_536_000))]
     retry_after: u64,
@@ -195,13 +195,13 @@ impl Serve {
         } else {
             ""
         };
-        let go_on = format!(" in {}; the same command goes on{how}", output.folder.display());
+        let go_on = format!(" in {}; the same command resumes{how}", output.folder.display());
         Ok(run::show(&ending, &output.folder, voice, &go_on))
     }
 }
 
 /// What has to be done after a breakdown where messages went through a SuperLink.
-const RUN_IS_OVER: &str = "hint: its run at the SuperLink is over: that command needs another `flwr run`, and sites \
+const RUN_IS_OVER: &str = "hint: its run at the SuperLink has ended: that command needs another `flwr run`, and sites \
                            that were sent home are to be started again";
 
 /// What carries messages.

@@ -12,13 +12,13 @@ pub struct Tls {
     /// This party's certificate, in PEM
     #[arg(long = "tls-cert", value_name = "FILE")]
     certificate: Option<PathBuf>,
-    /// The key to it
+    /// The key of the certificate
     #[arg(long = "tls-key", value_name = "FILE")]
     key: Option<PathBuf>,
     /// The certificate of the CA that signed the other side's
     #[arg(long = "tls-ca", value_name = "FILE")]
     ca: Option<PathBuf>,
-    /// Speak in the clear, on any address: everybody on the way can read and change everything
+    /// Use no TLS on any address: anybody on the network can read and change everything
     #[arg(long, conflicts_with_all = ["certificate", "key", "ca"])]
     insecure: bool,
 }

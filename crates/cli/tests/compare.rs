@@ -120,8 +120,11 @@ fn the_status_of_a_comparison_lists_its_runs() {
     let place = Place::new();
     place.succeed(&[&TWO[..], &["--seeds", "1", "--quiet", "--out", "out"]].concat());
     let (told, _) = place.succeed(&["status", "out"]);
-    let first = "a comparison, which is over; 2 runs so far, of which 2 complete\n  fedadam/seed-3  is over; ";
-    assert!(told.starts_with(first) && told.contains("\n  fedavg/seed-3  is over; "), "{told}");
+    let first = "a comparison, which has finished; 2 runs so far, of which 2 complete\n  fedadam/seed-3  has finished; ";
+    assert!(
+        told.starts_with(first) && told.contains("\n  fedavg/seed-3  has finished; "),
+        "{told}"
+    );
     let output = place.fedra(&["status", "out", "--format", "json"]);
     let said = text(&output.stderr);
     assert!(said.contains("out: found a comparison, expected the folder of one run"), "{said}");
@@ -185,7 +188,7 @@ fn an_interrupted_comparison_leaves_no_process_behind_and_goes_on_to_the_same_by
     assert!(sent.success());
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130), "{}", text(&output.stderr));
-    assert!(text(&output.stderr).contains("the same command goes on"), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("the same command resumes"), "{}", text(&output.stderr));
     let stopped = logs.each_ref().map(|log| lines(log));
     assert!(stopped.iter().any(|lines| *lines < 120), "nothing was left to stop: {stopped:?}");
     assert!(!place.path("parts/compare.json").exists());

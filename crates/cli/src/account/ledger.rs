@@ -30,7 +30,7 @@ pub struct LedgerOf {
     /// A folder with a ledger, or the ledger itself
     #[arg(value_name = "DIR|FILE")]
     place: PathBuf,
-    /// Print one object
+    /// Print one JSON object instead of tables
     #[arg(long)]
     json: bool,
 }

@@ -50,16 +50,16 @@ pub enum Account {
     /// The epsilon of a run
     #[command(after_help = EPSILON)]
     Epsilon(Epsilon),
-    /// The least noise under which a run keeps an epsilon
+    /// The least noise with which a run stays within an epsilon
     #[command(after_help = SIGMA)]
     Sigma(Sigma),
-    /// The most steps that keep an epsilon
+    /// The most steps that stay within an epsilon
     #[command(after_help = STEPS)]
     Steps(Steps),
     /// The epsilon of a run for several noises
     #[command(after_help = TABLE)]
     Table(Table),
-    /// What a run, or a site, promised and released
+    /// The privacy promise and the releases of a run or a site
     #[command(after_help = ledger::HELP)]
     Ledger(ledger::LedgerOf),
 }
@@ -69,7 +69,7 @@ pub enum Account {
 pub struct Epsilon {
     #[command(flatten)]
     run: Typed,
-    /// Deviation of the noise over the clip norm
+    /// Noise multiplier: standard deviation of the noise over the clip norm
     #[arg(long, allow_negative_numbers = true)]
     sigma: Option<f64>,
 }
@@ -79,7 +79,7 @@ pub struct Epsilon {
 pub struct Sigma {
     #[command(flatten)]
     run: Typed,
-    /// The epsilon to keep
+    /// The largest epsilon
     #[arg(long, allow_negative_numbers = true)]
     epsilon: f64,
 }
@@ -89,10 +89,10 @@ pub struct Sigma {
 pub struct Steps {
     #[command(flatten)]
     run: Typed,
-    /// The epsilon to keep
+    /// The largest epsilon
     #[arg(long, allow_negative_numbers = true)]
     epsilon: f64,
-    /// Deviation of the noise over the clip norm
+    /// Noise multiplier: standard deviation of the noise over the clip norm
     #[arg(long, allow_negative_numbers = true)]
     sigma: f64,
 }
@@ -102,7 +102,7 @@ pub struct Steps {
 pub struct Table {
     #[command(flatten)]
     run: Typed,
-    /// Deviations of the noise over the clip norm
+    /// Noise multipliers: standard deviations of the noise over the clip norm
     #[arg(long, value_delimiter = ',', required = true, allow_negative_numbers = true)]
     sigma: Vec<f64>,
 }

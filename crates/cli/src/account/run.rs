@@ -19,16 +19,16 @@ const UNITS: [(&str, Unit); 2] = [("example", Unit::Example), ("client", Unit::C
 /// What is sampled, how often, and what is promised; the noise is each command's own business.
 #[derive(Args)]
 pub struct Typed {
-    /// The chance with which each unit joins a step
+    /// Sampling rate: the probability that a unit takes part in a step
     #[arg(long, value_name = "RATE", allow_negative_numbers = true)]
     q: Option<f64>,
-    /// How many steps
+    /// Number of steps
     #[arg(long, value_name = "N")]
     steps: Option<u64>,
     /// A further part of the run, such as q=0.01,sigma=1,steps=100 (and cap=150); may be repeated
     #[arg(long, value_name = "PHASE")]
     phase: Vec<String>,
-    /// The chance with which the promise may fail; less than one over the number of units
+    /// Delta; less than one over the number of units
     #[arg(long, allow_negative_numbers = true)]
     delta: f64,
     /// How neighbouring datasets differ; `replace` costs up to about twice as much
@@ -37,10 +37,10 @@ pub struct Typed {
     /// Whose presence is hidden: one row, or everything that a client has
     #[arg(long, default_value = "example", value_parser = one_of(UNITS))]
     unit: Unit,
-    /// How many units there are; delta is then checked against it
+    /// Number of units; delta is then checked against it
     #[arg(long, visible_alias = "clients", value_name = "N")]
     examples: Option<u64>,
-    /// The most units in a batch: larger ones are cut down at random
+    /// Largest batch: a larger one is cut down at random
     #[arg(long, value_name = "N", requires = "examples")]
     cap: Option<u64>,
     /// Print one JSON object instead of a table

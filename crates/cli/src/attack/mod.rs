@@ -13,10 +13,10 @@ use clap::Subcommand;
 /// Which attack.
 #[derive(Subcommand)]
 pub enum Attack {
-    /// Read text back from the hidden states that a cut decoder sends to the server
+    /// Reconstruct text from the hidden states that a split decoder sends to the server
     #[command(after_help = split::HELP)]
     Split(Box<split::Split>),
-    /// Tell which rows a released model learnt from
+    /// Infer which rows a released model was trained on
     #[command(after_help = membership::HELP)]
     Membership(membership::Membership),
 }

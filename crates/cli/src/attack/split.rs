@@ -37,16 +37,16 @@ pub struct Split {
     /// The decoder: a folder or a GGUF file; with --data, the experiment's unless given
     #[arg(long, value_name = "DIR|FILE.gguf", required_unless_present = "data")]
     model: Option<PathBuf>,
-    /// The private text, a line each
+    /// The private text, one example a line
     #[arg(long, value_name = "FILE", conflicts_with = "data", required_unless_present = "data")]
     text: Option<PathBuf>,
     /// An experiment whose training rows are the private text
     #[arg(long, value_name = "FILE.toml")]
     data: Option<PathBuf>,
-    /// Text that the attacker has anyway, a line each
+    /// Public text that the attacker has, one example a line
     #[arg(long, value_name = "FILE")]
     public: Option<PathBuf>,
-    /// Blocks below the cut, several by commas
+    /// Blocks below the cut, separated by commas
     #[arg(long, value_name = "P", value_delimiter = ',', default_value = "1")]
     first: Vec<usize>,
     /// Noise levels: gamma (relative), scale (absolute) or sigma (clipped)
@@ -62,7 +62,7 @@ pub struct Split {
     /// Whether noise is new each time a line is sent; averaging tries both unless given
     #[arg(long, value_parser = one_of([("fresh", NoiseDraw::Fresh), ("cached", NoiseDraw::Cached)]))]
     draw: Option<NoiseDraw>,
-    /// Which attacks, several by commas
+    /// Attacks to run, separated by commas
     #[arg(long, value_delimiter = ',', default_value = "all", value_parser = one_of(ATTACKS))]
     attack: Vec<&'static [Attack]>,
     /// Steps of fine-tuning that the client makes first, on the attacked lines and seven times as
@@ -72,10 +72,10 @@ pub struct Split {
     /// Learning rate of these steps
     #[arg(long, value_name = "R", default_value_t = 3e-4)]
     tune_rate: f64,
-    /// Candidates of a search at each position; the inverter chooses where there are more tokens
+    /// Candidates of a search at each position; the inverter preselects them in a larger vocabulary
     #[arg(long, value_name = "M", default_value_t = 512)]
     candidates: usize,
-    /// How often a line is seen, for averaging
+    /// How often the attacker sees a line, for averaging
     #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1,4,16,64")]
     views: Vec<u32>,
     /// Tokens with a smaller share of the public text are rare
@@ -84,16 +84,16 @@ pub struct Split {
     /// Lines to attack; as many again are held out to measure the loss
     #[arg(long, value_name = "N", default_value_t = 16)]
     lines: usize,
-    /// Most tokens of a line
+    /// Longest line, in tokens
     #[arg(long, value_name = "N", default_value_t = 48)]
     tokens: usize,
-    /// Public tokens to learn from, about
+    /// About how many public tokens to learn from
     #[arg(long, value_name = "N", default_value_t = 50_000)]
     public_tokens: usize,
-    /// How often all noise is drawn anew
+    /// Repetitions with fresh noise
     #[arg(long, value_name = "N", default_value_t = 1)]
     repeats: u32,
-    /// Where lines and noise come from
+    /// Random seed
     #[arg(long, value_name = "N", value_parser = parse_seed, default_value = "1")]
     seed: u64,
     /// Print one JSON object a line instead of tables

@@ -28,10 +28,10 @@ pub struct RoundBench {
     /// Clients in a round
     #[arg(long, default_value_t = 100)]
     clients: u32,
-    /// Clients that have signed up, of whom each round draws; as many as in a round unless given
+    /// Registered clients, of which each round samples [default: as many as in a round]
     #[arg(long)]
     registered: Option<u32>,
-    /// Rounds to time, of which the mean is told; 3 with a shape, 300 without
+    /// Rounds to time; the mean is reported [default: 3 with a shape, 300 without]
     #[arg(long)]
     rounds: Option<u32>,
     /// Model shape [default: a thousand numbers]

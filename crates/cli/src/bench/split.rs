@@ -44,19 +44,19 @@ pub struct SplitBench {
     /// Model shape, of a decoder
     #[arg(long, default_value = "smollm2", value_parser = super::step::shapes())]
     shape: Preset,
-    /// Use only so many blocks of the shape
+    /// Use only the first N blocks of the shape
     #[arg(long)]
     blocks: Option<usize>,
-    /// Tokens in front of those that are written
+    /// Tokens of context
     #[arg(long, default_value_t = 4000)]
     context: usize,
-    /// Tokens to write in each repeat
+    /// Tokens to generate in each repeat
     #[arg(long, default_value_t = 32)]
     tokens: usize,
-    /// Blocks that the client has behind the embedding
+    /// Blocks after the embedding that the client keeps
     #[arg(long, default_value_t = 1, value_name = "BLOCKS")]
     first: u16,
-    /// Blocks that the client has in front of the head
+    /// Blocks before the head that the client keeps
     #[arg(long, default_value_t = 1, value_name = "BLOCKS")]
     last: u16,
     #[command(flatten)]
@@ -128,47 +128,33 @@ impl SplitBench {
         let mut draw = Seed(1).generator();
         let context: Vec<u32> = (0..self.context).map(|_| draw.below(words) as u32).collect();
 
+        let given = (&model, &params);
         let mut whole = Writer::new(CachedDecoder::whole(&device, &model, &params)?);
-        let start = Instant::now();
-        whole.read(&context)?;
-        let prompt_s = start.elapsed().as_secs_f64();
-        let decoder = || -> Result<CachedDecoder<'_>> {
-            let peer = local_peer(&device, (&model, &params), &cut)?;
-            Ok(CachedDecoder::cut(&device, (&model, &params), &cut, Box::new(peer))?)
+        let prompt_s = whole.read(&context)?;
+        let at_cut = |peer: Box<dyn DecodePeer>| -> Result<Writer<'_>> {
+            Ok(Writer::new(CachedDecoder::cut(&device, given, &cut, peer)?))
         };
-        let far =
-            if self.whole_only { None } else { Some(Loopback::start((&model, &params), &cut)?) };
-        let far_decoder = |far: &Loopback| -> Result<CachedDecoder<'_>> {
-            let peer = Box::new(far.dial()?);
-            Ok(CachedDecoder::cut(&device, (&model, &params), &cut, peer)?)
+        let far = if self.whole_only { None } else { Some(Loopback::start(given, &cut)?) };
+        let mut sides = match &far {
+            None => None,
+            Some(far) => {
+                let near = at_cut(Box::new(local_peer(&device, given, &cut)?))?;
+                let mut sides = (far, at_cut(Box::new(far.dial()?))?, near);
+                sides.1.read(&context)?;
+                sides.2.read(&context)?;
+                Some(sides)
+            }
         };
-        let (mut split, mut near) = (None, None);
-        if let Some(far) = &far {
-            let mut writer = Writer::new(far_decoder(far)?);
-            writer.read(&context)?;
-            split = Some(writer);
-            let mut writer = Writer::new(decoder()?);
-            writer.read(&context)?;
-            near = Some(writer);
-        }
-        let (mut whole_times, mut cut_times, mut uncached) = (Vec::new(), Vec::new(), Vec::new());
-        let mut near_times = Vec::new();
+        let mut uncached = Vec::new();
         for _ in 0..self.repeats {
-            whole_times.extend(whole.write(self.tokens)?);
-            if let Some(near) = &mut near {
-                near_times.extend(near.write(self.tokens)?);
-            }
-            if let (Some(split), Some(far)) = (&mut split, &far) {
-                cut_times.extend(split.write(self.tokens)?);
-                let mut again = Writer::new(far_decoder(far)?);
-                let start = Instant::now();
-                again.read(&context)?;
-                uncached.push(start.elapsed().as_secs_f64());
+            whole.write(self.tokens)?;
+            if let Some((far, split, near)) = &mut sides {
+                near.write(self.tokens)?;
+                split.write(self.tokens)?;
+                uncached.push(at_cut(Box::new(far.dial()?))?.read(&context)?);
             }
         }
-        if let Some(split) = &split
-            && split.tokens != whole.tokens
-        {
+        if sides.as_ref().is_some_and(|(_, split, _)| split.tokens != whole.tokens) {
             bail!("the cut decoder wrote other tokens than the whole one");
         }
         let per_s = |seconds: &[f64]| Some(rounded(1.0 / median(seconds)?, 3));
@@ -184,11 +170,11 @@ impl SplitBench {
             first: self.first,
             last: self.last,
             prompt_s: rounded(prompt_s, 3),
-            whole_tokens_per_s: per_s(&whole_times).unwrap_or(0.0),
-            whole_best_tokens_per_s: rounded(1.0 / least(&whole_times), 3),
-            bytes_per_token: split.is_some().then_some(row as f64),
-            cached_tokens_per_s: per_s(&cut_times),
-            near_tokens_per_s: per_s(&near_times),
+            whole_tokens_per_s: per_s(&whole.seconds).unwrap_or(0.0),
+            whole_best_tokens_per_s: rounded(1.0 / least(&whole.seconds), 3),
+            bytes_per_token: sides.is_some().then_some(row as f64),
+            cached_tokens_per_s: sides.as_ref().and_then(|(_, split, _)| per_s(&split.seconds)),
+            near_tokens_per_s: sides.as_ref().and_then(|(.., near)| per_s(&near.seconds)),
             uncached_tokens_per_s: per_s(&uncached),
             peak_bytes: peak_resident_bytes().unwrap_or(0),
         })
@@ -217,8 +203,7 @@ fn local_peer(
     (model, params): (&Model, &Params),
     cut: &Cut,
 ) -> Result<impl DecodePeer + use<>> {
-    let blocks = cut.server_blocks().context("a cut has blocks at the server")?;
-    let blocks = usize::from(blocks.start)..usize::from(blocks.end);
+    let blocks = model_server::blocks(cut)?;
     let limits = SessionLimits { cache_bytes: usize::MAX, ..SessionLimits::default() };
     let sessions = DecodeSessions::new(device, (model.clone(), params), blocks, limits)?;
     Ok(LocalPeer::open(sessions)?)
@@ -301,28 +286,31 @@ struct Writer<'a> {
     decoder: CachedDecoder<'a>,
     logits: Vec<f32>,
     tokens: Vec<u32>,
+    /// How long each token took.
+    seconds: Vec<f64>,
 }
 
 impl<'a> Writer<'a> {
     fn new(decoder: CachedDecoder<'a>) -> Self {
-        Self { decoder, logits: Vec::new(), tokens: Vec::new() }
+        Self { decoder, logits: Vec::new(), tokens: Vec::new(), seconds: Vec::new() }
     }
 
-    fn read(&mut self, tokens: &[u32]) -> Result<()> {
+    /// Reads tokens; returns its seconds.
+    fn read(&mut self, tokens: &[u32]) -> Result<f64> {
+        let start = Instant::now();
         self.logits = self.decoder.read(tokens)?;
-        Ok(())
+        Ok(start.elapsed().as_secs_f64())
     }
 
-    /// Seconds of each token.
-    fn write(&mut self, tokens: usize) -> Result<Vec<f64>> {
-        let mut step = |_| -> Result<f64> {
+    fn write(&mut self, tokens: usize) -> Result<()> {
+        for _ in 0..tokens {
             let start = Instant::now();
             let token = Sampling::Greedy.choose(&self.logits, 0)?;
             self.tokens.push(token);
             self.logits = self.decoder.read(&[token])?;
-            Ok(start.elapsed().as_secs_f64())
-        };
-        (0..tokens).map(&mut step).collect()
+            self.seconds.push(start.elapsed().as_secs_f64());
+        }
+        Ok(())
     }
 }
 

@@ -163,14 +163,14 @@ impl Question {
             if self == Self::Model && answer == proposed {
                 return Ok(());
             }
-            let mut wished = wishes.clone();
-            if let Err(error) = self.answer(&answer, sight, &mut wished) {
+            let mut tried = wishes.clone();
+            if let Err(error) = self.answer(&answer, sight, &mut tried) {
                 console::say(error);
                 continue;
             }
-            match propose(sight, &wished) {
+            match propose(sight, &tried) {
                 Ok(_) => {
-                    *wishes = wished;
+                    *wishes = tried;
                     return Ok(());
                 }
                 Err(error) => console::say(error.in_words()),

@@ -40,7 +40,7 @@ pub struct Init {
     /// A file with rows, or a folder with a file for each client
     #[arg(value_name = "DATA")]
     data: Option<PathBuf>,
-    /// A client and its file; several times, in place of DATA
+    /// A client and its file; may be given several times, in place of DATA
     #[arg(long = "client", value_name = "NAME=FILE", value_parser = parse_client)]
     files: Vec<(String, PathBuf)>,
     /// Where the experiment goes [default: the data's name with .toml]; - is stdout
@@ -55,10 +55,10 @@ pub struct Init {
     /// The column with the label, or with the text to write
     #[arg(long, value_name = "COLUMN")]
     label: Option<String>,
-    /// The column that says who holds a row
+    /// The column with the client of a row
     #[arg(long, value_name = "COLUMN", conflicts_with = "clients")]
     client_column: Option<String>,
-    /// Deal rows to so many made-up clients
+    /// Partition the rows among N synthetic clients
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     clients: Option<u16>,
     /// A file with the rows of the central test set
@@ -76,20 +76,20 @@ pub struct Init {
     /// The method [default: fedavg]
     #[arg(long, value_name = "NAME")]
     method: Option<String>,
-    /// How many rounds
+    /// Number of rounds
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     rounds: Option<u32>,
     /// What becomes of rows without a text or a label [default: refuse]
     #[arg(long, value_name = "CHOICE", value_parser = one_of(MISSING))]
     missing: Option<Missing>,
-    /// Promise differential privacy for every row, up to this epsilon
+    /// Train with example-level differential privacy, up to this epsilon
     #[arg(long, value_name = "EPSILON", allow_negative_numbers = true,
           value_parser = parse_epsilon)]
     private: Option<f64>,
-    /// Ask nothing, take every proposal
+    /// Ask nothing and take every proposal
     #[arg(long, short)]
     yes: bool,
-    /// Write over a file that is there
+    /// Overwrite an existing file
     #[arg(long)]
     force: bool,
     #[command(flatten)]

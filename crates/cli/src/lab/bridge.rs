@@ -30,7 +30,7 @@ pub struct Bridge {
     /// Where plots and numbers go
     #[arg(long, value_name = "DIR", default_value = "runs/lab-bridge")]
     out: PathBuf,
-    /// Another seed than the file's
+    /// Override the seed
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// Print the results as one JSON object instead of sentences

@@ -32,19 +32,19 @@ pub struct Frozen {
     /// Where plots and numbers go
     #[arg(long, value_name = "DIR", default_value = "runs/lab-frozen")]
     out: PathBuf,
-    /// A smaller world, in seconds; its shapes may differ
+    /// A smaller problem that takes seconds; its curves may differ
     #[arg(long)]
     quick: bool,
-    /// Where all draws start
+    /// Random seed
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// The feature map of teachers and students
     #[arg(long, default_value = "identity", value_parser = one_of(MAPS))]
     phi: Phi,
-    /// The size of a gradient step [default: 0.1, or 0.03 for elu-plus-one]
+    /// Learning rate [default: 0.1, or 0.03 for elu-plus-one]
     #[arg(long, value_name = "ETA")]
     rate: Option<f64>,
-    /// Local steps of each round where they are not swept [default: 5]
+    /// Local steps a round where they are not swept [default: 5]
     #[arg(long, value_name = "E")]
     local_steps: Option<u32>,
     /// Print the results as one JSON object instead of sentences

@@ -51,7 +51,7 @@ pub struct Quickstart {
     /// Where results go
     #[arg(long, value_name = "DIR", default_value = "runs/quickstart")]
     out: PathBuf,
-    /// Another seed
+    /// Override the seed
     #[arg(long, value_name = "N", value_parser = parse_seed)]
     seed: Option<u64>,
     /// Override one key of experiments/quickstart.toml in every run, as in federation.rounds=8
@@ -192,6 +192,6 @@ fn folder_of(name: &str) -> &str {
 }
 
 fn stopped() -> ExitCode {
-    console::say("stopped; fedra quickstart starts anew");
+    console::say("stopped; the same command starts over");
     ExitCode::from(interrupt::STATUS)
 }

@@ -43,8 +43,8 @@ pub fn text(folder: &Path, runs: &[PathBuf]) -> String {
     let is_over = |run: &&PathBuf| folder.join(run).join(SUMMARY).is_file();
     let complete = runs.iter().filter(is_over).count();
     let doing = match (fedra::is_at_work(folder), folder.join(COMPARISON).is_file()) {
-        (true, _) => "is on",
-        (false, true) => "is over",
+        (true, _) => "is running",
+        (false, true) => "has finished",
         (false, false) => "stopped before its end: no process is at work here",
     };
     let mut text = format!(

@@ -3,7 +3,7 @@
 //! Whoever runs the rounds writes them, whatever carries its messages, so this needs no port, no
 //! certificate and no word with a server.
 
-mod comparison;
+pub mod comparison;
 mod metrics;
 mod picture;
 
@@ -31,7 +31,7 @@ pub struct Status {
     /// The folder of a run, or of a comparison
     #[arg(value_name = "DIR")]
     folder: PathBuf,
-    /// For people, as one JSON object, or as metrics in Prometheus's text format
+    /// Text, one JSON object, or metrics in Prometheus's text format
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
 }

@@ -85,7 +85,7 @@ impl Picture {
         let (round, of) = self.round();
         let doing = match (status.phase, self.is_served) {
             (FleetPhase::Waiting, true) => "waits for clients".to_owned(),
-            (FleetPhase::Running, true) => format!("round {round}{of} is on"),
+            (FleetPhase::Running, true) => format!("round {round}{of} is running"),
             (FleetPhase::Retrying, true) => {
                 format!("round {round}{of} had too few updates and waits for clients that are away")
             }
@@ -95,7 +95,7 @@ impl Picture {
             (FleetPhase::Running | FleetPhase::Retrying, false) => {
                 format!("stopped in round {round}{of}: no process is at work here")
             }
-            (FleetPhase::Ended, _) if self.is_finished => "is over".to_owned(),
+            (FleetPhase::Ended, _) if self.is_finished => "has finished".to_owned(),
             (FleetPhase::Ended, _) => "ended before its last round".to_owned(),
         };
         format!("{doing}; {complete} complete; as of {age} s ago")
@@ -334,7 +334,7 @@ mod tests {
         let picture = read();
         assert!(metrics::of(&picture).contains("fedra_running 1\n"));
         let text = picture.text();
-        assert!(text.starts_with("round 3 is on; 2 complete; as of "), "{text}");
+        assert!(text.starts_with("round 3 is running; 2 complete; as of "), "{text}");
         assert!(text.contains("central_test f1: 0.7500\nprivacy spent: epsilon 2.5000"), "{text}");
         assert!(text.contains("west    is gone: it[31m left;"), "{text}");
         let metrics = metrics::of(&picture);
@@ -385,7 +385,7 @@ mod tests {
         let expected = "stopped in round 3 of 3: no process is at work here; 2 complete; as of ";
         assert!(text().starts_with(expected), "{}", text());
         std::fs::write(folder.path().join(SUMMARY), "{}").unwrap();
-        assert!(text().starts_with("is over; 2 complete"), "{}", text());
+        assert!(text().starts_with("has finished; 2 complete"), "{}", text());
         let nothing = tempfile::tempdir().unwrap();
         assert!(Picture::read(nothing.path()).is_err());
     }
@@ -410,7 +410,7 @@ mod tests {
         std::fs::write(folder.path().join(SUMMARY), "{}").unwrap();
         let text = told(Picture::text);
         assert!(
-            text.starts_with("is over; 2 complete") && text.contains("west    is done;"),
+            text.starts_with("has finished; 2 complete") && text.contains("west    is done;"),
             "{text}"
         );
     }

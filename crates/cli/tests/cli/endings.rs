@@ -170,7 +170,7 @@ fn a_sigterm_ends_after_a_round_and_the_resumed_run_ends_with_the_same_bytes() {
     let output = child.wait_with_output().unwrap();
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(130), "{said}");
-    assert!(said.contains("go on with: fedra run --resume parts"), "{said}");
+    assert!(said.contains("resume with: fedra run --resume parts"), "{said}");
     // Lines of a run that nobody watches tell whose they are and how long it will take.
     let line = said.lines().find(|line| line.contains("round 1/150")).unwrap();
     assert!(line.starts_with("fedavg round 1/150  loss ") && line.ends_with(" left"), "{line}");
@@ -192,7 +192,7 @@ fn a_sigint_ends_a_long_round_at_once_and_the_resumed_run_ends_with_the_same_byt
     }
     // The round is on, and so the folder can be asked about it.
     let mut told = String::new();
-    while !told.starts_with("round 2 of 3 is on; 1 complete; ") {
+    while !told.starts_with("round 2 of 3 is running; 1 complete; ") {
         assert!(child.try_wait().unwrap().is_none(), "{told}");
         told = place.succeed(&["status", "parts"]);
     }
@@ -202,13 +202,13 @@ fn a_sigint_ends_a_long_round_at_once_and_the_resumed_run_ends_with_the_same_byt
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(130), "{said}");
     // Whether it first says that it will stop is a race: a step is short.
-    assert!(said.contains("stopped after 1 of 3 rounds; go on with: fedra run --res"), "{said}");
+    assert!(said.contains("stopped after 1 of 3 rounds; resume with: fedra run --res"), "{said}");
     assert_eq!(fs::read_to_string(&log).unwrap().lines().count(), 1);
     let told = place.succeed(&["status", "parts"]);
     assert!(told.starts_with("stopped in round 2 of 3: no process is at work here"), "{told}");
     place.succeed(&["run", "--resume", "parts", "--quiet"]);
     assert_eq!(place.weights("parts"), place.weights("whole"));
-    assert!(place.succeed(&["status", "parts"]).starts_with("is over; 3 complete"));
+    assert!(place.succeed(&["status", "parts"]).starts_with("has finished; 3 complete"));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::place::{Place, shared, text};
+use crate::place::{Place, text};
 
 const DEPARTMENTS: [(&str, &str); 3] = [
     ("chest pain on effort", "cardiology"),
@@ -140,15 +140,11 @@ fn other_tasks_are_proposed_from_the_shape_of_the_data() {
 }
 
 #[test]
-#[ignore = "needs ../shared/models/stories260k: tools/test-shared"]
 fn a_decoder_is_asked_in_words_and_a_private_run_declares_its_labels() {
-    let (place, decoder) = (Place::new(), shared("models/stories260k"));
+    let place = Place::new();
+    place.save_decoder("fever cough pain answer department cardiology pulmonology skin");
     write_jsonl(&place.path("n.jsonl"), &notes());
-    let decoder = decoder.to_string_lossy().into_owned();
-    let model = ["--model", &decoder];
-    let with = |flags: &[&'static str]| -> Vec<String> {
-        ["n.jsonl"].iter().chain(flags).chain(&model).map(|&flag| flag.to_owned()).collect()
-    };
+    let with = |flags: &[&'static str]| [&["n.jsonl", "--model", "decoder"], flags].concat();
     for (flags, expected) in [
         (with(&["--task", "language"]), &["task = \"language\"", "text = \"note\""][..]),
         (
@@ -164,7 +160,6 @@ fn a_decoder_is_asked_in_words_and_a_private_run_declares_its_labels() {
             &["labels = [\"cardiology\", \"pulmonology\", \"skin\"]", "[privacy]", "epsilon = 8.0"],
         ),
     ] {
-        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
         accepted(&place, &flags, expected);
     }
     assert!(place.summary("runs/made")["privacy"]["epsilon"].as_f64().unwrap() <= 8.0);

@@ -134,7 +134,7 @@ fn an_interrupt_takes_the_live_line_away() {
     let lines = screen(&output.stdout, 80);
     let said = lines.join("\n");
     // That it is stopping is said only where the round takes long enough to say it.
-    assert!(said.contains("go on with: fedra run --resume runs/tiny"), "{said}");
+    assert!(said.contains("resume with: fedra run --resume runs/tiny"), "{said}");
     assert!(!said.contains("\u{2500}"), "a bar is left: {said}");
 }
 

@@ -169,7 +169,7 @@ fn a_folder_that_is_no_run_is_refused_by_what_it_is() {
     };
     refused("quick", "in quick, expected the folder of one of them");
     refused("compared", "found a comparison without compare.json in compared");
-    refused("compared", "hint: the same fedra compare command goes on with it");
+    refused("compared", "hint: the same fedra compare command resumes it");
     refused(
         "compared/fedavg",
         "found 1 run in compared/fedavg, expected the folder of one of them",

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::place::{Place, rounds_without_times, shared, text};
+use crate::place::{Place, rounds_without_times, text};
 
 #[test]
 fn a_run_leaves_the_promised_files() {
@@ -83,7 +83,7 @@ fn an_interrupt_ends_after_a_round_and_the_resumed_run_ends_with_the_same_bytes(
     assert!(sent.success());
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130));
-    assert!(text(&output.stderr).contains("go on with: fedra run --resume parts"));
+    assert!(text(&output.stderr).contains("resume with: fedra run --resume parts"));
     assert!(!place.path("parts/summary.json").exists());
 
     place.succeed(&["run", "--resume", "parts", "--quiet"]);
@@ -147,9 +147,9 @@ fn quiet_says_nothing() {
 
 /// A decoder from a folder, with its own tokenizer, on text without labels and with classes.
 #[test]
-#[ignore = "needs ../shared/models/stories260k: tools/test-shared"]
 fn a_llama_folder_learns_language_and_classes() {
-    let (place, folder) = (Place::new(), shared("models/stories260k"));
+    let place = Place::new();
+    place.save_decoder("Once upon a time, Lily was happy. Tom was sad. The end number 0.");
     let mut rows = String::new();
     for row in 0..40 {
         let (label, who) = [("joy", "Lily was happy"), ("woe", "Tom was sad")][row % 2];
@@ -159,12 +159,9 @@ fn a_llama_folder_learns_language_and_classes() {
         rows.extend([line.to_string().as_str(), "\n"]);
     }
     fs::write(place.path("rows.jsonl"), rows).unwrap();
-    let model = folder.display();
-    let experiment = format!(
-        "[data]\nsource = 'jsonl'\ntask = 'language'\npath = 'rows.jsonl'\nmax_tokens = 48\n\
-         [model]\npath = '{model}'\n[federation]\nrounds = 3\n\
-         [work]\nbatch = 4\noptimiser = {{ name = 'adamw', rate = 1e-3 }}\n"
-    );
+    let experiment = "[data]\nsource = 'jsonl'\ntask = 'language'\npath = 'rows.jsonl'\nmax_tokens = 48\n\
+         [model]\npath = 'decoder'\n[federation]\nrounds = 3\n\
+         [work]\nbatch = 4\noptimiser = { name = 'adamw', rate = 1e-2 }\n";
     fs::write(place.path("language.toml"), experiment).unwrap();
     place.succeed(&["run", "language.toml", "--quiet"]);
     let losses: Vec<f64> = rounds_without_times(&place.path("runs/language"))
@@ -173,7 +170,7 @@ fn a_llama_folder_learns_language_and_classes() {
         .collect();
     assert!(losses[2] < losses[0] - 0.1, "{losses:?}");
     let saved = fs::read(place.path("runs/language/model/tokenizer.json")).unwrap();
-    assert_eq!(saved, fs::read(folder.join("tokenizer.json")).unwrap());
+    assert_eq!(saved, fs::read(place.path("decoder/tokenizer.json")).unwrap());
 
     let sets = ["--set", "data.task=classes", "--set", "federation.rounds=6", "--out", "classes"];
     place.succeed(&[&["run", "language.toml", "--quiet"], &sets[..]].concat());

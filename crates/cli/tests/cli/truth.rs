@@ -4,7 +4,7 @@
 use std::fs;
 use std::process::{Child, Command, Output, Stdio};
 
-use crate::place::{Place, rounds_without_times, shared, text};
+use crate::place::{Place, rounds_without_times, text};
 
 /// A run of two rounds whose experiment now asks for four.
 fn half(place: &Place, out: &str) {
@@ -262,18 +262,14 @@ fn two_comparisons_in_one_folder_are_one_too_many() {
 
 /// Weights and tokenizer of a pretrained model are inputs like any other.
 #[test]
-#[ignore = "needs ../shared/models/stories260k: tools/test-shared"]
 fn other_weights_end_a_run() {
-    let (place, source) = (Place::new(), shared("models/stories260k"));
+    let place = Place::new();
     table(&place, &right);
-    fs::create_dir(place.path("model")).unwrap();
-    for name in ["config.json", "model.safetensors", "tokenizer.json"] {
-        fs::copy(source.join(name), place.path("model").join(name)).unwrap();
-    }
+    place.save_decoder("fever cough pain");
     let experiment = fs::read_to_string(place.path("table.toml")).unwrap();
     let (before, after) = experiment.split_once("[model]").unwrap();
     let (_, after) = after.split_once("[federation]").unwrap();
-    let model = "[model]\npath = 'model'\n[federation]";
+    let model = "[model]\npath = 'decoder'\n[federation]";
     fs::write(place.path("table.toml"), format!("{before}{model}{after}")).unwrap();
     let one = ["run", "table.toml", "--quiet", "--set", "federation.rounds=1", "--out", "run"];
     place.succeed(&one);
@@ -282,14 +278,14 @@ fn other_weights_end_a_run() {
     let experiment = fs::read_to_string(&file).unwrap();
     fs::write(&file, experiment.replace("rounds = 1\n", "rounds = 2\n")).unwrap();
 
-    let weights = place.path("model/model.safetensors");
+    let weights = place.path("decoder/model.safetensors");
     let right = fs::read(&weights).unwrap();
     let mut wrong = right.clone();
     *wrong.last_mut().unwrap() ^= 1;
     fs::write(&weights, wrong).unwrap();
     refused(&place.fedra(&["run", "--resume", "run"]), "run: found other weights (found ");
     fs::write(&weights, right).unwrap();
-    let tokenizer = place.path("model/tokenizer.json");
+    let tokenizer = place.path("decoder/tokenizer.json");
     let right = fs::read_to_string(&tokenizer).unwrap();
     fs::write(&tokenizer, format!("{right} ")).unwrap();
     refused(&place.fedra(&["run", "--resume", "run"]), "run: found other tokenizer (found ");

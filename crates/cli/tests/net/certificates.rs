@@ -61,5 +61,5 @@ fn an_address_that_others_reach_needs_certificates_or_the_word() {
     server.wait_for("no TLS: a client is who it claims to be");
     server.interrupt();
     let (status, told) = server.end();
-    assert!(status != Some(0) && told.contains("the same command goes on"), "{told}");
+    assert!(status != Some(0) && told.contains("the same command resumes"), "{told}");
 }

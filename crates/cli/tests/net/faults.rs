@@ -31,7 +31,7 @@ fn a_server_that_is_killed_goes_on_and_its_sites_with_it() {
     place.wait_for_rounds("far", 9);
     server.interrupt();
     let (status, told) = server.end();
-    assert!(status != Some(0) && told.contains("the same command goes on"), "{told}");
+    assert!(status != Some(0) && told.contains("the same command resumes"), "{told}");
     let told = place.refusal("run --resume far", &[]);
     assert!(told.contains("found a run over a network in far"), "{told}");
     again().succeed();

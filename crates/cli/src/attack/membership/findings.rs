@@ -170,7 +170,7 @@ pub fn write(attacked: &[Attacked], folder: &StudyFolder) -> Result<()> {
         (format!("roc-{name}"), chart(attacked, attack))
     };
     let caption = "Each model is attacked with the others as shadow models. 95 % intervals from \
-                   drawing rows and models anew.";
+                   resampling rows and models.";
     let table = table(attacked).table(caption);
     let found = vec![Section::new("What was found", vec![Content::Table(table)])];
     let heading = ("Which rows did the model learn from?", remarks(attacked));

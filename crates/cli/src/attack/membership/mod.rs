@@ -17,6 +17,8 @@ use fedra::study::shadow::{Released, ShadowModel, ShadowRequest};
 use fedra::text::headline::round_line;
 use fedra_client::Observer;
 
+use fedra_engine::durable;
+
 use crate::console;
 use crate::experiment::Overrides;
 use crate::files;
@@ -48,7 +50,7 @@ pub struct Membership {
     /// Give a key several values; several keys give all combinations
     #[arg(long = "sweep", value_name = "KEY=V1,V2,...")]
     sweeps: Vec<String>,
-    /// Attack only these variants, by name, several by commas
+    /// Attack only these variants, separated by commas
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     only: Vec<String>,
     /// Shadow models for each attacked model; one more is trained, and each is attacked once
@@ -98,7 +100,7 @@ impl Membership {
             let Some(models) = self.models(&plan, variant, &out, &follower)? else {
                 follower.line.remove();
                 console::say(format_args!(
-                    "stopped; the same command goes on where it was, what is complete is under {}",
+                    "stopped; the same command resumes, and complete models are under {}",
                     out.display()
                 ));
                 return Ok(ExitCode::from(interrupt::STATUS));
@@ -159,7 +161,8 @@ impl Membership {
             } else {
                 let begun = Instant::now();
                 let Some(model) = ShadowModel::train(&request, follower)? else { return Ok(None) };
-                keep(&file, &model)?;
+                durable::write(&file, &serde_json::to_vec(&model)?)
+                    .with_context(|| format!("cannot write {}", file.display()))?;
                 follower.trained(&model, begun.elapsed().as_secs_f64());
                 model
             };
@@ -175,15 +178,6 @@ fn earlier(file: &Path, request: &ShadowRequest<'_>) -> Result<Option<ShadowMode
     let Ok(text) = fs::read_to_string(file) else { return Ok(None) };
     let Ok(model) = serde_json::from_str::<ShadowModel>(&text) else { return Ok(None) };
     Ok(model.answers(request)?.then_some(model))
-}
-
-/// Writes a file whole or not at all.
-fn keep(file: &Path, model: &ShadowModel) -> Result<()> {
-    let unfinished = file.with_extension("part");
-    let text = serde_json::to_string(model)?;
-    fs::write(&unfinished, text)
-        .and_then(|()| fs::rename(&unfinished, file))
-        .with_context(|| format!("cannot write {}", file.display()))
 }
 
 /// Shows the models as they are trained: a live line on a terminal, a line for each elsewhere.
