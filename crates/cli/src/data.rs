@@ -95,7 +95,7 @@ fn show(experiment: &Experiment, holdings: &Holdings, (most_clients, most_labels
         fact("tokens a row", tokens.in_words());
     }
     fact("clients", {
-        let partition = &experiment.draft.data.partition;
+        let partition = &experiment.raw.data.partition;
         let fewest = partition.min_examples.unwrap_or_default();
         let fate = match partition.small.unwrap_or_default() {
             Small::Merge => format!("merged into {:?}", Small::TOGETHER),
@@ -107,7 +107,7 @@ fn show(experiment: &Experiment, holdings: &Holdings, (most_clients, most_labels
         };
         format!("{}{note}", grouped(division.clients.len() as u64))
     });
-    let absent = &experiment.draft.data.partition.leave_out;
+    let absent = &experiment.raw.data.partition.leave_out;
     if !absent.is_empty() {
         fact("take no part", printable(&absent.join(", ")).into_owned());
     }

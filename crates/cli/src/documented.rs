@@ -49,7 +49,7 @@ fn is_a_name(words: &[String]) -> bool {
 }
 
 /// Why the program, or a reader who copies it, could not take this.
-fn complaint(words: &[String]) -> Option<String> {
+fn refusal(words: &[String]) -> Option<String> {
     let optional = words.iter().find(|word| word.starts_with('[') || word.ends_with("..."));
     if let Some(word) = optional {
         return Some(format!("{word} is a synopsis, expected a command or a block of `text`"));
@@ -72,7 +72,7 @@ fn complaint_to_copy(words: &[String]) -> Option<String> {
     };
     match words.iter().find(stands_for) {
         Some(word) => Some(format!("{word} stands for something else, expected an example of it")),
-        None => complaint(words),
+        None => refusal(words),
     }
 }
 
@@ -102,7 +102,7 @@ fn every_documented_command_is_one_that_the_program_takes() {
         for (line, span) in &page.spans {
             for words in shell::fedra_commands(span).into_iter().filter(|words| !is_a_name(words)) {
                 seen += 1;
-                let said = complaint(&words);
+                let said = refusal(&words);
                 wrong.extend(said.map(|said| page.at(*line, &words.join(" "), &said)));
             }
         }

@@ -8,7 +8,7 @@ use clap::Args;
 use fedra::Experiment;
 use fedra::apply::evaluate::EvaluationData;
 use fedra::apply::output_file::{Existing, OutputFile};
-use fedra::config::draft::{Data, Source};
+use fedra::config::raw_config::{Data, Source};
 use fedra_data::{Columns, Encoding, Missing, Split, Task};
 use serde::Deserialize as _;
 use serde_json::Value;

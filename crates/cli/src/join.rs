@@ -122,7 +122,7 @@ impl Join {
         let stock = self.stock_run(&experiment, &client)?;
         let client = guarded(client, &experiment, &folder)?;
         let mut site = Site::new(client, agreement, &folder)?;
-        let pool = match experiment.draft.threads {
+        let pool = match experiment.raw.threads {
             None => None,
             Some(threads) => Some(ThreadPool::new(threads).context("threads")?),
         };
@@ -309,12 +309,7 @@ fn guarded(client: Client, experiment: &Experiment, folder: &Path) -> Result<Cli
     let agreed = Agreed {
         block_scores: privacy.selection == PrivateSelection::PrivateUnaccounted,
         client_scores: privacy.client_scores,
-        noise: experiment
-            .draft
-            .privacy
-            .as_ref()
-            .and_then(|table| table.noise)
-            .map(|_| privacy.noise),
+        noise: experiment.raw.privacy.as_ref().and_then(|table| table.noise).map(|_| privacy.noise),
     };
     let guard = PrivacyGuard::open(privacy.promise, ledger, agreed)?;
     Ok(client.with_secret(key).with_guard(guard))

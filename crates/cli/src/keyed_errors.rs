@@ -52,9 +52,9 @@ fn worded(error: Error, keys: Keys) -> Error {
     if let Error::Data(error) = error {
         return Error::Data(data_in_flags(error, keys));
     }
-    if let Error::Complaint(complaint) = error {
-        let flag = flag(complaint.key(), keys);
-        return Error::Complaint(complaint.with_key(flag));
+    if let Error::Config(refusal) = error {
+        let flag = flag(refusal.key(), keys);
+        return Error::Config(refusal.with_key(flag));
     }
     if let Error::Within { what, source } = error {
         let source = worded(*source, keys);
@@ -101,7 +101,7 @@ fn flag(key: &str, keys: Keys) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fedra::Complaint;
+    use fedra::ConfigError;
     use fedra_data::Advice;
 
     #[test]
@@ -132,7 +132,7 @@ mod tests {
         ] {
             assert_eq!(flag(key, keys), told);
         }
-        let complaint = Complaint::new("out", "a file", "a folder").into();
-        assert_eq!(worded(complaint, COMPARE).in_words(), "--out: found a file, expected a folder");
+        let refusal = ConfigError::new("out", "a file", "a folder").into();
+        assert_eq!(worded(refusal, COMPARE).in_words(), "--out: found a file, expected a folder");
     }
 }

@@ -273,8 +273,8 @@ impl Predict {
     }
 
     fn say(&self, report: PredictReport, seconds: f64, longest: usize) {
-        for complaint in report.complaints {
-            console::say(format_args!("left out: {}", data_in_flags(complaint, FILE)));
+        for refusal in report.complaints {
+            console::say(format_args!("left out: {}", data_in_flags(refusal, FILE)));
         }
         if report.skipped > 0 {
             console::say(format_args!("{} left out", counted(report.skipped, "row")));

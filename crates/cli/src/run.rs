@@ -87,7 +87,7 @@ impl Run {
             (None, Some(file)) => {
                 let mut experiment = Experiment::open(file, &self.overrides.as_given())?;
                 if self.leash.is_some() {
-                    experiment.draft.threads = self.leash;
+                    experiment.raw.threads = self.leash;
                 }
                 if experiment.compare.is_some() {
                     let file = file.display();

@@ -6,7 +6,7 @@
 
 use std::path::Path;
 
-use fedra::config::draft::{Data, Draft, Federation, Model, Work};
+use fedra::config::raw_config::{Data, Federation, Model, RawConfig, Work};
 use fedra::data::{Row, Shares, Table, TableBuilder, Task};
 use fedra::{Experiment, Output, Silent, Summary};
 
@@ -32,15 +32,15 @@ fn messages() -> fedra::Result<Table> {
 /// Trains on them, and returns what it came to.
 pub fn federate(folder: &Path) -> fedra::Result<Summary> {
     let shares = Shares { central: 0.25, validation: 0.0, test: 0.0 };
-    let draft = Draft {
+    let raw = RawConfig {
         name: Some("messages".to_owned()),
         data: Data { shares, ..Data::default() },
         model: Model { blocks: Some(1), width: Some(32), heads: Some(2), ..Model::default() },
         federation: Federation { rounds: Some(6), ..Federation::default() },
         work: Work { epochs: 4, batch: 4, ..Work::default() },
-        ..Draft::default()
+        ..RawConfig::default()
     };
-    let experiment = Experiment::of_rows(draft, messages()?)?;
+    let experiment = Experiment::of_rows(raw, messages()?)?;
     let ending = fedra::run(&experiment, &Output::new(folder), &Silent)?;
     Ok(ending.complete().expect("nobody stops it"))
 }

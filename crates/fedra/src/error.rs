@@ -14,7 +14,7 @@ use fedra_engine::EngineError;
 use fedra_model::ModelError;
 use fedra_plan::PlanError;
 
-use crate::config::complaint::Complaint;
+use crate::config::config_error::ConfigError;
 use crate::folder::occupied::Occupied;
 use crate::folder::run_files::SITES;
 
@@ -27,7 +27,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub enum Error {
     /// A key of an experiment, or a value that stands for one, cannot be used.
     #[error(transparent)]
-    Complaint(#[from] Complaint),
+    Config(#[from] ConfigError),
     /// Something else was found than expected; the sentence says both.
     #[error("{0}")]
     Refused(String),
@@ -143,7 +143,7 @@ pub fn in_words(error: &(dyn std::error::Error + 'static)) -> String {
         // A cause may stand in a box.
         let boxed = || error.downcast_ref::<Box<Error>>().map(AsRef::as_ref);
         match error.downcast_ref::<Error>().or_else(boxed) {
-            Some(Error::Complaint(complaint)) => complaint.in_full(),
+            Some(Error::Config(refusal)) => refusal.in_full(),
             Some(_) | None => error.to_string(),
         }
     };

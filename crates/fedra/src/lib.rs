@@ -1,7 +1,7 @@
 //! Federated fine-tuning of Transformers across parties that may not share their data.
 //!
 //! An [`Experiment`] says who holds which rows, which model learns and by which method. It comes from a
-//! TOML file, from a text, or from values ([`config::Draft`]). [`plan()`] says what it would send and
+//! TOML file, from a text, or from values ([`config::RawConfig`]). [`plan()`] says what it would send and
 //! cost, [`run()`] runs it in a folder, [`compare()`] runs several of them over seeds,
 //! [`advise()`] finds out when to freeze a part, and [`study::shadow`] trains models on halves of the rows for
 //! attacks that ask who was there. Three hospitals learn to mark problems, tests and
@@ -93,7 +93,7 @@ pub use fedra_compute as compute;
 
 pub use apply::evaluate::evaluate;
 pub use apply::trained_model::{ModelChoice, TrainedModel};
-pub use config::complaint::Complaint;
+pub use config::config_error::ConfigError;
 pub use config::{Experiment, Overrides};
 pub use error::{Error, Result};
 pub use folder::lock::is_at_work;

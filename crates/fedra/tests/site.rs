@@ -125,9 +125,9 @@ fn rows_of_a_program_declare_their_labels_themselves() {
         let text = format!("notes heart for {row} days");
         rows.push(fedra::data::Row::text(text).with_labels(["heart"]).with_client("east")).unwrap();
     }
-    let mut draft = experiment(place.path(), "east.jsonl", &[]).unwrap().draft;
-    (draft.data.labels, draft.data.path) = (None, None);
-    let own = Experiment::of_rows(draft, rows.finish()).unwrap();
+    let mut raw = experiment(place.path(), "east.jsonl", &[]).unwrap().raw;
+    (raw.data.labels, raw.data.path) = (None, None);
+    let own = Experiment::of_rows(raw, rows.finish()).unwrap();
     let client = fedra::site(&own, "east", ClientId(0)).unwrap();
     // The same texts, labels and client as if a file had brought them, about six of ten to train on.
     let train = Holdings::of(&own).unwrap().division.clients[0].train.len() as u64;

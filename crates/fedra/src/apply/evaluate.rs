@@ -23,8 +23,10 @@ use serde::Serialize;
 use crate::apply::predictions::{self, Place};
 use crate::apply::trained_model::{AdapterAnswers, ModelChoice, ModelFolders, one_label_note};
 use crate::config::Experiment;
-use crate::config::complaint::Complaint;
-use crate::config::draft::{Data, Draft, Federation, HeadChoice, Model as ModelTable, Source};
+use crate::config::config_error::ConfigError;
+use crate::config::raw_config::{
+    Data, Federation, HeadChoice, Model as ModelTable, RawConfig, Source,
+};
 use crate::error::{Context, Error, Result, refuse};
 use crate::folder::run_model::RunModel;
 use crate::prepare::holdings::Holdings;
@@ -114,7 +116,7 @@ pub fn evaluate(
         }
     };
     // Rows are prepared by as many threads as score them.
-    experiment.draft.threads = Some(ThreadPool::current_threads());
+    experiment.raw.threads = Some(ThreadPool::current_threads());
     let device = Device::cpu();
     let (prepared, division, owners, read) = followed(&experiment, listener, |work| {
         let holdings = match data {
@@ -245,7 +247,7 @@ impl Sets<'_, '_> {
             if self.predictions.is_some() {
                 let found = format!("the task {}", self.evaluator.task.name());
                 let expected = "one whose labels a head answers";
-                return Err(Complaint::new("evaluate.predictions", found, expected).into());
+                return Err(ConfigError::new("evaluate.predictions", found, expected).into());
             }
             self.evaluator.score(params, examples)?
         };
@@ -293,18 +295,26 @@ fn keep_split(holdings: &mut Holdings, split: Option<Split>, file: &Data) -> Res
         let path = file.path.as_deref().unwrap_or(Path::new("the file"));
         let found = format!("no such row in {}", path.display());
         let expected = "at least one: the column \"split\" says which are";
-        return Err(Complaint::new("data.split", found, expected).into());
+        return Err(ConfigError::new("data.split", found, expected).into());
     }
     Ok(())
 }
 
 /// The experiment with this model in place of its own, and nothing of how it learnt.
 fn of_experiment(given: &Experiment, folders: &ModelFolders) -> Result<Experiment> {
-    let Draft { name, seed, threads, data, federation, .. } = given.draft.clone();
+    let RawConfig { name, seed, threads, data, federation, .. } = given.raw.clone();
     let Federation { clients, names, .. } = federation;
     let federation = Federation { rounds: Some(1), clients, names, ..Federation::default() };
     let model = model_table(folders, given.task);
-    Experiment::new(Draft { name, seed, threads, data, model, federation, ..Draft::default() })
+    Experiment::new(RawConfig {
+        name,
+        seed,
+        threads,
+        data,
+        model,
+        federation,
+        ..RawConfig::default()
+    })
 }
 
 /// An experiment whose data are one file, and what a person should know about its task. Where no columns are
@@ -328,7 +338,8 @@ fn of_file(
     }
     let federation = Federation { rounds: Some(1), ..Federation::default() };
     let model = model_table(folders, task);
-    let experiment = Experiment::new(Draft { data, model, federation, ..Draft::default() })?;
+    let experiment =
+        Experiment::new(RawConfig { data, model, federation, ..RawConfig::default() })?;
     Ok((experiment, note))
 }
 
@@ -367,7 +378,7 @@ fn task_of(config: &Config, folders: &ModelFolders) -> Result<(Task, Option<Stri
             let found =
                 format!("nothing, and config.json of {model} names no head that classifies");
             let expected = "classes, diagnosis, tokens or another task";
-            Err(Complaint::new("data.task", found, expected).into())
+            Err(ConfigError::new("data.task", found, expected).into())
         }
     }
 }

@@ -7,7 +7,7 @@ use std::fs::{self, File, Permissions};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use crate::config::complaint::Complaint;
+use crate::config::config_error::ConfigError;
 use crate::error::{Context, Error, Result};
 use fedra_engine::durable;
 
@@ -45,7 +45,7 @@ impl OutputFile {
         let shown = path.display();
         let found = fs::metadata(path);
         if found.as_ref().is_ok_and(fs::Metadata::is_dir) {
-            return Err(Complaint::new(name, format!("the folder {shown}"), "a file").into());
+            return Err(ConfigError::new(name, format!("the folder {shown}"), "a file").into());
         }
         let path = path.to_owned();
         if found.as_ref().is_ok_and(|found| !found.is_file()) {
@@ -54,7 +54,7 @@ impl OutputFile {
             return Ok(Self { file: BufWriter::new(file), path, part: None });
         }
         if let (Ok(_), Existing::Refused(hint)) = (found, existing) {
-            return Err(Complaint::new(name, shown, "no such file").with_hint(hint).into());
+            return Err(ConfigError::new(name, shown, "no such file").with_hint(hint).into());
         }
         let own = path.file_name().unwrap_or_default().to_string_lossy();
         // Of this process alone, so that nobody else's rows or file can be in it.

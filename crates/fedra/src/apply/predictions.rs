@@ -97,7 +97,7 @@ pub fn calibrate(score: &mut CalibrationScore, examined: &Examined) {
 
 #[cfg(test)]
 mod asked_in_vain {
-    use crate::config::{Experiment, Overrides, idle};
+    use crate::config::{Experiment, Overrides, unused_settings};
 
     fn tiny(sets: &[&str]) -> crate::error::Result<Experiment> {
         let sets = [&["evaluate.predictions=true"], sets].concat();
@@ -113,7 +113,7 @@ mod asked_in_vain {
 
     #[test]
     fn without_a_central_test_set_or_a_global_model_a_note_says_so() {
-        let notes = |sets: &[&str]| idle(&tiny(sets).unwrap()).join("\n");
+        let notes = |sets: &[&str]| unused_settings(&tiny(sets).unwrap()).join("\n");
         let central = notes(&["data.shares={ central = 0.0, validation = 0.0, test = 0.2 }"]);
         assert!(central.contains("evaluate.predictions does nothing here"), "{central}");
         let alone = notes(&["method.name=local-only"]);

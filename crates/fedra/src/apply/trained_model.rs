@@ -11,13 +11,13 @@ use fedra_client::Predictor;
 use fedra_compute::{Device, Params, Seed};
 use fedra_data::{LabelSet, Tokenizer};
 use fedra_model::hf::config::Problem;
-use fedra_model::hf::{Answers, Architecture, Checkpoint, Config, TrainedHead, WhyFresh};
+use fedra_model::hf::{Answers, Architecture, Checkpoint, TrainedHead, WhyFresh};
 use fedra_model::peft::AdapterFolder;
 use fedra_model::{Classifier, Loaded, Model, Wanted, load_checkpoint, open_config};
 use fedra_plan::ParamId;
 use serde_json::Value;
 
-use crate::config::complaint::Complaint;
+use crate::config::config_error::ConfigError;
 use crate::error::{Context, Result, refuse};
 use crate::folder::run_files::{ADAPTER, ADAPTER_BEST, EXPERIMENT, MODEL, MODEL_BEST};
 use crate::prepare::pretrained::Pretrained;
@@ -93,7 +93,7 @@ impl ModelChoice {
         let shown = self.path.display();
         if !self.path.exists() {
             let expected = "the folder of a run or of a model";
-            return Err(Complaint::new("model.path", format!("no {shown}"), expected).into());
+            return Err(ConfigError::new("model.path", format!("no {shown}"), expected).into());
         }
         let mut path = self.path.clone();
         if path.join(EXPERIMENT).is_file() {
@@ -107,11 +107,11 @@ impl ModelChoice {
                     WhichRound::Best => "it did not follow its best round",
                 };
                 let found = format!("no {} in the run", path.display());
-                return Err(Complaint::new("model.path", found, format!("one: {why}")).into());
+                return Err(ConfigError::new("model.path", found, format!("one: {why}")).into());
             }
         } else if self.round == WhichRound::Best {
             let expected = format!("the folder of a run, which has {EXPERIMENT}");
-            return Err(Complaint::new("model.best", shown, expected).into());
+            return Err(ConfigError::new("model.best", shown, expected).into());
         }
         if path.join(ADAPTER_CONFIG).is_file() {
             let base = match &self.base {
@@ -123,7 +123,7 @@ impl ModelChoice {
         if let Some(base) = &self.base {
             let found = format!("{} beside a whole model in {}", base.display(), path.display());
             let expected = "it only for a folder of adapters";
-            return Err(Complaint::new("model.base", found, expected).into());
+            return Err(ConfigError::new("model.base", found, expected).into());
         }
         Ok(ModelFolders { model: path, adapter: None })
     }
@@ -136,14 +136,14 @@ fn declared_base(adapter: &Path) -> Result<PathBuf> {
     let Some(name) = config["base_model_name_or_path"].as_str().filter(|name| !name.is_empty())
     else {
         let found = format!("none, and no base_model_name_or_path in {}", file.display());
-        return Err(Complaint::new("model.base", found, "one or the other").into());
+        return Err(ConfigError::new("model.base", found, "one or the other").into());
     };
     let places = [PathBuf::from(name), adapter.join(name)];
     places.into_iter().find(|place| place.exists()).ok_or_else(|| {
         let place = format!("base_model_name_or_path of {}", file.display());
         let found = format!("none, and {name:?}, the {place}, is not here");
         let expected = "the folder of the model that the adapters belong to";
-        Complaint::new("model.base", found, expected).into()
+        ConfigError::new("model.base", found, expected).into()
     })
 }
 
@@ -190,7 +190,7 @@ impl TrainedModel {
             }
             Reading::Words => {
                 let expected = "one for whole texts";
-                Err(Complaint::new("model.multi_label", "a head for words", expected).into())
+                Err(ConfigError::new("model.multi_label", "a head for words", expected).into())
             }
         }
     }

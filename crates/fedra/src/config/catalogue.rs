@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
 use super::reading;
-use crate::config::complaint::{Complaint, Problem, nearest};
+use crate::config::config_error::{ConfigError, Problem, nearest};
 
 /// Tables whose other keys depend on one of them, and the words that this one takes.
 pub const TAGGED: [(&str, &str, [&str; 3]); 2] = [
@@ -17,21 +17,21 @@ pub const TAGGED: [(&str, &str, [&str; 3]); 2] = [
     ("split.noise", "kind", ["relative", "clipped", "absolute"]),
 ];
 
-/// Adds to a complaint about an unknown key where that key, or one like it, is known.
-pub fn advise<T: DeserializeOwned>(mut complaint: Complaint) -> Complaint {
+/// Adds to a error about an unknown key where that key, or one like it, is known.
+pub fn advise<T: DeserializeOwned>(mut refusal: ConfigError) -> ConfigError {
     let last = |key: &str| key.rsplit('.').next().unwrap_or_default().to_owned();
-    let name = last(complaint.key());
-    if complaint.near_mut().is_some_and(|near| near.is_empty()) {
+    let name = last(refusal.key());
+    if refusal.near_mut().is_some_and(|near| near.is_empty()) {
         for (table, tag, words) in TAGGED {
             let knows = |word: &&str| tagged_keys::<T>(table, tag, word).contains(&name.as_str());
             let owners: Vec<&str> = words.into_iter().filter(knows).collect();
-            if complaint.key() == format!("{table}.{name}") && !owners.is_empty() {
+            if refusal.key() == format!("{table}.{name}") && !owners.is_empty() {
                 let owners = owners.join(", ");
-                return complaint.with_hint(format!("{name} is a setting of the {tag} {owners}"));
+                return refusal.with_hint(format!("{name} is a setting of the {tag} {owners}"));
             }
         }
     }
-    let Some(near) = complaint.near_mut() else { return complaint };
+    let Some(near) = refusal.near_mut() else { return refusal };
     let known = keys::<T>();
     let called = |name: &str| known.iter().filter(|key| last(key) == name).cloned().collect();
     let mut elsewhere: Vec<String> = called(&name);
@@ -41,23 +41,23 @@ pub fn advise<T: DeserializeOwned>(mut complaint: Complaint) -> Complaint {
         elsewhere = nearest(&name, &names).map(called).unwrap_or_default();
     }
     near.extend(elsewhere);
-    complaint
+    refusal
 }
 
-/// Adds to a complaint about a method's unknown setting whose setting it is.
-pub fn advise_method(mut complaint: Complaint) -> Complaint {
-    if complaint.near_mut().is_none_or(|near| !near.is_empty()) {
-        return complaint;
+/// Adds to a error about a method's unknown setting whose setting it is.
+pub fn advise_method(mut refusal: ConfigError) -> ConfigError {
+    if refusal.near_mut().is_none_or(|near| !near.is_empty()) {
+        return refusal;
     }
-    let Some(key) = complaint.key().strip_prefix("method.").map(str::to_owned) else {
-        return complaint;
+    let Some(key) = refusal.key().strip_prefix("method.").map(str::to_owned) else {
+        return refusal;
     };
     let knows = |method: &&str| method_keys(method).contains(&key);
     let owners: Vec<&str> = Method::NAMES.into_iter().filter(knows).collect();
     if owners.is_empty() {
-        return complaint;
+        return refusal;
     }
-    complaint.with_hint(format!("{key} is a setting of {}", owners.join(", ")))
+    refusal.with_hint(format!("{key} is a setting of {}", owners.join(", ")))
 }
 
 /// Every key of a type with its tables, as `work.batch`, in the order of the type.
@@ -86,7 +86,7 @@ pub fn tagged_keys<T: DeserializeOwned>(path: &str, tag: &str, word: &str) -> Ve
 
 /// Writes down the keys of the table at a path, which may be one of a list, and of the tables in it.
 fn explore(
-    refused: &dyn Fn(Table) -> Option<Complaint>,
+    refused: &dyn Fn(Table) -> Option<ConfigError>,
     path: &mut Vec<&'static str>,
     all: &mut Vec<String>,
 ) {
@@ -110,19 +110,19 @@ fn nested(path: &[&str], value: Value) -> Table {
     whole.as_table().cloned().unwrap_or_default()
 }
 
-fn known_there(complaint: &Complaint) -> Option<&'static [&'static str]> {
-    if let Problem::Unknown { known, .. } = complaint.problem() { Some(known) } else { None }
+fn known_there(refusal: &ConfigError) -> Option<&'static [&'static str]> {
+    if let Problem::Unknown { known, .. } = refusal.problem() { Some(known) } else { None }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::draft::Draft;
+    use crate::config::raw_config::RawConfig;
     use serde::de::Error;
 
     #[test]
     fn keys_are_known_through_tables_and_options() {
-        let keys = keys::<Draft>();
+        let keys = keys::<RawConfig>();
         for key in ["seed", "federation.rounds", "data.clinic.notes", "conditions.slow.share"] {
             assert!(keys.iter().any(|known| known == key), "{key} in {keys:?}");
         }
@@ -133,13 +133,16 @@ mod tests {
         assert_eq!(method_keys("fedadam"), ["rate", "beta1", "beta2", "tau"]);
         assert_eq!(method_keys("fednova"), Vec::<String>::new());
         assert!(method_keys("safl").iter().any(|key| key == "profile_every"));
-        assert!(keys::<Draft>().iter().any(|key| key == "compare.variants.tune"));
+        assert!(keys::<RawConfig>().iter().any(|key| key == "compare.variants.tune"));
     }
 
     #[test]
     fn a_key_in_the_wrong_table_finds_its_own() {
         let advised = |key: &str, known| {
-            advise::<Draft>(Complaint::unknown_field(key, known)).near_mut().unwrap().join(" or ")
+            advise::<RawConfig>(ConfigError::unknown_field(key, known))
+                .near_mut()
+                .unwrap()
+                .join(" or ")
         };
         assert_eq!(advised("rounds", &["seed"]), "federation.rounds");
         assert_eq!(advised("ronuds", &["seed"]), "federation.rounds");

@@ -1,4 +1,4 @@
-//! From a draft to an experiment: do the values make sense, alone and together?
+//! From a raw configuration to an experiment: do the values make sense, alone and together?
 
 mod data;
 mod model;
@@ -16,55 +16,55 @@ use fedra_data::{AnswerForm, Table, Task};
 
 use self::values::{Result, at_least_one, required};
 use super::checked::Experiment;
-use super::draft::Draft;
 use super::origin::Origin;
+use super::raw_config::RawConfig;
 use super::split_table::SplitTable;
-use crate::config::complaint::Complaint;
+use crate::config::config_error::ConfigError;
 
 /// Tokens of an example, unless the file says otherwise.
 const USUAL_TOKENS: usize = 128;
 
-/// Checks a draft, and fills in what depends on more than one key. The rows are those of a program,
+/// Checks a raw configuration, and fills in what depends on more than one key. The rows are those of a program,
 /// where it brings its own.
-pub fn check(mut draft: Draft, rows: Option<Arc<Table>>) -> Result<Experiment> {
-    let name = name(&draft)?;
-    let device = draft.device.as_str();
-    Complaint::new("device", format_args!("{device:?}"), "auto or cpu")
+pub fn check(mut raw: RawConfig, rows: Option<Arc<Table>>) -> Result<Experiment> {
+    let name = name(&raw)?;
+    let device = raw.device.as_str();
+    ConfigError::new("device", format_args!("{device:?}"), "auto or cpu")
         .when(!matches!(device, "auto" | "cpu"))?;
     for (key, count) in [
-        ("threads", draft.threads),
-        ("data.max_examples", draft.data.max_examples),
-        ("data.max_test", draft.data.max_test),
-        ("evaluate.every", Some(draft.evaluate.every as usize)),
-        ("evaluate.patience", draft.evaluate.patience.map(|count| count as usize)),
-        ("federation.rounds", draft.federation.rounds.map(|count| count as usize)),
-        ("federation.clients", draft.federation.clients),
+        ("threads", raw.threads),
+        ("data.max_examples", raw.data.max_examples),
+        ("data.max_test", raw.data.max_test),
+        ("evaluate.every", Some(raw.evaluate.every as usize)),
+        ("evaluate.patience", raw.evaluate.patience.map(|count| count as usize)),
+        ("federation.rounds", raw.federation.rounds.map(|count| count as usize)),
+        ("federation.clients", raw.federation.clients),
     ] {
         at_least_one(key, count)?;
     }
-    let (threads, most) = (draft.threads.unwrap_or(1), ThreadPool::MOST);
-    Complaint::new("threads", threads, format_args!("at most {most}")).when(threads > most)?;
-    let max_tokens = *draft.data.max_tokens.get_or_insert(USUAL_TOKENS);
-    Complaint::new("data.max_tokens", max_tokens, "at least 3").when(max_tokens < 3)?;
-    let task = required("data.task", draft.data.task, TASKS)?;
+    let (threads, most) = (raw.threads.unwrap_or(1), ThreadPool::MOST);
+    ConfigError::new("threads", threads, format_args!("at most {most}")).when(threads > most)?;
+    let max_tokens = *raw.data.max_tokens.get_or_insert(USUAL_TOKENS);
+    ConfigError::new("data.max_tokens", max_tokens, "at least 3").when(max_tokens < 3)?;
+    let task = required("data.task", raw.data.task, TASKS)?;
     let hint = "learn the texts with the task language, or leave [split] out";
-    Complaint::sentence("data.task", "generation cannot be combined with [split]")
+    ConfigError::sentence("data.task", "generation cannot be combined with [split]")
         .with_hint(hint)
-        .when(task == Task::Generation && draft.split.is_some())?;
-    Complaint::only("evaluate.predictions", "to tasks that are answered with labels")
-        .when(draft.evaluate.predictions && task.answer_form() == AnswerForm::Text)?;
-    let rounds = required("federation.rounds", draft.federation.rounds, "at least 1")?;
-    prompts::check(&mut draft.data, task, max_tokens)?;
-    let source = data::source(&mut draft, task, rows)?;
-    let partition = data::partition(&draft)?;
-    data::names(&draft)?;
-    data::private_rows(&draft)?;
-    let model = model::model(&mut draft, max_tokens)?;
-    let cut = draft.split.as_ref().map(SplitTable::cut).transpose()?;
-    let recipe = recipe::recipe(&draft, rounds, (&model, task))?;
+        .when(task == Task::Generation && raw.split.is_some())?;
+    ConfigError::only("evaluate.predictions", "to tasks that are answered with labels")
+        .when(raw.evaluate.predictions && task.answer_form() == AnswerForm::Text)?;
+    let rounds = required("federation.rounds", raw.federation.rounds, "at least 1")?;
+    prompts::check(&mut raw.data, task, max_tokens)?;
+    let source = data::source(&mut raw, task, rows)?;
+    let partition = data::partition(&raw)?;
+    data::names(&raw)?;
+    data::private_rows(&raw)?;
+    let model = model::model(&mut raw, max_tokens)?;
+    let cut = raw.split.as_ref().map(SplitTable::cut).transpose()?;
+    let recipe = recipe::recipe(&raw, rounds, (&model, task))?;
     Ok(Experiment {
         name,
-        seed: Seed(draft.seed),
+        seed: Seed(raw.seed),
         source,
         task,
         max_tokens,
@@ -72,10 +72,10 @@ pub fn check(mut draft: Draft, rows: Option<Arc<Table>>) -> Result<Experiment> {
         model,
         rounds,
         recipe,
-        evaluate: draft.evaluate,
+        evaluate: raw.evaluate,
         cut,
-        compare: draft.compare.take(),
-        draft,
+        compare: raw.compare.take(),
+        raw,
         origin: Origin::default(),
     })
 }
@@ -84,11 +84,11 @@ pub fn check(mut draft: Draft, rows: Option<Arc<Table>>) -> Result<Experiment> {
 const TASKS: &str = "concepts, diagnosis, classes, tokens, language, choice or generation";
 
 /// The name becomes a folder, so it must be one.
-fn name(draft: &Draft) -> Result<String> {
-    let name = draft.name.clone().unwrap_or_default();
+fn name(raw: &RawConfig) -> Result<String> {
+    let name = raw.name.clone().unwrap_or_default();
     let legal = |c: char| c.is_alphanumeric() || ['-', '_', '.', ' '].contains(&c);
     let is_name = !name.is_empty() && !name.starts_with('.') && name.chars().all(legal);
     let expected = "letters, digits, blanks, dots, - and _ (it names a folder)";
-    Complaint::new("name", format_args!("{name:?}"), expected).when(!is_name)?;
+    ConfigError::new("name", format_args!("{name:?}"), expected).when(!is_name)?;
     Ok(name)
 }

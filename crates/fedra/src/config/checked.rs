@@ -8,8 +8,8 @@ use fedra_data::{Clinic, Format, Mimic, Partition, Split, Table, Task};
 use fedra_engine::Recipe;
 use fedra_model::hf::Config;
 
-use super::draft::{CompareTable, Draft, Evaluate};
 use super::origin::Origin;
+use super::raw_config::{CompareTable, Evaluate, RawConfig};
 use super::split_table::CutChoice;
 use crate::error::Result;
 
@@ -39,7 +39,7 @@ pub struct Experiment {
     /// How the model is cut, where that waits for the model; the recipe has the rest.
     pub cut: Option<CutChoice>,
     /// The rest, as written and now known to be legal; also what `experiment.toml` says.
-    pub draft: Draft,
+    pub raw: RawConfig,
     /// What `fedra compare` does with the file; no part of a run.
     pub compare: Option<CompareTable>,
     /// Where its keys were written, for errors.
@@ -91,7 +91,7 @@ pub enum Vocabulary {
 impl Experiment {
     /// The file that would repeat this experiment.
     pub fn to_toml(&self) -> Result<String> {
-        Ok(toml::to_string(&self.draft)?)
+        Ok(toml::to_string(&self.raw)?)
     }
 
     /// The rows of the program's own, if it learns from such.

@@ -1,7 +1,7 @@
 //! What kind of TOML file somebody handed us, so that the wrong command can name the right one.
 //!
 //! Two kinds lie side by side in `experiments/`: experiments, and settings of the laboratory. A file
-//! is told by keys that only one of them has; what has neither is left to the reader's complaint.
+//! is told by keys that only one of them has; what has neither is left to the reader's error.
 
 use serde::de::DeserializeOwned;
 use std::fs;
@@ -43,7 +43,7 @@ pub fn read_setting<T: DeserializeOwned>(file: &Path) -> Result<T> {
         );
     }
     let origin = Origin::new(&shown, &text, &Overrides::default());
-    Ok(reading::read(table).map_err(|complaint| origin.place(complaint))?)
+    Ok(reading::read(table).map_err(|refusal| origin.place(refusal))?)
 }
 
 /// The text of a file; what cannot be read as such is named for what it is.

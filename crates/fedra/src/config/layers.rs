@@ -8,7 +8,7 @@
 use toml::{Table, Value};
 
 use super::origin::excerpt;
-use crate::config::complaint::Complaint;
+use crate::config::config_error::ConfigError;
 use crate::error::{Error, Result};
 
 /// Reads the text of an experiment file.
@@ -27,11 +27,11 @@ pub fn parse(text: &str, file: &str) -> Result<Table> {
 /// Puts one `key=value` into a table; dots in the key name tables inside tables.
 ///
 /// The value is read as TOML, and as plain text where that fails: quotes are a nuisance in a shell.
-pub fn set(table: &mut Table, assignment: &str) -> Result<(), Complaint> {
+pub fn set(table: &mut Table, assignment: &str) -> Result<(), ConfigError> {
     let (key, value) = assignment
         .split_once('=')
         .filter(|(key, _)| !key.trim().is_empty())
-        .ok_or_else(|| Complaint::sentence(assignment, "expected key=value"))?;
+        .ok_or_else(|| ConfigError::sentence(assignment, "expected key=value"))?;
     put(table, key.trim(), value_of(value.trim()))
 }
 
@@ -44,7 +44,7 @@ pub fn value_of(text: &str) -> Value {
 }
 
 /// Puts a value into a table; dots in the key name tables inside tables.
-pub fn put(table: &mut Table, key: &str, value: Value) -> Result<(), Complaint> {
+pub fn put(table: &mut Table, key: &str, value: Value) -> Result<(), ConfigError> {
     let mut names: Vec<&str> = key.split('.').map(str::trim).collect();
     let last = names.pop().expect("a split has at least one part");
     let mut place = table;
@@ -53,23 +53,23 @@ pub fn put(table: &mut Table, key: &str, value: Value) -> Result<(), Complaint> 
         let found = if inner.is_table() { String::new() } else { format!("{name} = {inner}") };
         place = inner
             .as_table_mut()
-            .ok_or_else(|| Complaint::new(key, found, "a table of that name"))?;
+            .ok_or_else(|| ConfigError::new(key, found, "a table of that name"))?;
     }
     place.insert(last.to_owned(), value);
     Ok(())
 }
 
 /// Replaces `${NAME}` by the environment's value in every text of a table.
-pub fn expand(table: &mut Table) -> Result<(), Complaint> {
+pub fn expand(table: &mut Table) -> Result<(), ConfigError> {
     expand_with(table, &|name| std::env::var(name).ok())
 }
 
 fn expand_with(
     table: &mut Table,
     look_up: &dyn Fn(&str) -> Option<String>,
-) -> Result<(), Complaint> {
+) -> Result<(), ConfigError> {
     for (key, value) in table.iter_mut() {
-        expand_value(value, look_up).map_err(|complaint| complaint.inside(key))?;
+        expand_value(value, look_up).map_err(|refusal| refusal.inside(key))?;
     }
     Ok(())
 }
@@ -77,7 +77,7 @@ fn expand_with(
 fn expand_value(
     value: &mut Value,
     look_up: &dyn Fn(&str) -> Option<String>,
-) -> Result<(), Complaint> {
+) -> Result<(), ConfigError> {
     match value {
         Value::String(text) => *text = expanded(text, look_up)?,
         Value::Array(items) => {
@@ -89,17 +89,17 @@ fn expand_value(
     Ok(())
 }
 
-fn expanded(text: &str, look_up: &dyn Fn(&str) -> Option<String>) -> Result<String, Complaint> {
+fn expanded(text: &str, look_up: &dyn Fn(&str) -> Option<String>) -> Result<String, ConfigError> {
     let mut out = String::new();
     let mut rest = text;
     while let Some((before, after)) = rest.split_once("${") {
         let Some((name, tail)) = after.split_once('}') else {
-            return Err(Complaint::new("", format!("{text:?}"), "a } after ${"));
+            return Err(ConfigError::new("", format!("{text:?}"), "a } after ${"));
         };
         let Some(value) = look_up(name) else {
             let hint = format!("export {name}=DIR, or give the key another value");
             let expected = format!("the environment variable {name} to be set");
-            return Err(Complaint::new("", format!("{text:?}"), expected).with_hint(hint));
+            return Err(ConfigError::new("", format!("{text:?}"), expected).with_hint(hint));
         };
         out.push_str(before);
         out.push_str(&value);
@@ -146,8 +146,8 @@ mod tests {
     fn variables_are_replaced_and_a_missing_one_is_named() {
         let look_up = |name: &str| (name == "DATA").then(|| "/d".to_owned());
         assert_eq!(expanded("${DATA}/x/${DATA}", &look_up).unwrap(), "/d/x//d");
-        let complaint = expanded("${OTHER}/x", &look_up).unwrap_err().inside("path");
-        assert!(complaint.to_string().starts_with("path: found \"${OTHER}/x\""), "{complaint}");
+        let refusal = expanded("${OTHER}/x", &look_up).unwrap_err().inside("path");
+        assert!(refusal.to_string().starts_with("path: found \"${OTHER}/x\""), "{refusal}");
         assert!(expanded("${DATA", &look_up).is_err());
     }
     #[track_caller]

@@ -1,13 +1,13 @@
-//! From a file, a text or a draft to an [`Experiment`].
+//! From a file, a text or a raw configuration to an [`Experiment`].
 
 use std::path::Path;
 
 use super::checked::Experiment;
-use super::draft::{Draft, Source};
 use super::origin::Origin;
 use super::overrides::Overrides;
+use super::raw_config::{RawConfig, Source};
 use super::{catalogue, check, kind, layers, reading};
-use crate::config::complaint::Complaint;
+use crate::config::config_error::ConfigError;
 use crate::error::Result;
 
 impl Experiment {
@@ -40,12 +40,12 @@ impl Experiment {
         overrides: &Overrides,
     ) -> Result<Self> {
         let origin = Origin::new(file, text, overrides);
-        let (mut draft, written) =
+        let (mut raw, written) =
             draft_of(text, file, overrides).map_err(|error| origin.point(error))?;
-        draft.name.get_or_insert_with(|| name.to_owned());
-        let method = draft.method.name.clone();
-        let ready = party.map_or(Ok(()), |party| party.leave_out_others(&mut draft));
-        let checked = ready.and_then(|()| check::check(draft, None));
+        raw.name.get_or_insert_with(|| name.to_owned());
+        let method = raw.method.name.clone();
+        let ready = party.map_or(Ok(()), |party| party.leave_out_others(&mut raw));
+        let checked = ready.and_then(|()| check::check(raw, None));
         let experiment =
             checked.map_err(|error| origin.place(left_over(error, written.as_ref(), &method)))?;
         Ok(Self { origin, ..experiment })
@@ -53,13 +53,13 @@ impl Experiment {
 
     /// Reads and checks an experiment that no file holds; it is called `experiment` unless it says.
     pub fn from_toml(text: &str, overrides: &Overrides) -> Result<Self> {
-        Self::from_text(text, "the experiment", Draft::UNNAMED, overrides)
+        Self::from_text(text, "the experiment", RawConfig::UNNAMED, overrides)
     }
 
     /// Checks an experiment that was written as a value.
-    pub fn new(mut draft: Draft) -> Result<Self> {
-        draft.name.get_or_insert_with(|| Draft::UNNAMED.to_owned());
-        Ok(check::check(draft, None)?)
+    pub fn new(mut raw: RawConfig) -> Result<Self> {
+        raw.name.get_or_insert_with(|| RawConfig::UNNAMED.to_owned());
+        Ok(check::check(raw, None)?)
     }
 
     /// Whether a text spells an experiment, however little sense its values make here and now.
@@ -71,27 +71,27 @@ impl Experiment {
             {
                 data.remove("source");
             }
-            reading::read::<Draft>(table).is_ok()
+            reading::read::<RawConfig>(table).is_ok()
         })
     }
 
     /// `FedFrozen` as the file says, or over the file's method, in its first stage for all rounds.
     pub fn warming_up(&self) -> Result<Self> {
-        let mut draft = self.draft.clone();
-        let settings = &mut draft.method.settings;
-        if draft.method.name == "fedfrozen" {
+        let mut raw = self.raw.clone();
+        let settings = &mut raw.method.settings;
+        if raw.method.name == "fedfrozen" {
             // They say when to freeze, which the number of rounds now does.
             for key in ["plateau", "patience", "disagreement"] {
                 settings.remove(key);
             }
         } else {
             let mut base = std::mem::take(settings);
-            base.insert("name".to_owned(), draft.method.name.clone().into());
+            base.insert("name".to_owned(), raw.method.name.clone().into());
             settings.insert("base".to_owned(), base.into());
-            "fedfrozen".clone_into(&mut draft.method.name);
+            "fedfrozen".clone_into(&mut raw.method.name);
         }
-        draft.method.settings.insert("warmup".to_owned(), i64::from(self.rounds).into());
-        Ok(check::check(draft, self.own_rows())?)
+        raw.method.settings.insert("warmup".to_owned(), i64::from(self.rounds).into());
+        Ok(check::check(raw, self.own_rows())?)
     }
 }
 
@@ -105,25 +105,25 @@ pub enum Party {
 }
 
 impl Party {
-    /// Takes the files out of a draft that lie with others.
-    fn leave_out_others(self, draft: &mut Draft) -> Result<(), Complaint> {
-        let data = &mut draft.data;
-        if draft.federation.names.is_empty() {
+    /// Takes the files out of a raw configuration that lie with others.
+    fn leave_out_others(self, raw: &mut RawConfig) -> Result<(), ConfigError> {
+        let data = &mut raw.data;
+        if raw.federation.names.is_empty() {
             // Files that are named by their clients name the clients.
-            draft.federation.names = data.clients.keys().cloned().collect();
+            raw.federation.names = data.clients.keys().cloned().collect();
         }
         let has_clients = !std::mem::take(&mut data.clients).is_empty();
         match self {
             Self::Server if data.source.format().is_some() => {
                 let expected = "the names of all clients: a server does not see their rows";
-                Complaint::missing("federation.names", expected)
-                    .when(draft.federation.names.is_empty())?;
+                ConfigError::missing("federation.names", expected)
+                    .when(raw.federation.names.is_empty())?;
                 (data.path, data.train, data.validation) = (None, None, None);
             }
             Self::Server => {}
             Self::Site => {
                 let expected = "the file of this site: it has none of the others in data.clients";
-                Complaint::missing("data.path", expected)
+                ConfigError::missing("data.path", expected)
                     .when(has_clients && data.path.is_none() && data.train.is_none())?;
                 if data.test.take().is_some() {
                     data.shares.central = 0.0;
@@ -134,8 +134,12 @@ impl Party {
     }
 }
 
-/// The draft that a text and what overrides it spell, and the method as the text alone has it.
-fn draft_of(text: &str, file: &str, overrides: &Overrides) -> Result<(Draft, Option<toml::Value>)> {
+/// The raw configuration that a text and what overrides it spell, and the method as the text alone has it.
+fn draft_of(
+    text: &str,
+    file: &str,
+    overrides: &Overrides,
+) -> Result<(RawConfig, Option<toml::Value>)> {
     let mut table = layers::parse(text, file)?;
     kind::check_experiment(&table, file)?;
     layers::spell_out(&mut table);
@@ -151,13 +155,13 @@ fn draft_of(text: &str, file: &str, overrides: &Overrides) -> Result<(Draft, Opt
     }
     layers::spell_out(&mut table);
     layers::expand(&mut table)?;
-    let draft = reading::read(table).map_err(catalogue::advise::<Draft>)?;
-    Ok((draft, written))
+    let raw = reading::read(table).map_err(catalogue::advise::<RawConfig>)?;
+    Ok((raw, written))
 }
 
 /// Where only the name of the method was replaced, the settings of the old one are still there:
 /// says so, and how to be rid of them. Otherwise says whose setting it is.
-fn left_over(mut error: Complaint, written: Option<&toml::Value>, method: &str) -> Complaint {
+fn left_over(mut error: ConfigError, written: Option<&toml::Value>, method: &str) -> ConfigError {
     let is_unknown = error.near_mut().is_some();
     let key = error.key().strip_prefix("method.").filter(|_| is_unknown);
     let written = written.and_then(toml::Value::as_table);
@@ -217,7 +221,7 @@ mod tests {
         let sets = ["federation.sample={ uniform = 4 }", "data.max_examples=9", "work.clip=1.5"];
         let experiment = read(WHOLE, &sets).unwrap();
         let again = read(&experiment.to_toml().unwrap(), &[]).unwrap();
-        assert_eq!(again.draft, experiment.draft);
+        assert_eq!(again.raw, experiment.raw);
     }
 
     #[test]

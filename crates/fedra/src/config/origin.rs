@@ -1,6 +1,6 @@
 //! Where the keys of an experiment were written, so that an error can show the place.
 //!
-//! Layers are joined before anything is checked ([`super::layers`]), so a complaint knows its key and
+//! Layers are joined before anything is checked ([`super::layers`]), so a error knows its key and
 //! nothing else. This finds the key again: in a flag, which is stronger, in the `[compare]` table where a
 //! variant set it, or in the text, by its line and column.
 //!
@@ -17,7 +17,7 @@ use toml::Value;
 use toml::de::{DeTable, DeValue};
 
 use super::overrides::Overrides;
-use crate::config::complaint::Complaint;
+use crate::config::config_error::ConfigError;
 use crate::error::Error;
 
 /// Letters of a line that are shown.
@@ -39,8 +39,8 @@ impl Origin {
 
     /// The same error with the place of its key, where it is about one and has none.
     pub fn point(&self, error: Error) -> Error {
-        if let Error::Complaint(complaint) = error {
-            return Error::Complaint(self.place(complaint));
+        if let Error::Config(refusal) = error {
+            return Error::Config(self.place(refusal));
         }
         if let Error::Within { what, source } = error {
             return Error::Within { what, source: Box::new(self.point(*source)) };
@@ -48,24 +48,24 @@ impl Origin {
         error
     }
 
-    /// The same complaint with the place of its key.
-    pub fn place(&self, mut complaint: Complaint) -> Complaint {
-        let key = complaint.key().to_owned();
-        if complaint.has_place() || key.is_empty() || key.starts_with('-') || self.file.is_empty() {
-            return complaint;
+    /// The same error with the place of its key.
+    pub fn place(&self, mut refusal: ConfigError) -> ConfigError {
+        let key = refusal.key().to_owned();
+        if refusal.has_place() || key.is_empty() || key.starts_with('-') || self.file.is_empty() {
+            return refusal;
         }
         let of = |set: &&String| {
             let own = set.split_once('=').map_or(set.as_str(), |(own, _)| own).trim();
             rest_of(&key, own).is_some()
         };
         if let Some(set) = self.overrides.sets.iter().rev().find(of) {
-            return complaint.at(format!("  --> --set {set}"));
+            return refusal.at(format!("  --> --set {set}"));
         }
-        let Ok(table) = DeTable::parse(&self.text) else { return complaint };
+        let Ok(table) = DeTable::parse(&self.text) else { return refusal };
         let table = table.get_ref();
         let assigned = &self.overrides.assigned;
         let assigned = assigned.iter().rev().find(|(own, _)| rest_of(&key, own).is_some());
-        let is_unknown = complaint.near_mut().is_some();
+        let is_unknown = refusal.near_mut().is_some();
         let (span, elsewhere) = match assigned {
             Some((own, value)) => (
                 varied(table, &self.text, (own, value)),
@@ -74,7 +74,7 @@ impl Origin {
             None => (find(table, &key, is_unknown), self.file.clone()),
         };
         let shown = |span| excerpt(&self.file, &self.text, &span);
-        complaint.at(span.map_or_else(|| format!("  --> {elsewhere}"), shown))
+        refusal.at(span.map_or_else(|| format!("  --> {elsewhere}"), shown))
     }
 }
 
@@ -173,15 +173,15 @@ mod tests {
                         [compare]\nsweep.\"work.batch\" = [4, 0]\n";
 
     #[track_caller]
-    fn check(overrides: &Overrides, complaint: Complaint, expected: &str) {
-        let placed = Origin::new("x.toml", TEXT, overrides).place(complaint);
+    fn check(overrides: &Overrides, refusal: ConfigError, expected: &str) {
+        let placed = Origin::new("x.toml", TEXT, overrides).place(refusal);
         assert_eq!(placed.in_full(), expected);
     }
 
     #[test]
     fn a_key_is_shown_where_it_was_written() {
         let none = Overrides::default();
-        let batch = || Complaint::new("work.batch", 0, "at least 1");
+        let batch = || ConfigError::new("work.batch", 0, "at least 1");
         let first = "work.batch: found 0, expected at least 1\n";
         let shown = " --> x.toml:3:9\n  |\n3 | batch = 0 # none\n  |         ^";
         check(&none, batch(), &format!("{first} {shown}"));
@@ -194,11 +194,11 @@ mod tests {
         let shown = " --> x.toml:6:26\n  |\n6 | sweep.\"work.batch\" = [4, 0]\n  |                          ^";
         check(&swept, batch(), &format!("{first} {shown}"));
         // The table stands for a key that is missing in it, the file for a table that is missing.
-        let epochs = Complaint::missing("work.epochs", "a number").with_hint("1");
+        let epochs = ConfigError::missing("work.epochs", "a number").with_hint("1");
         let first = "work.epochs is missing: expected a number\n";
         let shown = " --> x.toml:2:2\n  |\n2 | [work]\n  |  ^^^^\nhint: 1";
         check(&none, epochs, &format!("{first} {shown}"));
-        let absent = Complaint::missing("data.task", "a task");
+        let absent = ConfigError::missing("data.task", "a task");
         check(&none, absent, "data.task is missing: expected a task\n  --> x.toml");
     }
 

@@ -11,18 +11,18 @@ use fedra_engine::methods::Method;
 
 use super::check;
 use super::checked::Experiment;
-use super::draft::{self, Draft};
-use crate::config::complaint::Complaint;
+use super::raw_config::{self, RawConfig};
+use crate::config::config_error::ConfigError;
 use crate::error::Result;
 
 impl Experiment {
-    /// Checks a draft over rows of the program's own. The task is that of the rows; whose they are
+    /// Checks a raw configuration over rows of the program's own. The task is that of the rows; whose they are
     /// and which split they belong to is what each row says, unless `data.partition` deals them anew.
-    pub fn of_rows(mut draft: Draft, rows: Table) -> Result<Self> {
-        draft.data.source = draft::Source::Rows;
-        draft.data.task = Some(rows.task);
-        draft.name.get_or_insert_with(|| Draft::UNNAMED.to_owned());
-        Ok(check::check(draft, Some(Arc::new(rows)))?)
+    pub fn of_rows(mut raw: RawConfig, rows: Table) -> Result<Self> {
+        raw.data.source = raw_config::Source::Rows;
+        raw.data.task = Some(rows.task);
+        raw.name.get_or_insert_with(|| RawConfig::UNNAMED.to_owned());
+        Ok(check::check(raw, Some(Arc::new(rows)))?)
     }
 
     /// The same experiment by another recipe, which is a method of the program's own and must have
@@ -31,11 +31,11 @@ impl Experiment {
         let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
         let is_name = !recipe.method.is_empty() && recipe.method.chars().all(plain);
         let expected = "a name of letters, digits, - and _ that no other method has";
-        Complaint::new("method.name", format_args!("{:?}", recipe.method), expected)
+        ConfigError::new("method.name", format_args!("{:?}", recipe.method), expected)
             .when(!is_name || Method::NAMES.contains(&recipe.method.as_str()))?;
-        check::check_recipe(&recipe, &self.draft)?;
+        check::check_recipe(&recipe, &self.raw)?;
         let name = recipe.method.clone();
-        self.draft.method = draft::Method { name, settings: toml::Table::new() };
+        self.raw.method = raw_config::Method { name, settings: toml::Table::new() };
         self.recipe = recipe;
         Ok(self)
     }

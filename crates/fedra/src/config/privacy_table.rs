@@ -7,7 +7,7 @@ use fedra_engine::{ClipRule, NoiseMultiplier, Privacy, PrivateSelection};
 use fedra_privacy::{Budget, Delta, PrivacyError, Promise, Relation, Unit};
 use serde::{Deserialize, Serialize};
 
-use crate::config::complaint::Complaint;
+use crate::config::config_error::ConfigError;
 use crate::config::split_table::{NoiseTable, SplitTable};
 
 /// The table.
@@ -62,18 +62,18 @@ impl Default for PrivacyTable {
 
 impl PrivacyTable {
     /// The promise as the engine takes it. Beside a cut it is the rows' noise that keeps it to examples.
-    pub fn privacy(&self, split: Option<&SplitTable>) -> Result<Privacy, Complaint> {
+    pub fn privacy(&self, split: Option<&SplitTable>) -> Result<Privacy, ConfigError> {
         let (noise, clip) = match split.filter(|_| self.unit == Unit::Example) {
             None => {
                 let expected = "the most that may be spent, such as 8.0, or privacy.noise";
-                Complaint::missing("privacy.epsilon", expected)
+                ConfigError::missing("privacy.epsilon", expected)
                     .when(self.epsilon.is_none() && self.noise.is_none())?;
                 // Where noise is still to be found, one stands for it.
                 (self.noise.unwrap_or(1.0), self.clip)
             }
             Some(split) => {
                 let of_rows = "[split], where the noise of rows is split.noise.sigma";
-                Complaint::excludes("privacy.noise", of_rows).when(self.noise.is_some())?;
+                ConfigError::excludes("privacy.noise", of_rows).when(self.noise.is_some())?;
                 match split.noise {
                     // What is wrong with a sigma is said of split.noise.
                     Some(NoiseTable::Clipped { norm, sigma, .. }) => {
@@ -85,7 +85,7 @@ impl PrivacyTable {
                 }
             }
         };
-        Complaint::only("privacy.public", "with privacy.selection = \"public\"")
+        ConfigError::only("privacy.public", "with privacy.selection = \"public\"")
             .when(self.public.is_some() && self.selection != PrivateSelection::Public)?;
         let budget = self.epsilon.map(|epsilon| number("privacy.epsilon", Budget::new(epsilon)));
         let noise = number("privacy.noise", NoiseMultiplier::new(noise))?;
@@ -108,11 +108,11 @@ impl PrivacyTable {
 }
 
 /// A number that privacy has no use for, under its key.
-fn number<T>(key: &'static str, read: Result<T, PrivacyError>) -> Result<T, Complaint> {
+fn number<T>(key: &'static str, read: Result<T, PrivacyError>) -> Result<T, ConfigError> {
     read.map_err(|error| {
         if let PrivacyError::Number { found, expected, .. } = error {
-            return Complaint::new(key, found, expected);
+            return ConfigError::new(key, found, expected);
         }
-        Complaint::sentence(key, error)
+        ConfigError::sentence(key, error)
     })
 }

@@ -12,10 +12,10 @@ use serde::de::{
 use serde::forward_to_deserialize_any;
 use toml::{Table, Value};
 
-use crate::config::complaint::Complaint;
+use crate::config::config_error::ConfigError;
 
 /// The value that a table spells.
-pub fn read<T: DeserializeOwned>(table: Table) -> Result<T, Complaint> {
+pub fn read<T: DeserializeOwned>(table: Table) -> Result<T, ConfigError> {
     T::deserialize(spelt(table))
 }
 
@@ -28,9 +28,9 @@ pub fn spelt(table: Table) -> Spelt {
 pub struct Spelt(Value);
 
 impl<'de> Deserializer<'de> for Spelt {
-    type Error = Complaint;
+    type Error = ConfigError;
 
-    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Complaint> {
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ConfigError> {
         match self.0 {
             Value::String(text) => visitor.visit_string(text),
             Value::Integer(number) => match u64::try_from(number) {
@@ -40,14 +40,14 @@ impl<'de> Deserializer<'de> for Spelt {
             Value::Float(number) => visitor.visit_f64(number),
             Value::Boolean(truth) => visitor.visit_bool(truth),
             Value::Datetime(_) => {
-                Err(Complaint::invalid_type(Unexpected::Other("a date"), &visitor))
+                Err(ConfigError::invalid_type(Unexpected::Other("a date"), &visitor))
             }
             Value::Array(items) => visitor.visit_seq(Items { rest: items.into_iter(), place: 0 }),
             Value::Table(table) => visitor.visit_map(Keys { rest: table.into_iter(), value: None }),
         }
     }
 
-    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Complaint> {
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ConfigError> {
         visitor.visit_some(self)
     }
 
@@ -55,7 +55,7 @@ impl<'de> Deserializer<'de> for Spelt {
         self,
         _name: &'static str,
         visitor: V,
-    ) -> Result<V::Value, Complaint> {
+    ) -> Result<V::Value, ConfigError> {
         visitor.visit_newtype_struct(self)
     }
 
@@ -64,11 +64,11 @@ impl<'de> Deserializer<'de> for Spelt {
         _name: &'static str,
         fields: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, Complaint> {
+    ) -> Result<V::Value, ConfigError> {
         if self.0.is_table() {
             return self.deserialize_any(visitor);
         }
-        Err(Complaint::value(self.0, format!("a table with keys out of {}", fields.join(", "))))
+        Err(ConfigError::value(self.0, format!("a table with keys out of {}", fields.join(", "))))
     }
 
     fn deserialize_enum<V: Visitor<'de>>(
@@ -76,7 +76,7 @@ impl<'de> Deserializer<'de> for Spelt {
         _name: &'static str,
         variants: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, Complaint> {
+    ) -> Result<V::Value, ConfigError> {
         // A type may say better than its words how it is written.
         let told = (&visitor as &dyn Expected).to_string();
         let told = Some(told).filter(|told| !told.starts_with("enum "));
@@ -85,7 +85,7 @@ impl<'de> Deserializer<'de> for Spelt {
             return visitor.visit_enum(Choice { word, value: None });
         }
         let entries = self.0.as_table().into_iter().flatten().collect::<Vec<_>>();
-        let [(word, value)] = entries[..] else { return Err(Complaint::value(self.0, words())) };
+        let [(word, value)] = entries[..] else { return Err(ConfigError::value(self.0, words())) };
         visitor.visit_enum(Choice { word: word.clone(), value: Some(value.clone()) })
     }
 
@@ -106,32 +106,35 @@ struct Keys {
 }
 
 impl<'de> MapAccess<'de> for Keys {
-    type Error = Complaint;
+    type Error = ConfigError;
 
     fn next_key_seed<K: DeserializeSeed<'de>>(
         &mut self,
         seed: K,
-    ) -> Result<Option<K::Value>, Complaint> {
+    ) -> Result<Option<K::Value>, ConfigError> {
         let Some((key, value)) = self.rest.next() else { return Ok(None) };
         self.value = Some((key.clone(), value));
-        let key: StringDeserializer<Complaint> = key.into_deserializer();
+        let key: StringDeserializer<ConfigError> = key.into_deserializer();
         seed.deserialize(key).map(Some)
     }
 
-    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Complaint> {
+    fn next_value_seed<V: DeserializeSeed<'de>>(
+        &mut self,
+        seed: V,
+    ) -> Result<V::Value, ConfigError> {
         let (key, value) = self.value.take().expect("a key comes before its value");
         let found = value.clone();
         if let Some((_, tag)) = TAGS.iter().find(|(table, _)| *table == key) {
             let word = value.get(tag).filter(|word| !word.is_str()).cloned();
             if let Some(word) = word {
-                return Err(Complaint::value(word, "a word in quotes").inside(tag).inside(&key));
+                return Err(ConfigError::value(word, "a word in quotes").inside(tag).inside(&key));
             }
             if value.is_array() {
                 let expected = format!("a word or a table with a {tag}");
-                return Err(Complaint::value(value, expected).inside(&key));
+                return Err(ConfigError::value(value, expected).inside(&key));
             }
         }
-        seed.deserialize(Spelt(value)).map_err(|complaint| complaint.within(&key, &found))
+        seed.deserialize(Spelt(value)).map_err(|refusal| refusal.within(&key, &found))
     }
 }
 
@@ -141,18 +144,18 @@ struct Items {
 }
 
 impl<'de> SeqAccess<'de> for Items {
-    type Error = Complaint;
+    type Error = ConfigError;
 
     fn next_element_seed<S: DeserializeSeed<'de>>(
         &mut self,
         seed: S,
-    ) -> Result<Option<S::Value>, Complaint> {
+    ) -> Result<Option<S::Value>, ConfigError> {
         let Some(item) = self.rest.next() else { return Ok(None) };
         let place = format!("[{}]", self.place);
         self.place += 1;
         let found = item.clone();
         let read = seed.deserialize(Spelt(item));
-        read.map(Some).map_err(|complaint| complaint.within(&place, &found))
+        read.map(Some).map_err(|refusal| refusal.within(&place, &found))
     }
 }
 
@@ -163,45 +166,51 @@ struct Choice {
 }
 
 impl<'de> EnumAccess<'de> for Choice {
-    type Error = Complaint;
+    type Error = ConfigError;
     type Variant = Self;
 
-    fn variant_seed<V: DeserializeSeed<'de>>(self, seed: V) -> Result<(V::Value, Self), Complaint> {
-        let word: StringDeserializer<Complaint> = self.word.clone().into_deserializer();
+    fn variant_seed<V: DeserializeSeed<'de>>(
+        self,
+        seed: V,
+    ) -> Result<(V::Value, Self), ConfigError> {
+        let word: StringDeserializer<ConfigError> = self.word.clone().into_deserializer();
         Ok((seed.deserialize(word)?, self))
     }
 }
 
 impl<'de> VariantAccess<'de> for Choice {
-    type Error = Complaint;
+    type Error = ConfigError;
 
-    fn unit_variant(self) -> Result<(), Complaint> {
+    fn unit_variant(self) -> Result<(), ConfigError> {
         let Self { word, value } = self;
         let Some(value) = value else { return Ok(()) };
         let expected = format!("the word {word:?} alone");
-        Err(Complaint::value(Table::from_iter([(word, value)]).into(), expected))
+        Err(ConfigError::value(Table::from_iter([(word, value)]).into(), expected))
     }
 
-    fn newtype_variant_seed<T: DeserializeSeed<'de>>(self, seed: T) -> Result<T::Value, Complaint> {
+    fn newtype_variant_seed<T: DeserializeSeed<'de>>(
+        self,
+        seed: T,
+    ) -> Result<T::Value, ConfigError> {
         let (word, value) = self.with_value(|word| format!("{{ {word} = ... }}"))?;
-        seed.deserialize(Spelt(value)).map_err(|complaint| complaint.inside(&word))
+        seed.deserialize(Spelt(value)).map_err(|refusal| refusal.inside(&word))
     }
 
-    fn tuple_variant<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, Complaint> {
-        Err(Complaint::invalid_type(Unexpected::TupleVariant, &visitor))
+    fn tuple_variant<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, ConfigError> {
+        Err(ConfigError::invalid_type(Unexpected::TupleVariant, &visitor))
     }
 
     fn struct_variant<V: Visitor<'de>>(
         self,
         _: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, Complaint> {
+    ) -> Result<V::Value, ConfigError> {
         let expected = (&visitor as &dyn Expected).to_string();
         let (word, value) = self.with_value(|_| expected.clone())?;
         if !value.is_table() {
-            return Err(Complaint::value(value, expected).inside(&word));
+            return Err(ConfigError::value(value, expected).inside(&word));
         }
-        Spelt(value).deserialize_any(visitor).map_err(|complaint| complaint.inside(&word))
+        Spelt(value).deserialize_any(visitor).map_err(|refusal| refusal.inside(&word))
     }
 }
 
@@ -209,11 +218,11 @@ impl Choice {
     fn with_value(
         self,
         expected: impl FnOnce(&str) -> String,
-    ) -> Result<(String, Value), Complaint> {
+    ) -> Result<(String, Value), ConfigError> {
         let Self { word, value } = self;
         match value {
             Some(value) => Ok((word, value)),
-            None => Err(Complaint::value(word.clone().into(), expected(&word))),
+            None => Err(ConfigError::value(word.clone().into(), expected(&word))),
         }
     }
 }

@@ -7,7 +7,7 @@ use fedra_engine::methods::Method;
 use toml::{Table, Value};
 
 use super::catalogue::{TAGGED, keys, method_keys, tagged_keys};
-use super::{Draft, reading};
+use super::{RawConfig, reading};
 
 const PAGE: &str = include_str!("../../../../docs/experiment.md");
 
@@ -67,7 +67,7 @@ fn every_key_is_on_the_page_and_every_key_of_the_page_is_known() {
     }
     // Found by its alias as well as by its name.
     listed.remove("data.columns.labels");
-    let mut known: BTreeSet<String> = keys::<Draft>().into_iter().collect();
+    let mut known: BTreeSet<String> = keys::<RawConfig>().into_iter().collect();
     known.remove("data.columns.labels");
     // Its row spells them.
     known.retain(|key| !key.starts_with("federation.max_norm."));
@@ -105,7 +105,7 @@ fn every_setting_of_a_method_is_on_the_page() {
 fn every_setting_of_a_tagged_table_is_on_the_page() {
     for (table, tag, words) in TAGGED {
         for (word, listed) in by_owner(table, &words) {
-            let known = tagged_keys::<Draft>(table, tag, &word).into_iter().chain([tag]);
+            let known = tagged_keys::<RawConfig>(table, tag, &word).into_iter().chain([tag]);
             let known: BTreeSet<String> = known.map(str::to_owned).collect();
             assert_eq!(listed, known, "{table} {word}");
         }
@@ -114,7 +114,7 @@ fn every_setting_of_a_tagged_table_is_on_the_page() {
 
 #[test]
 fn defaults_that_the_page_spells_are_those_of_the_code() {
-    let draft = Table::try_from(Draft::default()).expect("it can be written");
+    let raw = Table::try_from(RawConfig::default()).expect("it can be written");
     let mut compared = 0;
     let mut compare = |row: &Row, key: &str, held: &Table| {
         let spelt = row.default.trim_matches('`');
@@ -138,7 +138,7 @@ fn defaults_that_the_page_spells_are_those_of_the_code() {
                     compare(row, key, &method);
                 }
             }
-            Some(_) | None => compare(row, &whole(&row.table, key), &draft),
+            Some(_) | None => compare(row, &whole(&row.table, key), &raw),
         }
     }
     assert!(compared > 35, "only {compared} defaults were compared");

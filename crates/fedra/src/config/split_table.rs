@@ -7,7 +7,7 @@ use fedra_plan::ByteCount;
 use fedra_wire::RowEncoding;
 use serde::{Deserialize, Serialize};
 
-use crate::config::complaint::Complaint;
+use crate::config::config_error::ConfigError;
 
 /// The table.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -98,23 +98,24 @@ pub struct CutChoice {
 
 impl SplitTable {
     /// What of the cut waits for the model.
-    pub(super) fn cut(&self) -> Result<CutChoice, Complaint> {
+    pub(super) fn cut(&self) -> Result<CutChoice, ConfigError> {
         let key = "split.client_memory";
         let read = |written: &String| {
-            let refuse = |_| Complaint::new(key, format!("{written:?}"), "a size such as \"2 GB\"");
+            let refuse =
+                |_| ConfigError::new(key, format!("{written:?}"), "a size such as \"2 GB\"");
             written.parse::<ByteCount>().map_err(refuse)
         };
         let memory = self.client_memory.as_ref().map(read).transpose()?;
-        Complaint::excludes(key, "first and last")
+        ConfigError::excludes(key, "first and last")
             .when(memory.is_some() && (self.first.is_some() || self.last.is_some()))?;
-        Complaint::excludes(key, "clients and moves, which have cuts of their own")
+        ConfigError::excludes(key, "clients and moves, which have cuts of their own")
             .when(memory.is_some() && self.has_several())?;
         Ok(CutChoice { memory, ends: self.ends })
     }
 
     /// The cut as the engine takes it, where draws of noise are these unless given.
-    pub(super) fn split(&self, draw: NoiseDraw) -> Result<Split, Complaint> {
-        Complaint::sentence("split.ends", "cuts that differ need \"shared\" ends")
+    pub(super) fn split(&self, draw: NoiseDraw) -> Result<Split, ConfigError> {
+        ConfigError::sentence("split.ends", "cuts that differ need \"shared\" ends")
             .when(self.ends != EndsAre::Shared && self.has_several())?;
         let ends = Ends { first: self.first.unwrap_or(1), last: self.last.unwrap_or(1) };
         Ok(Split {

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use fedra_engine::RoundReport;
 use fedra_privacy::{Ledger, shown};
 
-use crate::config::{Complaint, Experiment, ModelSource};
+use crate::config::{ConfigError, Experiment, ModelSource};
 use crate::error::{Error, Result, refuse};
 use crate::folder::json_file;
 use crate::folder::lock::Lock;
@@ -179,11 +179,11 @@ fn is_written(path: &Path, experiment: &Experiment) -> bool {
 fn check_model(path: &Path, experiment: &Experiment) -> Result<()> {
     let ModelSource::Folder(model) = &experiment.model else { return Ok(()) };
     let real = |path: &Path| fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    let adapter = experiment.draft.model.adapter.as_ref().map(|path| ("model.adapter", path));
+    let adapter = experiment.raw.model.adapter.as_ref().map(|path| ("model.adapter", path));
     for (key, model) in [("model.path", model)].into_iter().chain(adapter) {
         if FOLDERS.iter().any(|name| real(model) == real(&path.join(name))) {
             let expected = "a model outside of the folder that the run writes to";
-            return Err(Complaint::new(key, model.display(), expected).into());
+            return Err(ConfigError::new(key, model.display(), expected).into());
         }
     }
     Ok(())

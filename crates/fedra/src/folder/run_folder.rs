@@ -201,10 +201,10 @@ impl Folder {
             return Standing::Absent;
         }
         let Ok((_, held)) = Self::open(path) else { return Standing::OtherExperiment };
-        let mut held = held.draft;
-        (held.threads, held.keep) = (experiment.draft.threads, experiment.draft.keep);
-        held.log.clone_from(&experiment.draft.log);
-        if held != experiment.draft {
+        let mut held = held.raw;
+        (held.threads, held.keep) = (experiment.raw.threads, experiment.raw.keep);
+        held.log.clone_from(&experiment.raw.log);
+        if held != experiment.raw {
             return Standing::OtherExperiment;
         }
         let begun = [CHECKPOINT, SUMMARY].iter().any(|name| path.join(name).exists());

@@ -8,7 +8,7 @@ use fedra_model::Model;
 use fedra_plan::{ByteCount, Cut, Plan, Round, Rule, Scope, Site};
 
 use crate::config::Experiment;
-use crate::config::complaint::Complaint;
+use crate::config::config_error::ConfigError;
 use crate::config::split_table::EndsAre;
 use crate::error::Result;
 use crate::forecast::largest_batches::LargestBatches;
@@ -104,7 +104,7 @@ fn within(
         return Ok(ends);
     }
     let expected = format!("at least {}, for embedding and head alone", needed(0)?.1);
-    Err(Complaint::new("split.client_memory", budget, expected).into())
+    Err(ConfigError::new("split.client_memory", budget, expected).into())
 }
 
 /// A client's plan under a cut.

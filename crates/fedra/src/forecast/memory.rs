@@ -9,7 +9,7 @@ use fedra_engine::{
 use fedra_model::Model;
 use fedra_plan::{ByteCount, Plan, Round, Shape, Side};
 
-use crate::config::{Complaint, Experiment};
+use crate::config::{ConfigError, Experiment};
 use crate::error::Result;
 use crate::forecast::largest_batches::LargestBatches;
 use crate::forecast::state_size::{StateSize, stays};
@@ -139,5 +139,5 @@ pub fn blocks_within(
         return Ok(k);
     }
     let expected = format!("at least {}, for one block and the longest rows", needed(1)?);
-    Err(Complaint::new("method.k.memory", budget, expected).into())
+    Err(ConfigError::new("method.k.memory", budget, expected).into())
 }

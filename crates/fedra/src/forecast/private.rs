@@ -21,7 +21,7 @@ use fedra_privacy::{
 use serde::{Deserialize, Serialize};
 
 use crate::config::Experiment;
-use crate::config::complaint::Complaint;
+use crate::config::config_error::ConfigError;
 use crate::error::Result;
 use crate::forecast::traffic::stretches::stretches;
 use crate::prepare::census::Census;
@@ -123,16 +123,16 @@ pub fn settle(
     };
     if units > 0 && delta.below_one_of(units).is_err() {
         let expected = format!("below one of the {units} {unit}s {which}: 1 / {units}");
-        return Err(Complaint::new("privacy.delta", delta, expected).into());
+        return Err(ConfigError::new("privacy.delta", delta, expected).into());
     }
-    let noise = experiment.draft.privacy.as_ref().and_then(|table| table.noise);
+    let noise = experiment.raw.privacy.as_ref().and_then(|table| table.noise);
     // Beside a cut the noise is that of its rows, and whatever it comes to is told.
     if let (Some(budget), None, None) = (budget, noise, &recipe.split) {
         let foreseen = Foreseen::of(recipe, experiment, (census, layout))?;
         let found = calibration::smallest(budget, |noise| {
             Ok(foreseen.spent(&with_noise(recipe, noise))?.pld)
         });
-        let found = found.map_err(|error| Complaint::sentence("privacy.epsilon", error))?;
+        let found = found.map_err(|error| ConfigError::sentence("privacy.epsilon", error))?;
         *recipe = with_noise(recipe, found);
     }
     Ok(())

@@ -82,7 +82,7 @@ impl RunMemory {
 /// Clients that are at work at a time.
 fn threads(experiment: &Experiment, placement: &StatePlacement) -> u64 {
     let cores = || std::thread::available_parallelism().map_or(1, usize::from);
-    experiment.draft.threads.unwrap_or_else(cores).min(placement.keepers).max(1) as u64
+    experiment.raw.threads.unwrap_or_else(cores).min(placement.keepers).max(1) as u64
 }
 
 /// Hidden states behind a frozen prefix that are kept from epoch to epoch, at most.

@@ -61,7 +61,7 @@ impl StatePlacement {
 
     /// The same where it belongs.
     fn settled(self, experiment: &Experiment) -> Self {
-        let disk = match experiment.draft.keep {
+        let disk = match experiment.raw.keep {
             Keep::Memory => false,
             Keep::Disk => self.each.bytes().0 > 0,
             Keep::Auto => self.total() > ROOM,

@@ -4,7 +4,7 @@ use fedra_data::AnswerForm;
 use fedra_model::hf::Config;
 
 use super::proposal::Proposal;
-use crate::config::complaint::Complaint;
+use crate::config::config_error::ConfigError;
 use crate::config::{Experiment, ModelSource, Overrides};
 use crate::error::{Context, Result};
 use crate::prepare::holdings::Holdings;
@@ -43,12 +43,12 @@ fn check_preset(experiment: &Experiment) -> Result<()> {
     if !is_encoder || experiment.task.answer_form() == AnswerForm::Labels {
         return Ok(());
     }
-    let preset = experiment.draft.model.preset.as_deref().unwrap_or_default();
+    let preset = experiment.raw.model.preset.as_deref().unwrap_or_default();
     let found = format!("{preset:?}, which is an encoder");
     let expected = format!("a decoder for the task {}", experiment.task.name());
     let hint = "the preset smollm2 is one, so is many a pretrained model; a column with labels is what an \
                 encoder can learn";
-    Err(Complaint::new("preset", found, expected).with_hint(hint).into())
+    Err(ConfigError::new("preset", found, expected).with_hint(hint).into())
 }
 
 /// The experiment that a proposal's text says. No file holds the text yet, so no error shall point into one.

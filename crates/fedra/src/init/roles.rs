@@ -10,7 +10,7 @@ use fedra_data::{ColumnSurvey, Format, LabelShape, Split, Task, printable};
 
 use super::sight::Sight;
 use super::wishes::{Chosen, Wishes};
-use crate::config::complaint::Complaint;
+use crate::config::config_error::ConfigError;
 use crate::error::{Result, refuse};
 use crate::text::grid::grouped;
 
@@ -68,7 +68,7 @@ impl Roles {
         }
         if wishes.text.len() > 2 {
             let found = format!("{} columns", wishes.text.len());
-            return Err(Complaint::new("text", found, "one or two").into());
+            return Err(ConfigError::new("text", found, "one or two").into());
         }
         let free: Vec<&ColumnSurvey> =
             columns.iter().copied().filter(|column| !wished.contains(&&column.name)).collect();
@@ -97,7 +97,7 @@ impl Roles {
         if label.is_none() && needs {
             let found = format!("no column that could be that of the task {}", task.value.name());
             let expected = format!("the name of one\n{}", listed(&columns));
-            return Err(Complaint::new("label", found, expected).into());
+            return Err(ConfigError::new("label", found, expected).into());
         }
         let labels = label.as_ref().and_then(|label| sight.survey.column(&label.value));
         let separator =
@@ -248,7 +248,7 @@ fn task(
     if let Some(task) = wishes.task {
         if is_conll && task.shape() != LabelShape::PerWord {
             let expected = "tokens or concepts for CoNLL";
-            return Err(Complaint::new("task", task.name(), expected).into());
+            return Err(ConfigError::new("task", task.name(), expected).into());
         }
         return Ok(Chosen::wished(task));
     }
@@ -318,7 +318,7 @@ fn text(
     };
     let Some(column) = rest.iter().filter(is_text).max_by_key(weight) else {
         let expected = format!("the name of one\n{}", listed(rest));
-        return Err(Complaint::new("text", "no column of texts", expected).into());
+        return Err(ConfigError::new("text", "no column of texts", expected).into());
     };
     let why = format!("{:.0} words a row, in the mean", column.mean_words());
     Ok(Chosen::new(vec![column.name.clone()], why))

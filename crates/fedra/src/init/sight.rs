@@ -8,7 +8,7 @@ use fedra_data::{FoundFormat, Reader, Survey};
 
 use super::models::{FoundModel, ModelPlaces};
 use super::wishes::ClientFile;
-use crate::config::complaint::Complaint;
+use crate::config::config_error::ConfigError;
 use crate::error::{Context, Result, refuse};
 use crate::text::grid::counted;
 
@@ -54,7 +54,7 @@ pub fn look(data: Option<&Path>, clients: &[(String, PathBuf)]) -> Result<Sight>
                 clients.iter().map(|(name, path)| (name, path)).collect();
             if named.len() < clients.len() {
                 let expected = "one file for each client";
-                return Err(Complaint::new("client", "a name twice", expected).into());
+                return Err(ConfigError::new("client", "a name twice", expected).into());
             }
             let file = |(name, path): (&&String, &&PathBuf)| ClientFile {
                 client: Some((*name).clone()),
@@ -64,7 +64,7 @@ pub fn look(data: Option<&Path>, clients: &[(String, PathBuf)]) -> Result<Sight>
         }
         (Some(data), [_, ..]) => {
             let found = format!("it beside {}", data.display());
-            return Err(Complaint::new("client", found, "one or the other").into());
+            return Err(ConfigError::new("client", found, "one or the other").into());
         }
         (None, []) => {
             refuse!("found no data, expected a file, a folder, or a file for each client")

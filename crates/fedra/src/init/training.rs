@@ -10,7 +10,7 @@ use super::models::{self, ModelShape};
 use super::roles::{MOST_LISTED, Roles, short};
 use super::sight::Sight;
 use super::wishes::{Chosen, Wishes};
-use crate::config::complaint::Complaint;
+use crate::config::config_error::ConfigError;
 use crate::error::{Context, Result};
 use crate::prepare::token_lengths::{TokenLengths, cut_rows};
 use crate::text::grid::grouped;
@@ -94,7 +94,7 @@ impl Training {
         if wishes.epsilon.is_some() && is_fresh && wishes.tokenizer.is_none() {
             let expected =
                 "one of them: a vocabulary grown from clients' rows would tell their words";
-            return Err(Complaint::new("epsilon", "no model and no tokenizer", expected).into());
+            return Err(ConfigError::new("epsilon", "no model and no tokenizer", expected).into());
         }
         let labels = roles.labels(sight).map(|labels| labels.len());
         let lists = match (roles.task.value, wishes.epsilon) {
@@ -104,13 +104,13 @@ impl Training {
         };
         if let (Some(key), None | Some(MOST_LISTED..)) = (lists, labels) {
             let found = format!("{MOST_LISTED} different labels or more");
-            return Err(Complaint::new(key, found, "so few that the file can list them").into());
+            return Err(ConfigError::new(key, found, "so few that the file can list them").into());
         }
         if let Some(method) = &wishes.method
             && !Method::NAMES.contains(&method.as_str())
         {
             let found = format!("{method:?}");
-            return Err(Complaint::new("method", found, Method::NAMES.join(", ")).into());
+            return Err(ConfigError::new("method", found, Method::NAMES.join(", ")).into());
         }
         let lora = !is_fresh && parameters >= LARGE;
         let (clients, fewest, few_documents) = clients(sight, roles, wishes)?;
@@ -228,7 +228,7 @@ fn clients(
             format!("the different values of column {name:?}, whose rows stay together")
         });
         let expected = format!("at most {documents}, {what}");
-        return Err(Complaint::new("clients", wished, expected).into());
+        return Err(ConfigError::new("clients", wished, expected).into());
     }
     // Some are set aside for the central test set.
     let most = (documents * 4 / 5).max(1);
@@ -248,14 +248,14 @@ fn model(
     let task = roles.task.value.name();
     if let Some(path) = &wishes.model {
         if wishes.preset.is_some() {
-            return Err(Complaint::new("preset", "it beside a model", "one of them").into());
+            return Err(ConfigError::new("preset", "it beside a model", "one of them").into());
         }
         let shown = path.display();
         let shape = ModelShape::open(path).with_context(|| format!("model {shown}"))?;
         if needs_decoder && !shape.is_decoder {
             let found = format!("an encoder of {} blocks in {shown}", shape.blocks);
             let expected = format!("a decoder for the task {task}");
-            return Err(Complaint::new("model", found, expected).into());
+            return Err(ConfigError::new("model", found, expected).into());
         }
         let why = format!("a pretrained {}", shape.in_words());
         return Ok((ModelChoice::Folder(path.clone()), why, shape.parameters, shape.positions));

@@ -11,7 +11,7 @@ use fedra_model::hf::trained::listed;
 use fedra_model::hf::{Answers, Checkpoint, HeadFit, TrainedHead, WhyFresh};
 use fedra_model::peft::AdapterFolder;
 
-use crate::config::{Complaint, HeadChoice};
+use crate::config::{ConfigError, HeadChoice};
 use crate::error::Result;
 use crate::text::grid::grouped;
 
@@ -50,7 +50,7 @@ pub fn settle(
             if let Some(half) = occurring(table).iter().find(|name| labels.index(name).is_none()) {
                 let found = format!("rows with {half:?}, which it does not list");
                 let expected = "every label of the rows, to hold them against the folder's head";
-                return Err(Complaint::new("data.labels", found, expected).into());
+                return Err(ConfigError::new("data.labels", found, expected).into());
             }
             let place = |name: &String| names.iter().position(|other| other == name);
             let rows = labels.names().iter().filter_map(place).collect();
@@ -60,7 +60,7 @@ pub fn settle(
         HeadFit::Fresh(why) if choice == Some(HeadChoice::Trained) => {
             let expected = "a folder with a head that answers with the data's labels";
             let found = format!("\"trained\", but {why}{}", first_strange(table, &why));
-            Err(Complaint::new("model.head", found, expected).into())
+            Err(ConfigError::new("model.head", found, expected).into())
         }
         HeadFit::Fresh(why) => Ok(Classifier::Fresh(why)),
         HeadFit::Unnamed(count) => {
@@ -74,7 +74,7 @@ pub fn settle(
             let hint = format!(
                 "{hint}, in the order of the head's rows; model.head = \"fresh\" draws a new head instead"
             );
-            Err(Complaint::new(key, found, expected).with_hint(hint).into())
+            Err(ConfigError::new(key, found, expected).with_hint(hint).into())
         }
     }
 }

@@ -207,8 +207,8 @@ impl Fingerprints {
 }
 
 fn data_key(experiment: &Experiment) -> Result<DataKey> {
-    let draft = &experiment.draft;
-    Ok((toml::Value::try_from(&draft.data)?, draft.federation.clients, draft.seed))
+    let raw = &experiment.raw;
+    Ok((toml::Value::try_from(&raw.data)?, raw.federation.clients, raw.seed))
 }
 
 fn add_labels(sum: &mut Sum, labels: &Labels) {
@@ -288,7 +288,7 @@ impl Folder {
 /// The adapters that an experiment starts from.
 fn adapter(experiment: &Experiment) -> Result<Option<Digest>> {
     let names = || fedra_model::peft::files().map(str::to_owned);
-    let dir = experiment.draft.model.adapter.as_deref();
+    let dir = experiment.raw.model.adapter.as_deref();
     dir.map_or(Ok(None), |dir| files(dir, names()))
 }
 

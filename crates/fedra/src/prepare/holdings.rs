@@ -6,7 +6,7 @@ use fedra_data::{
 };
 use fedra_privacy::Unit;
 
-use crate::config::{Complaint, DataFile, Experiment, Source, prompt_of};
+use crate::config::{ConfigError, DataFile, Experiment, Source, prompt_of};
 use crate::error::{Context, Error, Result};
 use crate::run::listener::{Listener, Silent, followed};
 use crate::text::grid::counted;
@@ -69,25 +69,27 @@ impl Holdings {
         {
             table.examples.iter_mut().for_each(|example| example.client = Some(name.to_owned()));
         }
-        leave_out(&mut table, &experiment.draft.data.partition.leave_out)?;
+        leave_out(&mut table, &experiment.raw.data.partition.leave_out)?;
         if table.examples.is_empty() {
-            return Err(Complaint::new("data", "no rows", "at least one").into());
+            return Err(ConfigError::new("data", "no rows", "at least one").into());
         }
-        let division = experiment.partition.divide(&table, experiment.draft.data.shares, seed);
+        let division = experiment.partition.divide(&table, experiment.raw.data.shares, seed);
         let mut division = division.map_err(|error| {
             if let DataError::Setting { name, found, expected } = error {
-                return Error::from(Complaint::new(&key_of(name), found, expected));
+                return Error::from(ConfigError::new(&key_of(name), found, expected));
             }
             error.into()
         })?;
-        let partition = &experiment.draft.data.partition;
+        let partition = &experiment.raw.data.partition;
         let dealt = division.clients.len();
         let mut small = 0;
         if let Some(fewest) = partition.min_examples {
             small = division.without_small(fewest, partition.small.unwrap_or_default());
             if division.clients.is_empty() {
                 let expected = "a number that some client reaches";
-                return Err(Complaint::new("data.partition.min_examples", fewest, expected).into());
+                return Err(
+                    ConfigError::new("data.partition.min_examples", fewest, expected).into()
+                );
             }
         }
         match sight {
@@ -95,7 +97,7 @@ impl Holdings {
             Sight::OneSite(_) => {}
         }
         check_private(experiment, &table)?;
-        let data = &experiment.draft.data;
+        let data = &experiment.raw.data;
         let lots = RowLots::new(&table, seed);
         for holding in &mut division.clients {
             if let Some(share) = data.sample {
@@ -120,8 +122,8 @@ impl Holdings {
             let found = "no training row at any client";
             let hint = "where a row goes is drawn for each row by itself; with few rows, lower \
                         data.shares or declare a split (data.columns.split, data.train)";
-            let complaint = Complaint::new("data", found, "at least one");
-            return Err(complaint.with_hint(hint).into());
+            let refusal = ConfigError::new("data", found, "at least one");
+            return Err(refusal.with_hint(hint).into());
         }
         Ok(Self { table, division, small })
     }
@@ -135,12 +137,12 @@ impl Holdings {
         }
         let table = read(experiment, work)?;
         let mut central_test = (0..table.examples.len()).collect();
-        if let Some(most) = experiment.draft.data.max_test {
+        if let Some(most) = experiment.raw.data.max_test {
             let lots = RowLots::new(&table, experiment.seed.0);
             keep(&mut central_test, (&lots, "cap central"), Few::Most(most));
         }
         let nobodys = |name: &String| Holding { client: name.clone(), ..Holding::default() };
-        let clients = experiment.draft.federation.names.iter().map(nobodys).collect();
+        let clients = experiment.raw.federation.names.iter().map(nobodys).collect();
         Ok(Self { table, division: Division { clients, central_test }, small: 0 })
     }
 }
@@ -152,7 +154,7 @@ fn leave_out(table: &mut Table, clients: &[String]) -> Result<()> {
     if let Some(absent) = clients.iter().find(|name| !has_rows(name)) {
         let expected = "only clients that the data have";
         let found = format!("{absent:?}");
-        return Err(Complaint::new("data.partition.leave_out", found, expected).into());
+        return Err(ConfigError::new("data.partition.leave_out", found, expected).into());
     }
     table.examples.retain(|example| !clients.iter().any(|name| is_of(example, name)));
     Ok(())
@@ -168,22 +170,22 @@ enum Sight<'a> {
 /// Refuses other clients than the experiment's, and puts them in its order. Before small ones were
 /// joined there were so many.
 fn check_clients(experiment: &Experiment, clients: &mut [Holding], dealt: usize) -> Result<()> {
-    let federation = &experiment.draft.federation;
+    let federation = &experiment.raw.federation;
     if let Some(expected) = federation.clients
         && expected != clients.len()
         && expected != dealt
     {
         let found = format!("{} in the data", counted(clients.len() as u64, "client"));
         let hint = "leave the key out to take them all, or deal rows anew by data.partition";
-        let complaint = Complaint::new("federation.clients", found, expected);
-        return Err(complaint.with_hint(hint).into());
+        let refusal = ConfigError::new("federation.clients", found, expected);
+        return Err(refusal.with_hint(hint).into());
     }
     let names = &federation.names;
     if names.is_empty() {
         return Ok(());
     }
     let refuse = |found: String, expected: &str| {
-        Err(Complaint::new("federation.names", found, expected).into())
+        Err(ConfigError::new("federation.names", found, expected).into())
     };
     let place = |name: &str| names.iter().position(|other| other == name);
     if let Some(stranger) = clients.iter().find(|one| place(&one.client).is_none()) {
@@ -257,12 +259,12 @@ fn check_private(experiment: &Experiment, table: &Table) -> Result<()> {
     let found = format!("\"dirichlet\" with several rows in the document {:?}", twice.1);
     let expected = "\"client\", \"iid\" or \"quantity\" where single rows are hidden: a document goes by the \
                     labels of all its rows, so one row less could move the others";
-    Err(Complaint::new("data.partition.by", found, expected).into())
+    Err(ConfigError::new("data.partition.by", found, expected).into())
 }
 
 /// How the experiment's files are read.
 pub(crate) fn reader(experiment: &Experiment) -> Reader {
-    let data = &experiment.draft.data;
+    let data = &experiment.raw.data;
     Reader {
         columns: data.columns.clone(),
         prompt: prompt_of(data),
@@ -274,16 +276,16 @@ pub(crate) fn reader(experiment: &Experiment) -> Reader {
 }
 
 fn read(experiment: &Experiment, work: &Work<'_>) -> Result<Table> {
-    let draft = &experiment.draft;
+    let raw = &experiment.raw;
     let mut builder = TableBuilder::new(experiment.task);
-    if let Some(names) = &draft.data.labels {
+    if let Some(names) = &raw.data.labels {
         builder = builder.with_labels(names.iter().cloned());
-    } else if let Some(names) = draft.data.answers.as_ref().and_then(ChoiceTemplates::labels) {
+    } else if let Some(names) = raw.data.answers.as_ref().and_then(ChoiceTemplates::labels) {
         builder = builder.with_labels(names);
     }
     match &experiment.source {
         Source::Rows(rows) => return Ok(Table::clone(rows)),
-        Source::Clinic(clinic) => return Ok(clinic.generate(experiment.task, draft.seed)?),
+        Source::Clinic(clinic) => return Ok(clinic.generate(experiment.task, raw.seed)?),
         Source::Mimic(mimic, path) => {
             mimic.read(path, Limits::default(), &mut builder).context("data.path")?;
         }
@@ -310,7 +312,7 @@ fn read(experiment: &Experiment, work: &Work<'_>) -> Result<Table> {
                 before += length(file);
                 if builder.len() == rows_before {
                     let found = format!("no rows in {}", path.display());
-                    return Err(Complaint::new(&what, found, "at least one").into());
+                    return Err(ConfigError::new(&what, found, "at least one").into());
                 }
             }
         }

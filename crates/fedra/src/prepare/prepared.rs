@@ -20,7 +20,7 @@ use fedra_model::peft::AdapterFolder;
 use fedra_model::{Adapters, Classifier, Head, Loaded, Model, Wanted, load_part};
 use fedra_plan::{ByteCount, Digest, Layout, ParamId, Scope, Site};
 
-use crate::config::{Complaint, Experiment, HeadChoice, ModelSource, Source, Vocabulary};
+use crate::config::{ConfigError, Experiment, HeadChoice, ModelSource, Source, Vocabulary};
 use crate::error::{Context, Result};
 use crate::prepare::classes;
 use crate::prepare::fingerprint::Sum;
@@ -90,7 +90,7 @@ impl Prepared {
             if experiment.recipe.privacy.is_some() {
                 let expected = "it, or model.path, under privacy: a vocabulary that is grown names words of \
                                 clients' rows, and no promise covers that";
-                return Err(Complaint::new("model.tokenizer", "nothing", expected).into());
+                return Err(ConfigError::new("model.tokenizer", "nothing", expected).into());
             }
             notes.push(
                 "the vocabulary is grown from all clients' training text, so it names words of it; \
@@ -169,7 +169,7 @@ impl Prepared {
 /// Refuses to find out from clients' rows, under a promise, which labels there are: the model would name
 /// them.
 fn check_labels(experiment: &Experiment) -> Result<()> {
-    let data = &experiment.draft.data;
+    let data = &experiment.raw.data;
     let from_rows = match &experiment.source {
         Source::Files(..) | Source::Rows(_) | Source::Mimic(..) => {
             data.labels.is_none() && data.answers.is_none()
@@ -183,7 +183,7 @@ fn check_labels(experiment: &Experiment) -> Result<()> {
     }
     let expected = "the names of all labels under privacy: those that are found in clients' rows would be \
                     released with the model";
-    Err(Complaint::new("data.labels", "nothing", expected).into())
+    Err(ConfigError::new("data.labels", "nothing", expected).into())
 }
 
 /// A preset with fresh weights and a vocabulary of its own.
@@ -234,7 +234,7 @@ fn check_room(model: &Model, device: &Device) -> Result<()> {
                 "at most the {} of memory that are free here; `fedra plan` needs no weights",
                 ByteCount(free)
             );
-            Err(Complaint::new("model.preset", found, expected).into())
+            Err(ConfigError::new("model.preset", found, expected).into())
         }
         Some(_) | None => Ok(()),
     }
@@ -253,25 +253,25 @@ fn open(
     (device, part): (&Device, Option<PartHeld<'_>>),
 ) -> Result<Opened> {
     let Pretrained { checkpoint, tokenizer } = Pretrained::open(path).context("model.path")?;
-    let adapter = match &experiment.draft.model.adapter {
+    let adapter = match &experiment.raw.model.adapter {
         Some(dir) => {
             let opened = AdapterFolder::open(dir, checkpoint.config());
             Some(opened.context("model.adapter")?)
         }
         None => None,
     };
-    let (task, choice) = (experiment.task, experiment.draft.model.head);
+    let (task, choice) = (experiment.task, experiment.raw.model.head);
     let classifier = match head(task, 1, checkpoint.config())?.answers() {
         Some(answers) => {
             let opened = (&checkpoint, adapter.as_ref());
-            let declared = experiment.draft.data.labels.as_deref();
+            let declared = experiment.raw.data.labels.as_deref();
             classes::settle(opened, (answers, choice), (table, declared), notes)?
         }
         None => match choice {
             None => Classifier::Stored,
             Some(HeadChoice::Fresh | HeadChoice::Trained) => {
                 let expected = "it only for a task with labels";
-                return Err(Complaint::new("model.head", "a choice", expected).into());
+                return Err(ConfigError::new("model.head", "a choice", expected).into());
             }
         },
     };
@@ -332,7 +332,7 @@ fn digest_by_site(layout: &Layout, read: &dyn Fn(Kept<'_>) -> Result<Params>) ->
 
 /// How answers in text are cut, ended and compared.
 pub(crate) fn answer_rules(experiment: &Experiment, config: &Config) -> AnswerRules {
-    let (data, usual) = (&experiment.draft.data, AnswerRules::default());
+    let (data, usual) = (&experiment.raw.data, AnswerRules::default());
     let end = config.end_tokens().first().copied();
     AnswerRules {
         length_norm: data.length_norm.unwrap_or(usual.length_norm),
@@ -352,7 +352,7 @@ fn problem(task: Task) -> Option<Problem> {
 }
 
 fn adapters(experiment: &Experiment) -> Result<Option<Adapters>> {
-    let Some(lora) = &experiment.draft.model.lora else { return Ok(None) };
+    let Some(lora) = &experiment.raw.model.lora else { return Ok(None) };
     Ok(Some(Adapters::new(lora.rank, lora.alpha, lora.roles.iter().copied())?))
 }
 
@@ -386,7 +386,7 @@ fn within_embedding(experiment: &Experiment, shards: &Shards, vocabulary: usize)
         if let Some(id) = ids.find(beyond) {
             let found = format!("token {id} in {whose}");
             let expected = format!("less than {vocabulary}, the rows of the model's embedding");
-            return Err(Complaint::new(key, found, expected).with_hint(hint).into());
+            return Err(ConfigError::new(key, found, expected).with_hint(hint).into());
         }
     }
     Ok(())
@@ -397,7 +397,7 @@ fn head(task: Task, classes: usize, config: &Config) -> Result<Head> {
     if task.answer_form() == AnswerForm::Text && !config.is_decoder() {
         let found = format!("{:?}", task.name());
         let expected = "a task with labels of its own, or a decoder in model.path";
-        return Err(Complaint::new("data.task", found, expected).into());
+        return Err(ConfigError::new("data.task", found, expected).into());
     }
     Ok(match (task.answer_form(), task.shape()) {
         (AnswerForm::Text, _) | (_, LabelShape::Absent) => Head::Language,

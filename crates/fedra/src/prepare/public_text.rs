@@ -11,7 +11,7 @@ use fedra_engine::{EngineError, ParamValues, PrivateSelection, PublicText};
 use fedra_model::Model;
 use fedra_plan::{BlockScores, Probe};
 
-use crate::config::complaint::Complaint;
+use crate::config::config_error::ConfigError;
 use crate::config::{Experiment, Source};
 use crate::error::{Context, Result};
 use crate::prepare::holdings::reader;
@@ -28,8 +28,8 @@ pub fn rows(
     if !wanted || recipe.selection.probe.is_none() {
         return Ok(Vec::new());
     }
-    let draft = &experiment.draft;
-    let file = draft.privacy.as_ref().and_then(|privacy| privacy.public.as_ref());
+    let raw = &experiment.raw;
+    let file = raw.privacy.as_ref().and_then(|privacy| privacy.public.as_ref());
     let table: Table = match (&experiment.source, file) {
         (Source::Files(format, _), Some(path)) => {
             let mut builder =
@@ -38,23 +38,23 @@ pub fn rows(
             builder.finish()
         }
         (Source::Clinic(clinic), None) => {
-            clinic.generate(experiment.task, Seed(draft.seed).of("public").0)?
+            clinic.generate(experiment.task, Seed(raw.seed).of("public").0)?
         }
         (Source::Clinic(_), Some(_)) => {
             let expected = "none beside the synthetic clinic, which writes public notes itself";
-            return Err(Complaint::new("privacy.public", "a file", expected).into());
+            return Err(ConfigError::new("privacy.public", "a file", expected).into());
         }
         (Source::Files(..) | Source::Mimic(..) | Source::Rows(_), _) => {
             let expected = "a file of public rows in the format of the data, or another \
                             privacy.selection";
-            return Err(Complaint::new("privacy.public", "nothing", expected).into());
+            return Err(ConfigError::new("privacy.public", "nothing", expected).into());
         }
     };
     let most = recipe.selection.profile_examples as usize;
     let chosen = table.examples.iter().take(most).map(|example: &Example| encoder.encode(example));
     let rows: Vec<Encoded> = chosen.collect::<Result<Vec<_>, _>>()?.concat();
     if rows.is_empty() {
-        return Err(Complaint::new("privacy.public", "no rows", "at least one").into());
+        return Err(ConfigError::new("privacy.public", "no rows", "at least one").into());
     }
     Ok(rows)
 }

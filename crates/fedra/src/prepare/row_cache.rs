@@ -40,7 +40,7 @@ pub struct RowCache {
 impl RowCache {
     /// The cache that an experiment names.
     pub fn of(experiment: &Experiment) -> Option<Self> {
-        experiment.draft.data.cache.as_ref().map(Self::new)
+        experiment.raw.data.cache.as_ref().map(Self::new)
     }
 
     /// The cache in a folder that is there.

@@ -32,7 +32,7 @@ pub fn untrained(
     let of = grouped(layout.elements() as u64);
     let embedding = never.iter().any(|id| id.site == Site::Embedding);
     let remedy = match safl_table(experiment) {
-        _ if experiment.draft.model.lora.is_some() => "without model.lora they learn".to_owned(),
+        _ if experiment.raw.model.lora.is_some() => "without model.lora they learn".to_owned(),
         Some((table, _)) if embedding => {
             format!("{table}.embeddings = \"learn\" lets embeddings learn")
         }

@@ -56,16 +56,16 @@ const IN_THE_FILE: [(&str, &str); 15] = [
 
 /// The facts by name: settings under their keys, and digests of what is too long to say.
 pub fn agreement(experiment: &Experiment, prepared: &Prepared) -> Result<BTreeMap<String, String>> {
-    let draft = &experiment.draft;
+    let raw = &experiment.raw;
     let mut facts = BTreeMap::new();
     flatten("data", &data(experiment)?, &mut facts);
     for (name, value) in recipe(&as_written(&experiment.recipe)?) {
         flatten(&name, &value, &mut facts);
     }
     let mut fact = |name: &str, value: String| facts.insert(name.to_owned(), value);
-    fact("seed", draft.seed.to_string());
+    fact("seed", raw.seed.to_string());
     fact("data.task", experiment.task.name().to_owned());
-    fact("federation.names", draft.federation.names.join(", "));
+    fact("federation.names", raw.federation.names.join(", "));
     let Prepared { model, params, companions, shards, .. } = prepared;
     fact("data.labels", fingerprint::of_texts(shards.labels.names()).to_string());
     fact("model: its layout", model.layout().digest().to_string());
@@ -79,7 +79,7 @@ pub fn agreement(experiment: &Experiment, prepared: &Prepared) -> Result<BTreeMa
 
 /// What of `[data]` has to be alike.
 fn data(experiment: &Experiment) -> Result<Value> {
-    let mut data = as_written(&experiment.draft.data)?;
+    let mut data = as_written(&experiment.raw.data)?;
     let is_clinic = matches!(experiment.source, Source::Clinic(_));
     if let Value::Object(keys) = &mut data {
         // Of rows that each party has for itself, the central test set takes none from a client.

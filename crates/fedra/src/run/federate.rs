@@ -15,7 +15,7 @@ use fedra_engine::{
 use fedra_plan::{Round, Scope};
 use fedra_privacy::Unit;
 
-use crate::config::{Complaint, Experiment, complaint_of};
+use crate::config::{ConfigError, Experiment, config_error_of};
 use crate::error::{Breakdown, Context, Result};
 use crate::folder::best::BestRound;
 use crate::folder::client_names::ClientNames;
@@ -145,12 +145,12 @@ impl Run {
         if let Some(budget) = recipe.selection.budget.take() {
             let k = memory::blocks_within(budget, &prepared.model, (&recipe, experiment))?;
             recipe.selection.k = k;
-            recipe.check(prepared.shards.clients.len()).map_err(complaint_of)?;
+            recipe.check(prepared.shards.clients.len()).map_err(config_error_of)?;
         }
         cutting::settle(&mut recipe, experiment, &prepared.model)?;
         let names: Vec<&str> =
             prepared.shards.clients.iter().map(|shard| shard.name.as_str()).collect();
-        recipe.check_model(prepared.model.layout(), &names).map_err(complaint_of)?;
+        recipe.check_model(prepared.model.layout(), &names).map_err(config_error_of)?;
         recipe.fits(prepared.model.layout())?;
         prepared.notes.extend(untrained(experiment, &recipe, prepared.model.layout())?);
         prepared.notes.extend(private::unit_note(experiment));
@@ -258,7 +258,7 @@ impl Run {
         if let (Some(key), false) = (evaluate.deciding().next(), validation) {
             let expected = format!("examples for evaluate.{key} to decide by: above 0");
             let found = "no validation example at any client";
-            return Err(Complaint::new("data.shares.validation", found, expected).into());
+            return Err(ConfigError::new("data.shares.validation", found, expected).into());
         }
         if validation && (evaluate.keeps_best() || evaluate.patience.is_some()) {
             sets.push(EvaluationSet::ClientValidation);
@@ -271,7 +271,7 @@ impl Run {
         let Some(key) = self.experiment.evaluate.deciding().next() else { return Ok(()) };
         let scored = "with privacy.client_scores = true: validation examples of clients would decide, and no \
                       promise covers them";
-        Err(Complaint::only(&format!("evaluate.{key}"), scored).into())
+        Err(ConfigError::only(&format!("evaluate.{key}"), scored).into())
     }
 
     fn personal(&self) -> Result<Scope> {
@@ -281,7 +281,7 @@ impl Run {
 
     /// The threads that the experiment asks for; `None` when it leaves that to the machine.
     pub fn thread_pool(&self) -> Result<Option<ThreadPool>> {
-        let Some(threads) = self.experiment.draft.threads else { return Ok(None) };
+        let Some(threads) = self.experiment.raw.threads else { return Ok(None) };
         let pool = ThreadPool::new(threads);
         pool.map(Some).with_context(|| format!("threads: cannot start {threads} of them"))
     }
@@ -370,7 +370,7 @@ impl Run {
         }
         let mut done = federation.completed().0;
         let mut best_round = BestRound::default();
-        let mut files = RoundFiles::new(folder.path(), &self.experiment.draft.log);
+        let mut files = RoundFiles::new(folder.path(), &self.experiment.raw.log);
         let mut log = RoundLog::open(folder.path(), federation.log(), &mut |report| {
             best_round.note(&report);
             files.recall(&report);

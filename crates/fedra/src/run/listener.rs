@@ -70,7 +70,7 @@ pub(crate) fn followed<T>(
         listener.hear(Event::Preparing(step));
         !listener.stops()
     };
-    let outcome = prepare(&Work::on(experiment.draft.threads, &follow));
+    let outcome = prepare(&Work::on(experiment.raw.threads, &follow));
     listener.hear(Event::Prepared);
     outcome
 }

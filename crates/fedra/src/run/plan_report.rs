@@ -10,7 +10,7 @@ use fedra_model::{Head, Model};
 use fedra_plan::{ByteCount, Cut, Layout, Plan, Scope, Side, Site};
 use fedra_wire::payload_length;
 
-use crate::config::{Experiment, ModelSource, idle};
+use crate::config::{Experiment, ModelSource, unused_settings};
 use crate::error::Result;
 use crate::forecast::cutting::{self, CutCosts, Cuts};
 use crate::forecast::largest_batches::LargestBatches;
@@ -194,7 +194,7 @@ pub fn plan_of(run: &Run, cuts: Cuts) -> Result<PlanReport> {
     Ok(PlanReport {
         name: experiment.name.clone(),
         rounds: experiment.rounds,
-        notes: idle(experiment)
+        notes: unused_settings(experiment)
             .into_iter()
             .chain(run.notes())
             .chain(run.privacy_warning()?)
@@ -213,7 +213,7 @@ pub fn plan_of(run: &Run, cuts: Cuts) -> Result<PlanReport> {
         memory: RunMemory::of(of, (&kept, stages), &batches, resident)?,
         kept,
         hopeless: hopeless.filter(|_| needs_clients),
-        has_conditions: experiment.draft.conditions.is_some(),
+        has_conditions: experiment.raw.conditions.is_some(),
         recipe: recipe.clone(),
         layout: layout.clone(),
         least,

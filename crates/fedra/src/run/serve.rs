@@ -18,8 +18,8 @@ use fedra_engine::{
 };
 use fedra_plan::{ByteCount, Layout, Round};
 
-use crate::config::complaint::Complaint;
-use crate::config::{Experiment, idle};
+use crate::config::config_error::ConfigError;
+use crate::config::{Experiment, unused_settings};
 use crate::error::Result;
 use crate::folder::output_folder;
 use crate::folder::round_log;
@@ -91,7 +91,8 @@ pub fn serve<H: Host>(
         output_folder::check(path, experiment, *over)?;
     }
     let mut run = prepare(experiment, listener)?;
-    let notes = idle(experiment).into_iter().chain(run.notes()).chain(first_download(&run));
+    let notes =
+        unused_settings(experiment).into_iter().chain(run.notes()).chain(first_download(&run));
     notes.for_each(|note| listener.note(&note));
     let pool = run.thread_pool()?;
     let folder = if goes_on {
@@ -176,7 +177,7 @@ fn prepare(experiment: &Experiment, listener: &dyn Listener) -> Result<Run> {
     check_declared(experiment)?;
     if experiment.recipe.population == Population::Pooled {
         let expected = "a method with clients: nobody sends rows to a server";
-        return Err(Complaint::new("method.name", "\"centralised\"", expected).into());
+        return Err(ConfigError::new("method.name", "\"centralised\"", expected).into());
     }
     followed(experiment, listener, |work| {
         let holdings = Holdings::of_server(experiment, work)?;

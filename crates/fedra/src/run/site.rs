@@ -12,7 +12,7 @@ use fedra_data::{LabelShape, Work};
 use fedra_engine::ClientId;
 use fedra_plan::{Layout, Plan, Round, Scope, Side};
 
-use crate::config::complaint::Complaint;
+use crate::config::config_error::ConfigError;
 use crate::config::{Experiment, ModelSource, Source, Vocabulary};
 use crate::error::Result;
 use crate::prepare::holdings::Holdings;
@@ -63,15 +63,15 @@ pub fn holdings(experiment: &Experiment, name: &str, listener: &dyn Listener) ->
 fn read(experiment: &Experiment, name: &str, work: &Work<'_>) -> Result<Holdings> {
     check_declared(experiment)?;
     let holdings = Holdings::of_site(experiment, name, work)?;
-    let declared = &experiment.draft.federation.names;
+    let declared = &experiment.raw.federation.names;
     if !declared.is_empty() && !declared.iter().any(|other| other == name) {
         let expected = format!("one of {}", declared.join(", "));
-        return Err(Complaint::new("client", format!("{name:?}"), expected).into());
+        return Err(ConfigError::new("client", format!("{name:?}"), expected).into());
     }
     if !holdings.division.clients.iter().any(|holding| holding.client == name) {
         let names = names(&holdings);
         let expected = format!("one of {}", names.join(", "));
-        return Err(Complaint::new("client", format!("{name:?}"), expected).into());
+        return Err(ConfigError::new("client", format!("{name:?}"), expected).into());
     }
     Ok(holdings)
 }
@@ -96,7 +96,7 @@ fn prepare_with(
     (device, work): (&Device, &Work<'_>),
 ) -> Result<(Prepared, Vec<String>, Vec<String>)> {
     let mut holdings = read(experiment, name, work)?;
-    let (declared, names) = (&experiment.draft.federation.names, names(&holdings));
+    let (declared, names) = (&experiment.raw.federation.names, names(&holdings));
     let is_of_files = matches!(experiment.source, Source::Files(..));
     let others = is_of_files.then(|| remarks::of_others(&holdings, name)).flatten();
     // A vocabulary that is grown needs the rows that it is grown from, and then nobody needs the others.
@@ -156,7 +156,7 @@ fn client(
 
 /// Refuses what one site, or a server without rows, cannot know.
 pub(crate) fn check_declared(experiment: &Experiment) -> Result<()> {
-    let data = &experiment.draft.data;
+    let data = &experiment.raw.data;
     match &experiment.source {
         // Whoever has the seed has all of it.
         Source::Clinic(_) => return Ok(()),
@@ -164,23 +164,23 @@ pub(crate) fn check_declared(experiment: &Experiment) -> Result<()> {
     }
     if let Some(fewest) = data.partition.min_examples {
         let expected = "it only where all rows are: a site does not know who else is small";
-        return Err(Complaint::new("data.partition.min_examples", fewest, expected).into());
+        return Err(ConfigError::new("data.partition.min_examples", fewest, expected).into());
     }
     if let Some(name) = data.partition.leave_out.first() {
         let expected = "it only where all rows are: whoever takes no part does not join";
         let found = format!("{name:?}");
-        return Err(Complaint::new("data.partition.leave_out", found, expected).into());
+        return Err(ConfigError::new("data.partition.leave_out", found, expected).into());
     }
     if experiment.partition.clients().is_some() {
         let expected = "\"client\" at a site: rows are not dealt between machines";
         let hint = "a site's file has its own rows, and data.partition.by = \"client\" reads them so; rows \
                     are dealt where all of them are on one machine";
-        let complaint = Complaint::new("data.partition.by", "rows dealt anew", expected);
-        return Err(complaint.with_hint(hint).into());
+        let refusal = ConfigError::new("data.partition.by", "rows dealt anew", expected);
+        return Err(refusal.with_hint(hint).into());
     }
     if data.shares.central > 0.0 && data.test.is_none() {
         let expected = "0 at a site: the central test set is the server's";
-        return Err(Complaint::new("data.shares.central", data.shares.central, expected).into());
+        return Err(ConfigError::new("data.shares.central", data.shares.central, expected).into());
     }
     let has_labels = experiment.task.shape() != LabelShape::Absent;
     // A program that makes its rows declares their labels with them (`TableBuilder::with_labels`).
@@ -188,12 +188,12 @@ pub(crate) fn check_declared(experiment: &Experiment) -> Result<()> {
     let in_answers = data.answers.as_ref().is_some_and(|answers| answers.labels().is_some());
     if has_labels && !in_rows && !in_answers && data.labels.is_none() {
         let expected = "the names of all labels: one site's rows may lack some";
-        return Err(Complaint::new("data.labels", "nothing", expected).into());
+        return Err(ConfigError::new("data.labels", "nothing", expected).into());
     }
     match &experiment.model {
         ModelSource::Fresh(_, Vocabulary::Grown(_)) => {
             let expected = "a tokenizer that all sites have: a vocabulary grown here is no other's";
-            Err(Complaint::new("model.tokenizer", "nothing", expected).into())
+            Err(ConfigError::new("model.tokenizer", "nothing", expected).into())
         }
         ModelSource::Fresh(_, Vocabulary::Declared(_)) | ModelSource::Folder(_) => Ok(()),
     }

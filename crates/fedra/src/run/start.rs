@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::config::{Experiment, idle};
+use crate::config::{Experiment, unused_settings};
 use crate::error::{Result, refuse};
 use crate::folder::lock::Lock;
 use crate::folder::output_folder::{self, Over};
@@ -96,7 +96,7 @@ pub enum Resumed {
 pub fn resume(path: &Path, threads: Option<usize>, listener: &dyn Listener) -> Result<Resumed> {
     let (folder, mut experiment) = Folder::open(path)?;
     if threads.is_some() {
-        experiment.draft.threads = threads;
+        experiment.raw.threads = threads;
     }
     go_on(folder, &experiment, listener)
 }
@@ -134,7 +134,7 @@ fn go_on(mut folder: Folder, experiment: &Experiment, listener: &dyn Listener) -
 /// Prepares a run, and tells what a person should know about it.
 fn introduced(experiment: &Experiment, listener: &dyn Listener) -> Result<Run> {
     let run = Run::heard(experiment, listener)?;
-    let notes = idle(experiment).into_iter().chain(run.notes());
+    let notes = unused_settings(experiment).into_iter().chain(run.notes());
     let notes = notes.chain(run.privacy_warning()?);
     notes.chain(run.memory_warning()?).for_each(|note| listener.note(&note));
     Ok(run)

@@ -28,7 +28,7 @@ use fedra_plan::{ByteCount, Round, Scope};
 use fedra_wire::{Encoding, Expectation, Kind, open};
 
 use crate::config::Experiment;
-use crate::config::complaint::Complaint;
+use crate::config::config_error::ConfigError;
 use crate::error::Result;
 use crate::forecast::private::PrivacySummary;
 use crate::process::locked;
@@ -242,7 +242,7 @@ fn check(run: &Run) -> Result<PrivateSteps> {
         (recipe.split.is_none(), "split", "a cut model".to_owned(), "a whole one"),
     ] {
         if !is_right {
-            return Err(Complaint::new(key, found, format!("{expected} for an audit")).into());
+            return Err(ConfigError::new(key, found, format!("{expected} for an audit")).into());
         }
     }
     Ok(steps)
@@ -250,7 +250,7 @@ fn check(run: &Run) -> Result<PrivateSteps> {
 
 fn not_private() -> crate::error::Error {
     let expected = "a promise to examples: [privacy] with unit = \"example\"";
-    Complaint::new("privacy", "none", expected).into()
+    ConfigError::new("privacy", "none", expected).into()
 }
 
 /// Canaries for each client, as many for each as can be.
@@ -260,7 +260,7 @@ fn planted(run: &Run, canaries: usize, seed: Seed) -> Result<Vec<CanaryClient>> 
     let count = shards.clients.len();
     if canaries < count {
         let expected = format!("at least one for each of {count} clients");
-        return Err(Complaint::new("canaries", canaries, expected).into());
+        return Err(ConfigError::new("canaries", canaries, expected).into());
     }
     let classes = shards.labels.len().max(1);
     let mut clients = Vec::with_capacity(count);
@@ -301,7 +301,7 @@ fn canary(
         }
         Target::Choice(_) | Target::Text(_) => {
             let expected = "a task with labels, for canaries with random ones";
-            return Err(Complaint::new("data.task", "answers in text", expected).into());
+            return Err(ConfigError::new("data.task", "answers in text", expected).into());
         }
     }
     Ok(canary)

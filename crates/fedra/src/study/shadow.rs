@@ -16,7 +16,7 @@ use fedra_model::Model;
 use serde::{Deserialize, Serialize};
 
 use crate::config::Experiment;
-use crate::config::complaint::Complaint;
+use crate::config::config_error::ConfigError;
 use crate::error::{Result, refuse};
 use crate::prepare::fingerprint::Inputs;
 use crate::run::federate::{Ending, Run};
@@ -184,7 +184,7 @@ impl Subject {
         if !recipe.personal.select(prepared.model.layout())?.is_empty() {
             let expected = "a method in which clients share the whole model";
             let found = "parameters that stay with each client";
-            return Err(Complaint::new("method", found, expected).into());
+            return Err(ConfigError::new("method", found, expected).into());
         }
         let shards = prepared.shards.clone();
         let mut test = shards.central_test.clone();
@@ -197,7 +197,7 @@ impl Subject {
     fn check(&self, released: Released) -> Result<()> {
         if self.test.is_empty() && released != Released::Final {
             let expected = "above 0: a model at a score needs test examples";
-            return Err(Complaint::new("data.shares.central", "no test example", expected).into());
+            return Err(ConfigError::new("data.shares.central", "no test example", expected).into());
         }
         Ok(())
     }

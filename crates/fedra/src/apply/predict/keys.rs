@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 use fedra_data::{DataError, Record, TextFile, TextRow, TextSink};
 
-use crate::config::complaint::Complaint;
+use crate::config::config_error::ConfigError;
 use crate::error::{Error, Result};
 
 /// Columns that a table can have.
@@ -38,8 +38,8 @@ impl Keys {
             }
             if self.names.len() == MOST {
                 let found = format!("more than {MOST} different keys in the rows");
-                let complaint = Complaint::new("output", found, "fewer in a table");
-                return Err(complaint.with_hint("jsonl needs no columns").into());
+                let refusal = ConfigError::new("output", found, "fewer in a table");
+                return Err(refusal.with_hint("jsonl needs no columns").into());
             }
             self.seen.insert(name.clone());
             self.names.push(name.clone());

@@ -15,7 +15,7 @@ use super::cells::{Cell, Kind, columns, in_object, in_table};
 use super::parquet::ParquetAnswers;
 use super::prediction::{FoundSpan, LabelProbability, Prediction};
 use crate::apply::trained_model::Reading;
-use crate::config::complaint::Complaint;
+use crate::config::config_error::ConfigError;
 use crate::error::{Error, Result};
 use crate::text::grid::listed;
 
@@ -245,11 +245,11 @@ impl TableColumns {
                 let expected = format!("one of {}", listed(self.names.iter(), MOST_NAMED));
                 let hint = "a file is looked through before its answers are written, a stream cannot be; jsonl \
                             needs no columns";
-                return Err(Complaint::new("output", found, expected).with_hint(hint).into());
+                return Err(ConfigError::new("output", found, expected).with_hint(hint).into());
             };
             if cells[*place].replace(field).is_some() {
                 let found = format!("the key {name:?} twice in a row");
-                return Err(Complaint::new("input", found, "it once in a table").into());
+                return Err(ConfigError::new("input", found, "it once in a table").into());
             }
         }
         Ok(cells.into_iter().map(|cell| cell.unwrap_or(&LACKING)).collect())
@@ -264,8 +264,8 @@ fn unwritten(source: std::io::Error) -> Error {
 fn check_free<'a>(mut names: impl Iterator<Item = &'a str>) -> Result<()> {
     if let Some(name) = names.find(|name| OWN.contains(name)) {
         let expected = "none of that name: the answer goes there";
-        let complaint = Complaint::new("input", format!("a column {name:?}"), expected);
-        return Err(complaint.with_hint("rename the column").into());
+        let refusal = ConfigError::new("input", format!("a column {name:?}"), expected);
+        return Err(refusal.with_hint("rename the column").into());
     }
     Ok(())
 }

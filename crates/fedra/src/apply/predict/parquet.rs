@@ -21,7 +21,7 @@ use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::{Type, TypePtr};
 
 use super::cells::{Cell, Kind};
-use crate::config::complaint::Complaint;
+use crate::config::config_error::ConfigError;
 use crate::error::{Error, Result};
 
 /// Rows of a group.
@@ -44,7 +44,7 @@ impl<W: Write + Send> ParquetAnswers<W> {
         let is_twice = |at: usize| columns[..at].iter().any(|(name, _)| *name == columns[at].0);
         if let Some(at) = (0..columns.len()).find(|at| is_twice(*at)) {
             let found = format!("two columns called {:?}", columns[at].0);
-            return Err(Complaint::new("output", found, "every name once in Parquet").into());
+            return Err(ConfigError::new("output", found, "every name once in Parquet").into());
         }
         let writer = opened(output, &columns).map_err(|error| unwritten(&error))?;
         Ok(Self { columns, writer, rows: Vec::new(), bytes: 0 })

@@ -8,23 +8,23 @@ use fedra_privacy::Unit;
 
 use super::values::{Result, at_least_one, existing, required};
 use crate::config::checked::{DataFile, Source};
-use crate::config::complaint::Complaint;
-use crate::config::draft::{By, Data, Draft, Source as Written};
+use crate::config::config_error::ConfigError;
+use crate::config::raw_config::{By, Data, RawConfig, Source as Written};
 
 /// What is read.
-pub(super) fn source(draft: &mut Draft, task: Task, rows: Option<Arc<Table>>) -> Result<Source> {
-    source_keys(&draft.data, task)?;
-    files_of_clients(&draft.data)?;
+pub(super) fn source(raw: &mut RawConfig, task: Task, rows: Option<Arc<Table>>) -> Result<Source> {
+    source_keys(&raw.data, task)?;
+    files_of_clients(&raw.data)?;
     let hint = "data.path has all rows, data.train those to train on";
-    Complaint::excludes("data.path", "data.train")
+    ConfigError::excludes("data.path", "data.train")
         .with_hint(hint)
-        .when(draft.data.path.is_some() && draft.data.train.is_some())?;
-    if let Some(folder) = &mut draft.data.cache {
+        .when(raw.data.path.is_some() && raw.data.train.is_some())?;
+    if let Some(folder) = &mut raw.data.cache {
         *folder = existing("data.cache", folder)?;
-        Complaint::new("data.cache", folder.display(), "a folder").when(!folder.is_dir())?;
+        ConfigError::new("data.cache", folder.display(), "a folder").when(!folder.is_dir())?;
     }
-    let Some(format) = draft.data.source.format() else { return without_files(draft, task, rows) };
-    let data = &mut draft.data;
+    let Some(format) = raw.data.source.format() else { return without_files(raw, task, rows) };
+    let data = &mut raw.data;
     let mut files = Vec::new();
     for (key, path, split) in [
         ("data.path", &mut data.path, None),
@@ -43,14 +43,14 @@ pub(super) fn source(draft: &mut Draft, task: Task, rows: Option<Arc<Table>>) ->
     }
     // A server that knows its clients by name has nobody's rows.
     let is_empty = data.path.is_none() && data.train.is_none() && data.clients.is_empty();
-    Complaint::missing("data.path", "a file (or data.train and data.test)")
-        .when(is_empty && draft.federation.names.is_empty())?;
+    ConfigError::missing("data.path", "a file (or data.train and data.test)")
+        .when(is_empty && raw.federation.names.is_empty())?;
     Ok(Source::Files(format, files))
 }
 
 /// A source that is no set of files with rows.
-fn without_files(draft: &mut Draft, task: Task, rows: Option<Arc<Table>>) -> Result<Source> {
-    let data = &draft.data;
+fn without_files(raw: &mut RawConfig, task: Task, rows: Option<Arc<Table>>) -> Result<Source> {
+    let data = &raw.data;
     if data.source == Written::Mimic {
         let folder = required("data.path", data.path.as_ref(), "the folder of the source")?;
         let path = existing("data.path", folder)?;
@@ -62,25 +62,25 @@ fn without_files(draft: &mut Draft, task: Task, rows: Option<Arc<Table>>) -> Res
         ("data.validation", &data.validation),
         ("data.test", &data.test),
     ] {
-        Complaint::only(key, "to sources that are read from files").when(path.is_some())?;
+        ConfigError::only(key, "to sources that are read from files").when(path.is_some())?;
     }
     if data.source == Written::SyntheticClinic {
-        return clinic(draft, task).map(Source::Clinic);
+        return clinic(raw, task).map(Source::Clinic);
     }
     let missing = "no file holds these rows: the program that made them has to run again";
-    rows.map(Source::Rows).ok_or_else(|| Complaint::sentence("data.source", missing))
+    rows.map(Source::Rows).ok_or_else(|| ConfigError::sentence("data.source", missing))
 }
 
 /// Refuses files of clients beside other files, and where nothing is read from files.
 fn files_of_clients(data: &Data) -> Result<()> {
     let Some(first) = data.clients.keys().next() else { return Ok(()) };
     let (is_file, column) = (data.source.format().is_some(), &data.columns.client);
-    Complaint::only("data.clients", "to sources that are read from files").when(!is_file)?;
-    Complaint::new("data.clients", "an empty name", "a name for every client")
+    ConfigError::only("data.clients", "to sources that are read from files").when(!is_file)?;
+    ConfigError::new("data.clients", "an empty name", "a name for every client")
         .when(first.trim().is_empty())?;
-    Complaint::excludes("data.clients", "data.path or data.train: each client has its own file")
+    ConfigError::excludes("data.clients", "data.path or data.train: each client has its own file")
         .when(data.path.is_some() || data.train.is_some())?;
-    Complaint::excludes("data.columns.client", "data.clients: each client has its own file")
+    ConfigError::excludes("data.columns.client", "data.clients: each client has its own file")
         .when(column.is_some())
 }
 
@@ -88,39 +88,45 @@ fn files_of_clients(data: &Data) -> Result<()> {
 fn source_keys(data: &Data, task: Task) -> Result<()> {
     let source = data.source;
     let hint = "start from a file without that table; docs/data.md has one for your own data";
-    Complaint::only("data.clinic", "with data.source = \"synthetic-clinic\"")
+    ConfigError::only("data.clinic", "with data.source = \"synthetic-clinic\"")
         .with_hint(hint)
         .when(data.clinic.is_some() && source != Written::SyntheticClinic)?;
-    Complaint::only("data.mimic", "with data.source = \"mimic-iii\"")
+    ConfigError::only("data.mimic", "with data.source = \"mimic-iii\"")
         .with_hint(hint)
         .when(data.mimic.is_some() && source != Written::Mimic)?;
-    Complaint::only("data.columns.rows", "with data.source = \"jsonl\"")
+    ConfigError::only("data.columns.rows", "with data.source = \"jsonl\"")
         .when(data.columns.rows.is_some() && source != Written::Jsonl)?;
     if let Some(delimiter) = data.delimiter {
-        Complaint::only("data.delimiter", "with data.source = \"csv\" or \"tsv\"")
+        ConfigError::only("data.delimiter", "with data.source = \"csv\" or \"tsv\"")
             .when(!matches!(source, Written::Csv | Written::Tsv))?;
         let expected = "one ASCII character that is no quote and no line end";
-        Complaint::new("data.delimiter", format_args!("{delimiter:?}"), expected)
+        ConfigError::new("data.delimiter", format_args!("{delimiter:?}"), expected)
             .when(!delimiter.is_ascii() || matches!(delimiter, '"' | '\n' | '\r' | '\0'))?;
     }
     let is_file = source.format().is_some();
-    Complaint::only("data.encoding", "to text files: csv, tsv, jsonl, conll or i2b2-2010")
+    ConfigError::only("data.encoding", "to text files: csv, tsv, jsonl, conll or i2b2-2010")
         .when(data.encoding.is_some() && (!is_file || source == Written::Parquet))?;
-    Complaint::only("data.missing", "to files: other sources have a text and a label in every row")
-        .when(data.missing.is_some() && !is_file)?;
+    ConfigError::only(
+        "data.missing",
+        "to files: other sources have a text and a label in every row",
+    )
+    .when(data.missing.is_some() && !is_file)?;
     let has_labels = task.answer_form() == AnswerForm::Labels;
     let is_whole = matches!(task.shape(), LabelShape::One | LabelShape::Many);
-    Complaint::sentence(
+    ConfigError::sentence(
         "data.columns.text",
         "pairs of texts are for the tasks classes and diagnosis",
     )
     .when(matches!(data.columns.text, Some(TextColumns::Pair(_))) && !(has_labels && is_whole))?;
     let Some(names) = &data.labels else { return Ok(()) };
-    Complaint::only("data.labels", "to tasks with labels")
+    ConfigError::only("data.labels", "to tasks with labels")
         .when(task.shape() == LabelShape::Absent)?;
-    Complaint::only("data.labels", "to sources that are read from files: others know their labels")
-        .when(matches!(source, Written::SyntheticClinic | Written::Rows))?;
-    Complaint::new("data.labels", "an empty list", "the names of all labels")
+    ConfigError::only(
+        "data.labels",
+        "to sources that are read from files: others know their labels",
+    )
+    .when(matches!(source, Written::SyntheticClinic | Written::Rows))?;
+    ConfigError::new("data.labels", "an empty list", "the names of all labels")
         .when(names.is_empty())?;
     distinct("data.labels", names)
 }
@@ -129,32 +135,34 @@ fn source_keys(data: &Data, task: Task) -> Result<()> {
 fn distinct(key: &str, names: &[String]) -> Result<()> {
     let mut seen = BTreeSet::new();
     match names.iter().find(|name| name.is_empty() || !seen.insert(*name)) {
-        Some(name) => Err(Complaint::new(key, format!("{name:?}"), "every name once, none empty")),
+        Some(name) => {
+            Err(ConfigError::new(key, format!("{name:?}"), "every name once, none empty"))
+        }
         None => Ok(()),
     }
 }
 
-fn clinic(draft: &mut Draft, task: Task) -> Result<Clinic> {
+fn clinic(raw: &mut RawConfig, task: Task) -> Result<Clinic> {
     let expected = "concepts or diagnosis, which the synthetic clinic writes";
-    Complaint::new("data.task", format_args!("{:?}", task.name()), expected)
+    ConfigError::new("data.task", format_args!("{:?}", task.name()), expected)
         .when(!matches!(task, Task::Concepts | Task::Diagnosis))?;
-    let data = &mut draft.data;
+    let data = &mut raw.data;
     let clinic = data.clinic.get_or_insert_with(Clinic::default);
     // Where rows are dealt anew, the number of clients says nothing about hospitals.
-    match (data.partition.by, draft.federation.clients) {
+    match (data.partition.by, raw.federation.clients) {
         (By::Client, Some(clients)) => {
             let given = clinic.hospitals != Clinic::default().hospitals;
             let expected = format_args!("the {clients} of federation.clients, or no key");
-            Complaint::new("data.clinic.hospitals", clinic.hospitals, expected)
+            ConfigError::new("data.clinic.hospitals", clinic.hospitals, expected)
                 .when(given && clinic.hospitals != clients)?;
             clinic.hospitals = clients;
         }
-        (By::Client, None) => draft.federation.clients = Some(clinic.hospitals),
+        (By::Client, None) => raw.federation.clients = Some(clinic.hospitals),
         (By::Iid | By::Dirichlet | By::Shards | By::Quantity, _) => {}
     }
     at_least_one("data.clinic.hospitals", Some(clinic.hospitals))?;
     let expected = format_args!("at least one for each of the {} hospitals", clinic.hospitals);
-    Complaint::new("data.clinic.notes", clinic.notes, expected)
+    ConfigError::new("data.clinic.notes", clinic.notes, expected)
         .when(clinic.notes < clinic.hospitals)?;
     for (key, knob, top) in [
         ("data.clinic.feature_shift", clinic.feature_shift, 1.0),
@@ -162,29 +170,32 @@ fn clinic(draft: &mut Draft, task: Task) -> Result<Clinic> {
         ("data.clinic.size_skew", clinic.size_skew, 4.0),
     ] {
         let expected = format_args!("a number from 0 to {top}");
-        Complaint::new(key, knob, expected).when(!(0.0..=top).contains(&knob))?;
+        ConfigError::new(key, knob, expected).when(!(0.0..=top).contains(&knob))?;
     }
     Ok(clinic.clone())
 }
 
 /// How rows find their client.
-pub(super) fn partition(draft: &Draft) -> Result<Partition> {
-    let written = &draft.data.partition;
+pub(super) fn partition(raw: &RawConfig) -> Result<Partition> {
+    let written = &raw.data.partition;
     let by = written.by;
-    Complaint::only("data.partition.alpha", "to data.partition.by = \"dirichlet\" or \"quantity\"")
-        .when(written.alpha.is_some() && !matches!(by, By::Dirichlet | By::Quantity))?;
-    Complaint::only("data.partition.shards", "to data.partition.by = \"shards\"")
+    ConfigError::only(
+        "data.partition.alpha",
+        "to data.partition.by = \"dirichlet\" or \"quantity\"",
+    )
+    .when(written.alpha.is_some() && !matches!(by, By::Dirichlet | By::Quantity))?;
+    ConfigError::only("data.partition.shards", "to data.partition.by = \"shards\"")
         .when(written.shards.is_some() && by != By::Shards)?;
-    Complaint::only("data.partition.small", "with data.partition.min_examples")
+    ConfigError::only("data.partition.small", "with data.partition.min_examples")
         .when(written.small.is_some() && written.min_examples.is_none())?;
     at_least_one("data.partition.min_examples", written.min_examples)?;
     at_least_one("data.partition.shards", written.shards)?;
     if let Some(alpha) = written.alpha {
-        Complaint::new("data.partition.alpha", alpha, "a number above 0")
+        ConfigError::new("data.partition.alpha", alpha, "a number above 0")
             .when(!(alpha > 0.0 && alpha.is_finite()))?;
     }
-    shares(&draft.data)?;
-    let count = draft.federation.clients;
+    shares(&raw.data)?;
+    let count = raw.federation.clients;
     let clients = || required("federation.clients", count, "how many clients to deal the rows to");
     let alpha = || required("data.partition.alpha", written.alpha, "a number above 0");
     let shards = || required("data.partition.shards", written.shards, "how many a client gets");
@@ -204,56 +215,56 @@ fn shares(data: &Data) -> Result<()> {
         ("data.shares.validation", shares.validation),
         ("data.shares.test", shares.test),
     ] {
-        Complaint::new(key, share, "a share from 0 to below 1")
+        ConfigError::new(key, share, "a share from 0 to below 1")
             .when(!(0.0..1.0).contains(&share))?;
     }
     if let Some(share) = data.sample {
-        Complaint::new("data.sample", share, "a share above 0 and at most 1")
+        ConfigError::new("data.sample", share, "a share above 0 and at most 1")
             .when(!(share > 0.0 && share <= 1.0))?;
     }
     let expected = "less than 1 together with data.shares.test";
-    Complaint::new("data.shares.validation", shares.validation, expected)
+    ConfigError::new("data.shares.validation", shares.validation, expected)
         .when(shares.validation + shares.test >= 1.0)
 }
 
 /// Refuses to decide on a row by what other rows there are, where single rows are hidden: one row less would
 /// change what is learnt from others, and the noise covers one.
-pub(super) fn private_rows(draft: &Draft) -> Result<()> {
-    let Some(privacy) = draft.privacy.as_ref().filter(|it| it.unit == Unit::Example) else {
+pub(super) fn private_rows(raw: &RawConfig) -> Result<()> {
+    let Some(privacy) = raw.privacy.as_ref().filter(|it| it.unit == Unit::Example) else {
         return Ok(());
     };
-    let data = &draft.data;
+    let data = &raw.data;
     let counted = "example-level privacy: one row less would let another one in";
     let hint = "data.sample = 0.5 uses a share of the rows, each by its own draw";
-    Complaint::excludes("data.max_examples", counted)
+    ConfigError::excludes("data.max_examples", counted)
         .with_hint(hint)
         .when(data.max_examples.is_some())?;
-    Complaint::excludes("data.mimic.notes", counted)
+    ConfigError::excludes("data.mimic.notes", counted)
         .with_hint(hint)
         .when(data.mimic.as_ref().is_some_and(|mimic| mimic.notes.is_some()))?;
     let shards = "\"shards\" cannot be combined with example-level privacy: they are cut by counting, so \
                   one row less moves others";
-    Complaint::sentence("data.partition.by", shards).when(data.partition.by == By::Shards)?;
+    ConfigError::sentence("data.partition.by", shards).when(data.partition.by == By::Shards)?;
     let small = "privacy.rows: who is small follows from the true numbers of rows";
-    Complaint::excludes("data.partition.min_examples", small)
+    ConfigError::excludes("data.partition.min_examples", small)
         .when(data.partition.min_examples.is_some() && privacy.rows.is_some())
 }
 
 /// Refuses names that cannot be the clients'.
-pub(super) fn names(draft: &Draft) -> Result<()> {
-    let names = &draft.federation.names;
+pub(super) fn names(raw: &RawConfig) -> Result<()> {
+    let names = &raw.federation.names;
     if names.is_empty() {
         return Ok(());
     }
     let key = "federation.names";
-    Complaint::excludes(key, "the synthetic clinic, which names its hospitals")
-        .when(draft.data.source == Written::SyntheticClinic)?;
-    let partition = &draft.data.partition;
-    Complaint::only(key, "where every client of the data takes part")
+    ConfigError::excludes(key, "the synthetic clinic, which names its hospitals")
+        .when(raw.data.source == Written::SyntheticClinic)?;
+    let partition = &raw.data.partition;
+    ConfigError::only(key, "where every client of the data takes part")
         .when(partition.by != By::Client || partition.min_examples.is_some())?;
     distinct(key, names)?;
-    let clients = draft.federation.clients.unwrap_or(names.len());
+    let clients = raw.federation.clients.unwrap_or(names.len());
     let expected = format_args!("the {clients} of federation.clients, or no such key");
-    Complaint::new(key, format_args!("{} names", names.len()), expected)
+    ConfigError::new(key, format_args!("{} names", names.len()), expected)
         .when(clients != names.len())
 }

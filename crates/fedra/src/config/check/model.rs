@@ -12,8 +12,8 @@ use fedra_plan::Role;
 
 use super::values::{Result, at_least_one, existing};
 use crate::config::checked::{ModelSource, Vocabulary};
-use crate::config::complaint::Complaint;
-use crate::config::draft::{Draft, Lora, Model as Written};
+use crate::config::config_error::ConfigError;
+use crate::config::raw_config::{Lora, Model as Written, RawConfig};
 use crate::error::in_words;
 
 /// The name of the small preset in files, beside those of [`Preset`].
@@ -24,8 +24,8 @@ const INNER: usize = 4;
 const USUAL_VOCABULARY: usize = 1000;
 
 /// What learns.
-pub(super) fn model(draft: &mut Draft, tokens: usize) -> Result<ModelSource> {
-    let model = &mut draft.model;
+pub(super) fn model(raw: &mut RawConfig, tokens: usize) -> Result<ModelSource> {
+    let model = &mut raw.model;
     let mut adapters = match &model.lora {
         None => None,
         Some(lora) => Some(
@@ -41,7 +41,7 @@ pub(super) fn model(draft: &mut Draft, tokens: usize) -> Result<ModelSource> {
             ("model.width", model.width.is_some()),
             ("model.heads", model.heads.is_some()),
         ] {
-            Complaint::excludes(key, "model.path, where the model is whole").when(given)?;
+            ConfigError::excludes(key, "model.path, where the model is whole").when(given)?;
         }
         *path = existing("model.path", path)?;
         let config = open_config(path)?;
@@ -53,15 +53,15 @@ pub(super) fn model(draft: &mut Draft, tokens: usize) -> Result<ModelSource> {
         carries(&config, adapters)?;
         return Ok(ModelSource::Folder(path.clone()));
     }
-    Complaint::only("model.adapter", "with model.path").when(model.adapter.is_some())?;
-    Complaint::only("model.head", "with model.path: a preset has no trained head")
+    ConfigError::only("model.adapter", "with model.path").when(model.adapter.is_some())?;
+    ConfigError::only("model.head", "with model.path: a preset has no trained head")
         .when(model.head.is_some())?;
     let name = model.preset.get_or_insert_with(|| TINY_ENCODER.to_owned()).clone();
     let preset = if name == TINY_ENCODER { Some(Preset::Tiny) } else { Preset::parse(&name) };
     let Some(preset) = preset else {
         let names = Preset::ALL.map(Preset::name);
         let expected = format!("{TINY_ENCODER} or one of {}", names.join(", "));
-        return Err(Complaint::new("model.preset", format!("{name:?}"), expected));
+        return Err(ConfigError::new("model.preset", format!("{name:?}"), expected));
     };
     let mut config = preset.config();
     let vocabulary = vocabulary(model)?;
@@ -73,7 +73,7 @@ pub(super) fn model(draft: &mut Draft, tokens: usize) -> Result<ModelSource> {
     ] {
         let Some(size) = size else { continue };
         at_least_one(key, Some(size))?;
-        Complaint::new(key, size, format_args!("at most {most}")).when(size > most)?;
+        ConfigError::new(key, size, format_args!("at most {most}")).when(size > most)?;
     }
     match &mut config {
         Config::Bert(bert) => encoder(bert, model, tokens)?,
@@ -103,7 +103,7 @@ fn encoder(bert: &mut BertConfig, model: &Written, tokens: usize) -> Result<()> 
     bert.num_attention_heads = model.heads.unwrap_or(bert.num_attention_heads);
     let (width, heads) = (bert.hidden_size, bert.num_attention_heads);
     let expected = format_args!("a multiple of the {heads} attention heads");
-    Complaint::new("model.width", width, expected).when(!width.is_multiple_of(heads))?;
+    ConfigError::new("model.width", width, expected).when(!width.is_multiple_of(heads))?;
     // Positions that no example reaches would be parameters that never learn.
     bert.max_position_embeddings = bert.max_position_embeddings.min(tokens);
     Ok(())
@@ -114,7 +114,7 @@ fn encoder(bert: &mut BertConfig, model: &Written, tokens: usize) -> Result<()> 
 fn decoder(llama: &mut LlamaConfig, model: &Written, name: &str) -> Result<()> {
     for (key, size) in [("model.width", model.width), ("model.heads", model.heads)] {
         let fixed = format_args!("the preset {name:?}, which has its own");
-        Complaint::excludes(key, fixed).when(size.is_some())?;
+        ConfigError::excludes(key, fixed).when(size.is_some())?;
     }
     llama.num_hidden_layers = model.blocks.unwrap_or(llama.num_hidden_layers);
     Ok(())
@@ -125,7 +125,7 @@ fn vocabulary(model: &mut Written) -> Result<Vocabulary> {
     let Some(path) = &mut model.tokenizer else {
         return Ok(Vocabulary::Grown(*model.vocabulary.get_or_insert(USUAL_VOCABULARY)));
     };
-    Complaint::excludes("model.vocabulary", "model.tokenizer, which has its own")
+    ConfigError::excludes("model.vocabulary", "model.tokenizer, which has its own")
         .when(model.vocabulary.is_some())?;
     *path = tokenizer_folder(&existing("model.tokenizer", path)?)?;
     Ok(Vocabulary::Declared(path.clone()))
@@ -143,23 +143,23 @@ fn tokenizer_folder(path: &Path) -> Result<PathBuf> {
         }
         Some(_) | None => {
             let expected = format!("a folder with a {TOKENIZER}, or that file");
-            Err(Complaint::new("model.tokenizer", path.display(), expected))
+            Err(ConfigError::new("model.tokenizer", path.display(), expected))
         }
     }
 }
 
 /// A refusal of sizes, which a model's own file has under other names.
-fn about_size(error: ModelError) -> Complaint {
+fn about_size(error: ModelError) -> ConfigError {
     let ModelError::Config { key, found, expected, .. } = error else {
-        return Complaint::sentence("model", error);
+        return ConfigError::sentence("model", error);
     };
     let own = match key.as_str() {
         "num_hidden_layers" => "model.blocks",
         "hidden_size" => "model.width",
         "num_attention_heads" => "model.heads",
-        other => return Complaint::new("model", format!("{other} = {found}"), expected),
+        other => return ConfigError::new("model", format!("{other} = {found}"), expected),
     };
-    Complaint::new(own, found, expected)
+    ConfigError::new(own, found, expected)
 }
 
 fn open_config(path: &Path) -> Result<Config> {
@@ -167,16 +167,16 @@ fn open_config(path: &Path) -> Result<Config> {
         "found no {FILE} in {}, expected a folder in Hugging Face layout, or a GGUF file",
         path.display()
     );
-    Complaint::sentence("model.path", missing)
+    ConfigError::sentence("model.path", missing)
         .when(!path.is_file() && !path.join(FILE).is_file())?;
     fedra_model::open_config(path)
-        .map_err(|error| Complaint::sentence("model.path", in_words(&error)))
+        .map_err(|error| ConfigError::sentence("model.path", in_words(&error)))
 }
 
 /// The adapters of a folder, which decide what `model.lora` is.
 fn open_adapters(dir: &Path, config: &Config, lora: &mut Option<Lora>) -> Result<Adapters> {
     let folder = AdapterFolder::open(dir, config)
-        .map_err(|error| Complaint::sentence("model.adapter", in_words(&error)))?;
+        .map_err(|error| ConfigError::sentence("model.adapter", in_words(&error)))?;
     let adapters = folder.adapters();
     let roles = adapters.roles().iter().copied().collect();
     // How they are averaged is no property of a folder.
@@ -194,7 +194,7 @@ fn open_adapters(dir: &Path, config: &Config, lora: &mut Option<Lora>) -> Result
         stored.alpha,
         roles.join(" and ")
     );
-    Complaint::new("model.lora", "other adapters", expected)
+    ConfigError::new("model.lora", "other adapters", expected)
         .when(lora.as_ref().is_some_and(is_other))?;
     *lora = Some(stored);
     Ok(adapters.clone())
@@ -207,9 +207,9 @@ fn carries(config: &Config, adapters: Option<Adapters>) -> Result<()> {
 }
 
 /// A refusal of adapters, under the key that they stand under.
-fn about_lora(error: ModelError) -> Complaint {
+fn about_lora(error: ModelError) -> ConfigError {
     let ModelError::Structure { what, found, expected } = error else {
-        return Complaint::sentence("model.lora", error);
+        return ConfigError::sentence("model.lora", error);
     };
     let key = match what {
         "LoRA rank" => "model.lora.rank",
@@ -217,11 +217,11 @@ fn about_lora(error: ModelError) -> Complaint {
         "LoRA role" | "LoRA roles" => "model.lora.roles",
         _ => "model.lora",
     };
-    Complaint::new(key, found, expected)
+    ConfigError::new(key, found, expected)
 }
 
 fn fits(config: &Config, tokens: usize) -> Result<()> {
     let longest = config.positions();
     let expected = format_args!("at most the {longest} positions of the model");
-    Complaint::new("data.max_tokens", tokens, expected).when(tokens > longest)
+    ConfigError::new("data.max_tokens", tokens, expected).when(tokens > longest)
 }

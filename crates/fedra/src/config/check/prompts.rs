@@ -3,8 +3,8 @@
 use fedra_data::{AnswerTemplates, ChoiceTemplates, LengthNorm, Prompt, Task};
 
 use super::values::{Result, at_least_one, required};
-use crate::config::complaint::Complaint;
-use crate::config::draft::{Data, Source as Written};
+use crate::config::config_error::ConfigError;
+use crate::config::raw_config::{Data, Source as Written};
 
 /// Tokens that are written, unless the file says otherwise; at most half of all.
 const USUAL_NEW_TOKENS: usize = 64;
@@ -21,7 +21,7 @@ pub(super) fn check(data: &mut Data, task: Task, tokens: usize) -> Result<()> {
         ("data.target", data.target.is_some(), is_generation, generation),
         ("data.max_new_tokens", data.max_new_tokens.is_some(), is_generation, generation),
     ] {
-        Complaint::only(key, format_args!("to {tasks}")).when(given && !applies)?;
+        ConfigError::only(key, format_args!("to {tasks}")).when(given && !applies)?;
     }
     if is_choice {
         templates(data, task)?;
@@ -33,7 +33,7 @@ pub(super) fn check(data: &mut Data, task: Task, tokens: usize) -> Result<()> {
         let most = *data.max_new_tokens.get_or_insert(USUAL_NEW_TOKENS.min(tokens / 2));
         at_least_one("data.max_new_tokens", Some(most))?;
         let expected = format_args!("less than the {tokens} of data.max_tokens");
-        Complaint::new("data.max_new_tokens", most, expected).when(most >= tokens)?;
+        ConfigError::new("data.max_new_tokens", most, expected).when(most >= tokens)?;
     }
     Ok(())
 }
@@ -56,28 +56,28 @@ fn templates(data: &Data, task: Task) -> Result<()> {
             ("data.answers", data.answers.is_some()),
             ("data.target", data.target.is_some()),
         ] {
-            Complaint::only(key, "to files: a program writes its prompts itself").when(given)?;
+            ConfigError::only(key, "to files: a program writes its prompts itself").when(given)?;
         }
         return Ok(());
     }
     let expected =
         format_args!("jsonl, csv, tsv or parquet: the task {} needs columns", task.name());
-    Complaint::new("data.source", "a source without columns", expected).when(!matches!(
+    ConfigError::new("data.source", "a source without columns", expected).when(!matches!(
         data.source,
         Written::Jsonl | Written::Csv | Written::Tsv | Written::Parquet
     ))?;
     let expected = "a template over columns, as in \"{question}\\nAnswer:\"";
     let prompt = required("data.prompt", data.prompt.as_ref(), expected)?;
     let expected = "at least one column in braces, as in \"{question}\"";
-    Complaint::new("data.prompt", "the same text for every row", expected)
+    ConfigError::new("data.prompt", "the same text for every row", expected)
         .when(prompt.columns().next().is_none())?;
     let expected =
         "a text for each label, as in { yes = \"Yes\", no = \"No\" }, or a list of texts";
-    Complaint::missing("data.answers", expected)
+    ConfigError::missing("data.answers", expected)
         .when(task == Task::Choice && data.answers.is_none())?;
-    Complaint::missing("data.target", "a template over columns, as in \"{note}\"")
+    ConfigError::missing("data.target", "a template over columns, as in \"{note}\"")
         .when(task == Task::Generation && data.target.is_none())?;
-    Complaint::excludes("data.columns.text", "data.prompt, which names the columns that are read")
+    ConfigError::excludes("data.columns.text", "data.prompt, which names the columns that are read")
         .when(data.columns.text.is_some())
 }
 
@@ -87,7 +87,7 @@ fn answers(data: &Data) -> Result<()> {
         Some(ChoiceTemplates::InOrder(texts)) => texts.len(),
         Some(ChoiceTemplates::Column(_)) | None => return Ok(()),
     };
-    Complaint::new("data.answers", count, "at least 2").when(count < 2)?;
+    ConfigError::new("data.answers", count, "at least 2").when(count < 2)?;
     let named = "data.answers, which names the labels unless it is a column";
-    Complaint::excludes("data.labels", named).when(data.labels.is_some())
+    ConfigError::excludes("data.labels", named).when(data.labels.is_some())
 }

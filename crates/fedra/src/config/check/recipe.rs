@@ -16,22 +16,22 @@ use serde::de::Error;
 
 use super::values::Result;
 use crate::config::checked::ModelSource;
-use crate::config::complaint::Complaint;
-use crate::config::draft::{Draft, LoraHead, LoraMean};
+use crate::config::config_error::ConfigError;
+use crate::config::raw_config::{LoraHead, LoraMean, RawConfig};
 use crate::config::reading;
 
 /// The method with the work, the sampling and the encodings that the file chose for it.
 pub(super) fn recipe(
-    draft: &Draft,
+    raw: &RawConfig,
     rounds: u32,
     (model, task): (&ModelSource, Task),
 ) -> Result<Recipe> {
-    Complaint::new("federation.sample.uniform", 0, "at least 1")
-        .when(draft.federation.sample == Sampler::Uniform(0))?;
-    let written = &draft.work;
-    let encoding = draft.wire.encoding;
+    ConfigError::new("federation.sample.uniform", 0, "at least 1")
+        .when(raw.federation.sample == Sampler::Uniform(0))?;
+    let written = &raw.work;
+    let encoding = raw.wire.encoding;
     let expected = "another one; SAFL sends some heads by method.prune = { heads = 0.5 }";
-    Complaint::new("wire.encoding", encoding, expected)
+    ConfigError::new("wire.encoding", encoding, expected)
         .when(matches!(encoding, Encoding::Heads { .. }))?;
     let work = Work {
         epochs: written.epochs,
@@ -39,43 +39,43 @@ pub(super) fn recipe(
         schedule: written.schedule,
         max_steps: written.max_steps,
         clip: written.clip,
-        encoding: draft.wire.encoding,
-        download: draft.wire.download,
+        encoding: raw.wire.encoding,
+        download: raw.wire.download,
         ..Work::new(written.optimiser)
     };
-    let privacy = draft.privacy.as_ref();
+    let privacy = raw.privacy.as_ref();
     let evaluation = Evaluation {
-        every: draft.evaluate.every,
-        drift: draft.evaluate.drift,
-        attention: draft.evaluate.attention,
+        every: raw.evaluate.every,
+        drift: raw.evaluate.drift,
+        attention: raw.evaluate.attention,
         ..Evaluation::default()
     };
     let base = Recipe {
-        start: draft.federation.start,
-        sampler: draft.federation.sample,
-        conditions: draft.conditions.clone().unwrap_or_default(),
-        min_arrivals: draft.federation.min_arrivals,
-        max_norm: draft.federation.max_norm,
-        retries: draft.federation.retries,
-        depths: depths(draft, model)?,
+        start: raw.federation.start,
+        sampler: raw.federation.sample,
+        conditions: raw.conditions.clone().unwrap_or_default(),
+        min_arrivals: raw.federation.min_arrivals,
+        max_norm: raw.federation.max_norm,
+        retries: raw.federation.retries,
+        depths: depths(raw, model)?,
         evaluation,
-        adapters: match draft.model.lora.as_ref().map(|lora| lora.mean) {
+        adapters: match raw.model.lora.as_ref().map(|lora| lora.mean) {
             Some(LoraMean::Exact) => AdapterMean::Exact,
             Some(LoraMean::Separate | LoraMean::FreezeA) | None => AdapterMean::Separate,
         },
-        split: split(draft)?,
-        privacy: privacy.map(|table| table.privacy(draft.split.as_ref())).transpose()?,
-        learns: trainable(draft, task)?,
+        split: split(raw)?,
+        privacy: privacy.map(|table| table.privacy(raw.split.as_ref())).transpose()?,
+        learns: trainable(raw, task)?,
         ..Recipe::new(work)
     };
     for step in base.split.iter().flat_map(|split| &split.moves) {
         let found = format_args!("a move in round {}", step.round);
         let expected = format_args!("rounds up to {rounds}, the last (federation.rounds)");
-        Complaint::new("split.moves", found, expected).when(step.round > rounds)?;
+        ConfigError::new("split.moves", found, expected).when(step.round > rounds)?;
     }
-    let mut method = method(draft)?;
+    let mut method = method(raw)?;
     if let Some(safl) = method.safl_mut() {
-        settle(safl, draft, (model, task))?;
+        settle(safl, raw, (model, task))?;
     }
     let mut recipe = method.over(rounds).recipe(base);
     if privacy.is_some_and(|privacy| privacy.unit == Unit::Client) {
@@ -89,25 +89,25 @@ pub(super) fn recipe(
         // A client's weight must not follow from its true number of rows either.
         recipe.weighting = Weighting::Uniform;
     }
-    check(&recipe, draft).map_err(|error| beneath(draft, error))?;
+    check(&recipe, raw).map_err(|error| beneath(raw, error))?;
     Ok(recipe)
 }
 
 /// Checks a recipe for the clients that a file declares. How many there are is known only with the data;
 /// whatever else is wrong, shows now.
-pub fn check(recipe: &Recipe, draft: &Draft) -> Result<()> {
+pub fn check(recipe: &Recipe, raw: &RawConfig) -> Result<()> {
     let clients = match recipe.population {
         Population::Pooled => 1,
-        Population::Federated => draft.federation.clients.unwrap_or(usize::MAX),
+        Population::Federated => raw.federation.clients.unwrap_or(usize::MAX),
     };
     recipe.check(clients).map_err(of_engine)
 }
 
 /// The method with its settings.
-fn method(draft: &Draft) -> Result<Method> {
-    let settings = reading::spelt(draft.method.settings.clone());
-    let unknown = || Complaint::unknown_variant(&draft.method.name, &Method::NAMES);
-    let read = Method::read(&draft.method.name, settings);
+fn method(raw: &RawConfig) -> Result<Method> {
+    let settings = reading::spelt(raw.method.settings.clone());
+    let unknown = || ConfigError::unknown_variant(&raw.method.name, &Method::NAMES);
+    let read = Method::read(&raw.method.name, settings);
     let read = read.ok_or_else(|| unknown().with_key("method.name"))?;
     let method = read.map_err(|error| error.inside("method"))?;
     method.check().map_err(of_engine)?;
@@ -115,24 +115,24 @@ fn method(draft: &Draft) -> Result<Method> {
 }
 
 /// The cut. Noise that a promise is to cover is new each time.
-fn split(draft: &Draft) -> Result<Option<Split>> {
-    let draw = match draft.privacy {
+fn split(raw: &RawConfig) -> Result<Option<Split>> {
+    let draw = match raw.privacy {
         None => NoiseDraw::default(),
         Some(_) => NoiseDraw::Fresh,
     };
-    draft.split.as_ref().map(|table| table.split(draw)).transpose()
+    raw.split.as_ref().map(|table| table.split(draw)).transpose()
 }
 
 /// What may learn at all: everything, or the adapters and the head.
-fn trainable(draft: &Draft, task: Task) -> Result<Rule> {
-    let Some(lora) = &draft.model.lora else { return Ok(Rule::Everything) };
+fn trainable(raw: &RawConfig, task: Task) -> Result<Rule> {
+    let Some(lora) = &raw.model.lora else { return Ok(Rule::Everything) };
     let adapters = match lora.mean {
         LoraMean::FreezeA => Rule::Parts([Part::LoraB].into()),
         LoraMean::Separate | LoraMean::Exact => Rule::Parts([Part::LoraA, Part::LoraB].into()),
     };
     let has_labels = task.answer_form() != AnswerForm::Text && task.shape() != LabelShape::Absent;
     let expected = "\"learns\" for a task with labels: its head may be fresh";
-    Complaint::new("model.lora.head", "\"frozen\"", expected)
+    ConfigError::new("model.lora.head", "\"frozen\"", expected)
         .when(lora.head == LoraHead::Frozen && has_labels)?;
     Ok(match lora.head {
         LoraHead::Learns => adapters | Rule::Sites([Site::Head].into()),
@@ -140,21 +140,21 @@ fn trainable(draft: &Draft, task: Task) -> Result<Rule> {
     })
 }
 
-/// A complaint about a setting that stands in `method.base` names it there.
-fn beneath(draft: &Draft, complaint: Complaint) -> Complaint {
-    let settings = &draft.method.settings;
+/// A error about a setting that stands in `method.base` names it there.
+fn beneath(raw: &RawConfig, refusal: ConfigError) -> ConfigError {
+    let settings = &raw.method.settings;
     let base = settings.get("base").and_then(toml::Value::as_table);
-    match (complaint.key().strip_prefix("method."), base) {
+    match (refusal.key().strip_prefix("method."), base) {
         (Some(key), Some(base)) if base.contains_key(key) && !settings.contains_key(key) => {
             let key = format!("method.base.{key}");
-            complaint.with_key(key)
+            refusal.with_key(key)
         }
-        _ => complaint,
+        _ => refusal,
     }
 }
 
 /// Fills in what SAFL takes from the model, and refuses what the task or the wire cannot give.
-fn settle(safl: &mut Safl, draft: &Draft, (model, task): (&ModelSource, Task)) -> Result<()> {
+fn settle(safl: &mut Safl, raw: &RawConfig, (model, task): (&ModelSource, Task)) -> Result<()> {
     let (side, heads) = match model.config()? {
         Config::Bert(bert) => (AttentionSide::Key, bert.num_attention_heads),
         // Query heads that share a key head cannot be told apart there.
@@ -165,26 +165,30 @@ fn settle(safl: &mut Safl, draft: &Draft, (model, task): (&ModelSource, Task)) -
     if side == AttentionSide::Key && task.shape() == LabelShape::PerWord {
         safl.relevant.get_or_insert(RelevantTokens::Entities);
     }
-    let encoding = draft.wire.encoding;
-    Complaint::new("wire.encoding", encoding, "f32 with method.prune, which is an encoding itself")
-        .when(safl.prune.is_some() && encoding != Encoding::F32)?;
+    let encoding = raw.wire.encoding;
+    ConfigError::new(
+        "wire.encoding",
+        encoding,
+        "f32 with method.prune, which is an encoding itself",
+    )
+    .when(safl.prune.is_some() && encoding != Encoding::F32)?;
     let mut watched = safl.probe();
     if let Some(Pruning::Heads { of, .. }) = &mut safl.prune {
-        Complaint::excludes(
+        ConfigError::excludes(
             "method.prune.heads",
             "model.lora: adapters have no heads of their own",
         )
-        .when(draft.model.lora.is_some())?;
+        .when(raw.model.lora.is_some())?;
         *of = heads as u16;
         watched = Some(safl.attention());
     }
     let Some(Probe::Attention { side, tokens }) = watched else { return Ok(()) };
     let of_words = task.shape() == LabelShape::PerWord;
     let queried = "\"all\": the query side is measured over all content tokens";
-    Complaint::value(spelt(tokens), queried)
+    ConfigError::value(spelt(tokens), queried)
         .with_key("method.relevant")
         .when(side == AttentionSide::Query && tokens != RelevantTokens::All)?;
-    Complaint::value(spelt(tokens), "\"cls\" or \"all\": the task labels no tokens")
+    ConfigError::value(spelt(tokens), "\"cls\" or \"all\": the task labels no tokens")
         .with_key("method.relevant")
         .when(tokens == RelevantTokens::Entities && !of_words)
 }
@@ -195,20 +199,20 @@ fn spelt(setting: impl Serialize) -> toml::Value {
 }
 
 /// The depths of those clients that have fewer blocks than the model.
-fn depths(draft: &Draft, model: &ModelSource) -> Result<BTreeMap<String, u16>> {
-    let mut depths = draft.federation.depths.clone();
+fn depths(raw: &RawConfig, model: &ModelSource) -> Result<BTreeMap<String, u16>> {
+    let mut depths = raw.federation.depths.clone();
     let Some(usual) = depths.remove("default") else { return Ok(depths) };
     let blocks = model.config()?.blocks();
     let expected = format_args!("the {blocks} blocks of the model, which the others share");
-    Complaint::new("federation.depths.default", usual, expected)
+    ConfigError::new("federation.depths.default", usual, expected)
         .when(usize::from(usual) != blocks)?;
     Ok(depths)
 }
 
 /// The engine's refusal of a setting.
-pub fn of_engine(error: EngineError) -> Complaint {
+pub fn of_engine(error: EngineError) -> ConfigError {
     if let EngineError::Setting { key, found, expected } = error {
-        return Complaint::new(key, found, expected);
+        return ConfigError::new(key, found, expected);
     }
-    Complaint::sentence("method", error)
+    ConfigError::sentence("method", error)
 }

@@ -21,7 +21,7 @@ impl Run {
         let Prepared { model, shards, .. } = &self.prepared;
         let parameters = grouped(model.layout().elements() as u64);
         let examples: usize = shards.clients.iter().map(|shard| shard.train.len()).sum();
-        let parties = self.experiment.draft.federation.clients.unwrap_or(shards.clients.len());
+        let parties = self.experiment.raw.federation.clients.unwrap_or(shards.clients.len());
         format!(
             "{} with {} training examples, {} for testing; {} of {} blocks and {parameters} \
              parameters",

@@ -210,13 +210,13 @@ fn share(bytes: u64, share: f64) -> String {
 
 /// The method beneath, as it is written in a file.
 fn base_of(trunk: &Experiment) -> String {
-    let base = trunk.draft.method.settings.get("base");
+    let base = trunk.raw.method.settings.get("base");
     base.map_or("{ name = \"fedavg\" }".to_owned(), ToString::to_string)
 }
 
 /// How the proposal gets into a run of the same file.
 fn apply(experiment: &Experiment, trunk: &Experiment, proposal: Proposal) -> String {
-    let frozen = experiment.draft.method.name == "fedfrozen";
+    let frozen = experiment.raw.method.name == "fedfrozen";
     match (frozen, proposal.warmup()) {
         (true, warmup) => {
             format!("--set method.warmup={}", warmup.unwrap_or(experiment.rounds))

@@ -16,7 +16,7 @@ pub use pilot_plan::{AdviceRequest, PilotPlan};
 
 use std::path::PathBuf;
 
-use crate::config::{Complaint, Experiment, Keep};
+use crate::config::{ConfigError, Experiment, Keep};
 use crate::error::Result;
 use crate::folder::run_files::SCRATCH;
 use crate::forecast::state_placement::{StateLocation, StatePlacement};
@@ -35,13 +35,13 @@ pub fn advise(
     if experiment.recipe.privacy.is_some() {
         let expected =
             "none: every pilot is a run of its own on the same rows, and no promise covers them";
-        return Err(Complaint::new("privacy", "a promise", expected).into());
+        return Err(ConfigError::new("privacy", "a promise", expected).into());
     }
     let trunk = experiment.warming_up()?;
     let plan = PilotPlan::new(&trunk, asked)?;
     if let Some(folder) = asked.scratch.as_ref().filter(|folder| !folder.is_dir()) {
         let expected = "a folder that exists";
-        return Err(Complaint::new("scratch", folder.display(), expected).into());
+        return Err(ConfigError::new("scratch", folder.display(), expected).into());
     }
     // What clients keep is there once for every moment that a branch starts from, and once more.
     let moments = 1 + plan.warmups.iter().filter(|warmup| **warmup > 0).count();
@@ -66,7 +66,7 @@ fn scratch(
     placement: StatePlacement,
     trunk: &Experiment,
     listener: &dyn Listener,
-) -> Result<Option<(StatePlacement, PathBuf)>, Complaint> {
+) -> Result<Option<(StatePlacement, PathBuf)>, ConfigError> {
     if placement.each.bytes().0 == 0 {
         return Ok(None);
     }
@@ -80,8 +80,8 @@ fn scratch(
     }
     match placement.location {
         StateLocation::Memory => {}
-        StateLocation::Disk if trunk.draft.keep == Keep::Disk => {
-            return Err(Complaint::new("scratch", "none", "a folder, since keep is \"disk\""));
+        StateLocation::Disk if trunk.raw.keep == Keep::Disk => {
+            return Err(ConfigError::new("scratch", "none", "a folder, since keep is \"disk\""));
         }
         StateLocation::Disk => listener.note(&format!(
             "note: up to {} of what {} clients keep, with all branches, stay in memory; \

@@ -18,7 +18,7 @@ use serde::Serialize;
 
 use super::decision::{Gap, Paired};
 use super::pilot_plan::PilotPlan;
-use crate::config::{Complaint, Experiment};
+use crate::config::{ConfigError, Experiment};
 use crate::error::{Context, Result};
 use crate::forecast::state_placement::StatePlacement;
 use crate::forecast::traffic;
@@ -141,7 +141,7 @@ impl<'e> Pilot<'e> {
         if shards.clients.iter().all(|shard| shard.validation.is_empty()) {
             let expected = "above 0: advice looks at validation examples only";
             let found = "no validation example at any client";
-            return Err(Complaint::new("data.shares.validation", found, expected).into());
+            return Err(ConfigError::new("data.shares.validation", found, expected).into());
         }
         let mut recipe = recipe.clone();
         recipe.evaluation.on = vec![EvaluationSet::ClientValidation];

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::config::{Complaint, Experiment};
+use crate::config::{ConfigError, Experiment};
 
 /// What advice is asked for.
 #[derive(Clone, Debug)]
@@ -36,18 +36,18 @@ pub struct PilotPlan {
 
 impl PilotPlan {
     /// What is asked for, or why it cannot be tried on this trunk.
-    pub fn new(trunk: &Experiment, asked: &AdviceRequest) -> Result<Self, Complaint> {
+    pub fn new(trunk: &Experiment, asked: &AdviceRequest) -> Result<Self, ConfigError> {
         if trunk.rounds < 2 {
             let expected = "at least 2: a trunk and a branch of it";
-            return Err(Complaint::new("federation.rounds", trunk.rounds, expected));
+            return Err(ConfigError::new("federation.rounds", trunk.rounds, expected));
         }
         let horizon = asked.rounds.unwrap_or(trunk.rounds);
         if !(2..=trunk.rounds).contains(&horizon) {
             let expected = format!("from 2 to the {} rounds of the experiment", trunk.rounds);
-            return Err(Complaint::new("rounds", horizon, expected));
+            return Err(ConfigError::new("rounds", horizon, expected));
         }
         if !(asked.tolerance.is_finite() && asked.tolerance >= 0.0) {
-            return Err(Complaint::new("tolerance", asked.tolerance, "a number, 0 or more"));
+            return Err(ConfigError::new("tolerance", asked.tolerance, "a number, 0 or more"));
         }
         let mut warmups = asked.warmups.clone();
         if warmups.is_empty() {
@@ -58,7 +58,7 @@ impl PilotPlan {
         warmups.dedup();
         if let Some(late) = warmups.iter().find(|warmup| **warmup >= horizon) {
             let expected = format!("below {horizon}: a branch needs a round to show anything");
-            return Err(Complaint::new("warmups", late, expected));
+            return Err(ConfigError::new("warmups", late, expected));
         }
         Ok(Self { horizon, warmups, tolerance: asked.tolerance })
     }
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
     use crate::config::Overrides;
 
-    fn plan(rounds: u32, horizon: Option<u32>) -> Result<PilotPlan, Complaint> {
+    fn plan(rounds: u32, horizon: Option<u32>) -> Result<PilotPlan, ConfigError> {
         let overrides = Overrides::new(vec![format!("federation.rounds={rounds}")], None);
         let text = include_str!("../../../tests/tiny.toml");
         let trunk = Experiment::from_text(text, "tiny.toml", "tiny", &overrides).unwrap();

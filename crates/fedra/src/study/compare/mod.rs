@@ -33,7 +33,7 @@ pub use workers::Workers;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use crate::config::complaint::Complaint;
+use crate::config::config_error::ConfigError;
 use crate::error::{Context, Result};
 use crate::folder::lock::Lock;
 use crate::folder::run_files::{COMPARISON, EXPERIMENT};
@@ -76,12 +76,12 @@ pub fn compare(
 ) -> Result<Option<Compared>> {
     if out.exists() && !out.is_dir() {
         let found = format!("the file {}", out.display());
-        return Err(Complaint::new("out", found, "a folder").into());
+        return Err(ConfigError::new("out", found, "a folder").into());
     }
     Lock::check(out)?;
     if out.join(EXPERIMENT).exists() {
         let found = format!("a run in {}", out.display());
-        return Err(Complaint::new("out", found, "a folder of comparisons").into());
+        return Err(ConfigError::new("out", found, "a folder of comparisons").into());
     }
     let (fingerprints, notes) = plan.check(listener.preparation())?;
     for note in &notes {

@@ -250,7 +250,7 @@ impl<'a> Progression<'a> {
             }
             done += round_log::lines(&Folder::rounds_of(&task.folder)).min(all);
             let (name, folder) = (task.name.clone(), task.folder.clone());
-            jobs.push(Job { name, folder, threads: task.experiment.draft.threads });
+            jobs.push(Job { name, folder, threads: task.experiment.raw.threads });
         }
         if tasks.is_empty() {
             return Ok(true);

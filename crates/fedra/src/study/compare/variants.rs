@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use toml::Value;
 
 use super::written::{self, Axis};
-use crate::config::{Complaint, NamedVariant};
+use crate::config::{ConfigError, NamedVariant};
 use crate::error::Result;
 
 /// A key and its value.
@@ -79,7 +79,7 @@ pub fn expand(subjects: &[Subject]) -> Result<Vec<Variant>> {
     let mut names = BTreeSet::new();
     if let Some(twice) = all.iter().find(|variant| !names.insert(variant.name.clone())) {
         let found = format!("two variants {:?}", twice.name);
-        return Err(Complaint::new("compare", found, "every name once").into());
+        return Err(ConfigError::new("compare", found, "every name once").into());
     }
     Ok(all)
 }
@@ -130,7 +130,7 @@ pub fn baselines(variants: &[Variant], wanted: Option<&str>) -> Result<Vec<Optio
         let Some(axis) = (0..axes).find(|axis| labels(*axis).any(|label| label == name)) else {
             let names: Vec<&str> = variants.iter().map(|v| v.name.as_str()).collect();
             let expected = format!("one of {}", names.join(", "));
-            return Err(Complaint::new("compare.baseline", format!("{name:?}"), expected).into());
+            return Err(ConfigError::new("compare.baseline", format!("{name:?}"), expected).into());
         };
         (axis, name.to_owned())
     } else {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::variants::{Assignment, Subject, Variant, baselines, combinations, expand, folder_name};
 use super::written;
-use crate::config::{Complaint, Experiment, Overrides};
+use crate::config::{ConfigError, Experiment, Overrides};
 use crate::error::{Context, Result};
 use crate::prepare::fingerprint::Fingerprints;
 use crate::run::federate;
@@ -53,7 +53,7 @@ impl WorkPlan {
         let (mut first_seed, mut baseline) = (None, asked.baseline.clone());
         for file in &asked.files {
             let base = Experiment::open(file, &asked.overrides)?;
-            let point = |complaint| base.origin.place(complaint);
+            let point = |refusal| base.origin.place(refusal);
             let table = base.compare.unwrap_or_default();
             let mut sweep = written::axes(&table.sweep, "compare.sweep").map_err(point)?;
             let mut tune = written::axes(&table.tune, "compare.tune").map_err(point)?;
@@ -84,7 +84,7 @@ impl WorkPlan {
         let baselines = baselines(&variants, baseline.as_deref()).map_err(point)?;
         let first = first_seed.unwrap_or(1);
         let count = |key: &str, wanted: Option<u32>, usual: u64| match wanted {
-            Some(0) => Err(origin.place(Complaint::new(key, 0, "at least 1"))),
+            Some(0) => Err(origin.place(ConfigError::new(key, 0, "at least 1"))),
             Some(some) => Ok(u64::from(some)),
             None => Ok(usual),
         };
@@ -143,16 +143,16 @@ impl WorkPlan {
 }
 
 /// Refuses to tune what no validation example can be chosen by.
-fn check_tuning(experiment: &Experiment, run: &federate::Run) -> Result<(), Complaint> {
+fn check_tuning(experiment: &Experiment, run: &federate::Run) -> Result<(), ConfigError> {
     let (prepared, recipe) = run.parts();
     if recipe.privacy.as_ref().is_some_and(|privacy| !privacy.client_scores) {
         let expected = "true where values are tuned on clients' validation examples, or values that were \
                         chosen on other clients";
-        return Err(Complaint::new("privacy.client_scores", false, expected));
+        return Err(ConfigError::new("privacy.client_scores", false, expected));
     }
     if prepared.shards.clients.iter().all(|shard| shard.validation.is_empty()) {
-        let share = experiment.draft.data.shares.validation;
-        return Err(Complaint::new(
+        let share = experiment.raw.data.shares.validation;
+        return Err(ConfigError::new(
             "data.shares.validation",
             share,
             "examples to tune by: above 0",

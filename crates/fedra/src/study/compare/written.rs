@@ -2,7 +2,7 @@
 
 use toml::{Table, Value};
 
-use crate::config::{Complaint, read_value};
+use crate::config::{ConfigError, read_value};
 
 /// A key and the values it takes.
 #[derive(Clone, Debug, PartialEq)]
@@ -14,13 +14,18 @@ pub struct Axis {
 }
 
 /// The axes of a table, quoted keys and tables in tables alike, in the order of their keys.
-pub fn axes(table: &Table, place: &str) -> Result<Vec<Axis>, Complaint> {
+pub fn axes(table: &Table, place: &str) -> Result<Vec<Axis>, ConfigError> {
     let mut axes = Vec::new();
     gather(table, "", place, &mut axes)?;
     Ok(axes)
 }
 
-fn gather(table: &Table, above: &str, place: &str, axes: &mut Vec<Axis>) -> Result<(), Complaint> {
+fn gather(
+    table: &Table,
+    above: &str,
+    place: &str,
+    axes: &mut Vec<Axis>,
+) -> Result<(), ConfigError> {
     for (key, value) in table {
         let key = if above.is_empty() { key.clone() } else { format!("{above}.{key}") };
         if let Some(inner) = value.as_table() {
@@ -29,7 +34,7 @@ fn gather(table: &Table, above: &str, place: &str, axes: &mut Vec<Axis>) -> Resu
         }
         let Some(values) = value.as_array() else {
             let expected = "a list of values, as in [1, 2, 3]";
-            return Err(Complaint::new(&format!("{place}.{key}"), value, expected));
+            return Err(ConfigError::new(&format!("{place}.{key}"), value, expected));
         };
         axes.push(checked(key, values.clone(), place)?);
     }
@@ -37,10 +42,10 @@ fn gather(table: &Table, above: &str, place: &str, axes: &mut Vec<Axis>) -> Resu
 }
 
 /// An axis on the command line: `key=v1,v2,...`.
-pub fn axis(assignment: &str, place: &str) -> Result<Axis, Complaint> {
+pub fn axis(assignment: &str, place: &str) -> Result<Axis, ConfigError> {
     let Some((key, text)) = assignment.split_once('=').filter(|(key, _)| !key.trim().is_empty())
     else {
-        return Err(Complaint::new(place, assignment, "key=value,value,..."));
+        return Err(ConfigError::new(place, assignment, "key=value,value,..."));
     };
     // Values that hold commas themselves are legal TOML; bare words are not and hold none.
     let values = match format!("list = [{text}]").parse::<Table>().map(|mut t| t.remove("list")) {
@@ -50,17 +55,17 @@ pub fn axis(assignment: &str, place: &str) -> Result<Axis, Complaint> {
     checked(key.trim().to_owned(), values, place)
 }
 
-fn checked(key: String, values: Vec<Value>, place: &str) -> Result<Axis, Complaint> {
+fn checked(key: String, values: Vec<Value>, place: &str) -> Result<Axis, ConfigError> {
     let whole = format!("{place}.{key}");
     if values.is_empty() {
-        return Err(Complaint::new(&whole, "an empty list", "at least one value"));
+        return Err(ConfigError::new(&whole, "an empty list", "at least one value"));
     }
     if let Some(twice) = values.iter().enumerate().find(|(i, v)| values[..*i].contains(v)) {
-        return Err(Complaint::new(&whole, format!("{} twice", twice.1), "every value once"));
+        return Err(ConfigError::new(&whole, format!("{} twice", twice.1), "every value once"));
     }
     if ["name", "seed", "compare"].contains(&key.split('.').next().unwrap_or_default()) {
         let expected = "another key; seeds are counted by compare.seeds";
-        return Err(Complaint::new(&whole, "a key that names the run", expected));
+        return Err(ConfigError::new(&whole, "a key that names the run", expected));
     }
     Ok(Axis { key, values })
 }
@@ -94,7 +99,7 @@ mod tests {
         assert!(refused("seed=1,2").contains("compare.seeds"));
         assert!(refused("k").contains("expected key=value,value"));
         let table: Table = "method.k = 3".parse().expect("TOML");
-        let complaint = axes(&table, "compare.sweep").expect_err("refused").to_string();
-        assert!(complaint.starts_with("compare.sweep.method.k: found 3, expected a list"));
+        let refusal = axes(&table, "compare.sweep").expect_err("refused").to_string();
+        assert!(refusal.starts_with("compare.sweep.method.k: found 3, expected a list"));
     }
 }

@@ -13,7 +13,7 @@ use super::checked::Experiment;
 use super::privacy_table::PrivacyTable;
 
 /// One line for each setting that changes nothing in this experiment.
-pub fn idle(experiment: &Experiment) -> Vec<String> {
+pub fn unused_settings(experiment: &Experiment) -> Vec<String> {
     let mut unused = Unused(Vec::new());
     for look in [work, conditions, method, privacy, stage, safl, predictions] {
         look(experiment, &mut unused);
@@ -46,13 +46,13 @@ fn work(experiment: &Experiment, unused: &mut Unused) {
 
 /// Answers of a model that there is not, or to examples that there are not.
 fn predictions(experiment: &Experiment, unused: &mut Unused) {
-    let draft = &experiment.draft;
-    if !draft.evaluate.predictions {
+    let raw = &experiment.raw;
+    if !raw.evaluate.predictions {
         return;
     }
-    if draft.method.name == "local-only" {
+    if raw.method.name == "local-only" {
         unused.add("evaluate.predictions", "every client keeps its own model, none is global");
-    } else if draft.data.shares.central == 0.0 && draft.data.test.is_none() {
+    } else if raw.data.shares.central == 0.0 && raw.data.test.is_none() {
         let why = "there is no central test set (data.shares.central, data.test)";
         unused.add("evaluate.predictions", why);
     }
@@ -89,10 +89,10 @@ fn method(experiment: &Experiment, unused: &mut Unused) {
 
 /// A norm of gradients where rows are clipped instead.
 fn privacy(experiment: &Experiment, unused: &mut Unused) {
-    let draft = &experiment.draft;
-    let clip = draft.privacy.as_ref().map(|table| table.clip);
+    let raw = &experiment.raw;
+    let clip = raw.privacy.as_ref().map(|table| table.clip);
     let given = clip.is_some_and(|clip| clip != PrivacyTable::default().clip);
-    if given && draft.split.is_some() {
+    if given && raw.split.is_some() {
         unused.add("privacy.clip", "beside [split] rows are clipped, to split.noise.norm");
     }
 }
@@ -138,7 +138,7 @@ fn safl(experiment: &Experiment, unused: &mut Unused) {
 
 /// SAFL's table and its name, if it is the method or lies beneath it.
 pub fn safl_table(experiment: &Experiment) -> Option<(&'static str, &Table)> {
-    let method = &experiment.draft.method;
+    let method = &experiment.raw.method;
     if method.name == "safl" {
         return Some(("method", &method.settings));
     }

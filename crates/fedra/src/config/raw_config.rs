@@ -1,6 +1,6 @@
 //! An experiment as it is written: every key of the TOML file, with its default.
 //!
-//! A draft has the right words and types and nothing more is known about it; [`super::Experiment`]
+//! A raw configuration has the right words and types and nothing more is known about it; [`super::Experiment`]
 //! is what it becomes when its values make sense together. It is also what `experiment.toml` in an
 //! output folder holds, with all defaults filled in, so that file runs again as it stands.
 
@@ -26,7 +26,7 @@ use crate::folder::round_files::LogFormat;
 /// The whole file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub struct Draft {
+pub struct RawConfig {
     /// What the run is called; the file's name unless given.
     pub name: Option<String>,
     /// Where every draw starts.
@@ -64,12 +64,12 @@ pub struct Draft {
     pub privacy: Option<PrivacyTable>,
 }
 
-impl Draft {
+impl RawConfig {
     /// What an experiment is called that neither its text nor a file names.
     pub(super) const UNNAMED: &str = "experiment";
 }
 
-impl Default for Draft {
+impl Default for RawConfig {
     fn default() -> Self {
         Self {
             name: None,

@@ -11,7 +11,7 @@ use toml::Value;
 
 /// One key that cannot be used as it is written.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Complaint {
+pub struct ConfigError {
     /// The key with its tables, as `work.optimiser.rate`.
     key: String,
     problem: Box<Problem>,
@@ -59,7 +59,7 @@ pub enum Found {
     Words(String),
 }
 
-impl Complaint {
+impl ConfigError {
     /// About a value: a number out of range, another type, an unknown word.
     pub fn new(key: &str, found: impl fmt::Display, expected: impl fmt::Display) -> Self {
         let found = Found::Words(found.to_string());
@@ -215,7 +215,7 @@ impl fmt::Display for Found {
     }
 }
 
-impl fmt::Display for Complaint {
+impl fmt::Display for ConfigError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(&self.message())?;
         match self.hint() {
@@ -225,9 +225,9 @@ impl fmt::Display for Complaint {
     }
 }
 
-impl std::error::Error for Complaint {}
+impl std::error::Error for ConfigError {}
 
-impl Error for Complaint {
+impl Error for ConfigError {
     fn custom<T: fmt::Display>(message: T) -> Self {
         Self::about("", Problem::Rejected(None, message.to_string()))
     }
@@ -336,7 +336,7 @@ mod tests {
 
     #[test]
     fn a_whole_number_that_is_too_large_is_told_the_limit() {
-        let refused = Complaint::invalid_value(Unexpected::Unsigned(1 << 32), &"u32");
+        let refused = ConfigError::invalid_value(Unexpected::Unsigned(1 << 32), &"u32");
         let shown = refused.inside("federation.rounds").to_string();
         let expected =
             "federation.rounds: found 4294967296, expected a whole number up to 4294967295";
@@ -345,24 +345,24 @@ mod tests {
 
     #[test]
     fn every_message_reads_as_a_sentence() {
-        let check = |complaint: Complaint, expected: &str| {
-            assert_eq!(complaint.within("table", &3.into()).to_string(), expected);
+        let check = |refusal: ConfigError, expected: &str| {
+            assert_eq!(refusal.within("table", &3.into()).to_string(), expected);
         };
-        check(Complaint::new("key", 3, "2"), "table.key: found 3, expected 2");
-        check(Complaint::missing("key", "a file"), "table.key is missing: expected a file");
-        check(Complaint::only("key", "to text"), "table.key applies only to text");
-        check(Complaint::excludes("key", "last"), "table.key cannot be combined with last");
-        check(Complaint::sentence("", "no room is left"), "table: no room is left");
-        check(Complaint::custom("expected more"), "table = 3: expected more");
+        check(ConfigError::new("key", 3, "2"), "table.key: found 3, expected 2");
+        check(ConfigError::missing("key", "a file"), "table.key is missing: expected a file");
+        check(ConfigError::only("key", "to text"), "table.key applies only to text");
+        check(ConfigError::excludes("key", "last"), "table.key cannot be combined with last");
+        check(ConfigError::sentence("", "no room is left"), "table: no room is left");
+        check(ConfigError::custom("expected more"), "table = 3: expected more");
         check(
-            Complaint::unknown_field("key", &["first", "last"]),
+            ConfigError::unknown_field("key", &["first", "last"]),
             "table.key: unknown key, expected first or last",
         );
     }
 
     #[test]
     fn tables_are_named_from_the_outside_in() {
-        let slip = Complaint::unknown_field("raet", &["name", "rate"]);
+        let slip = ConfigError::unknown_field("raet", &["name", "rate"]);
         let shown = slip.inside("optimiser").inside("work").to_string();
         let expected = "work.optimiser.raet: unknown key\nhint: did you mean work.optimiser.rate?";
         assert_eq!(shown, expected);
@@ -371,7 +371,7 @@ mod tests {
     #[test]
     fn a_value_in_a_buffered_table_finds_its_key() {
         let table: toml::Table = "name = 'sgd'\nrate = 'fast'".parse().expect("TOML");
-        let wrong = Complaint::invalid_type(Unexpected::Str("fast"), &"f64");
+        let wrong = ConfigError::invalid_type(Unexpected::Str("fast"), &"f64");
         let shown = wrong.within("optimiser", &table.into()).to_string();
         assert_eq!(shown, "optimiser.rate: found \"fast\", expected a number");
     }
