@@ -17,7 +17,7 @@ use fedra_compute::{Device, Tensor};
 use serde::Serialize;
 
 use crate::error::{AuditError, Result};
-use crate::lower_bound::{OneRun, Trust};
+use crate::lower_bound::{Confidence, OneRun};
 use crate::product::{inverse, product};
 
 /// Shares of the canaries that are guessed. The best of them counts, so each is tried at a confidence
@@ -52,7 +52,7 @@ pub struct CanaryFinding {
     pub epsilon: f64,
     /// For this delta and at this confidence.
     #[serde(flatten)]
-    pub trust: Trust,
+    pub trust: Confidence,
 }
 
 impl CanaryEvidence {
@@ -114,7 +114,7 @@ impl CanaryFinding {
     pub fn of_readings(
         readings: &[Vec<CanaryEvidence>],
         coins: &[bool],
-        trust: Trust,
+        trust: Confidence,
     ) -> Result<Self> {
         let mut lists = vec![Vec::with_capacity(coins.len()); readings.len() * RECKONED.len()];
         for (reading, clients) in readings.iter().enumerate() {
@@ -130,9 +130,9 @@ impl CanaryFinding {
     /// Guesses the canaries of which the attacker is surest, half of them in and half of them out, and
     /// says what the right guesses prove: the most of what each list of beliefs proves, at a confidence
     /// that holds for all of them together.
-    pub fn of(beliefs: &[Vec<f64>], coins: &[bool], trust: Trust) -> Result<Self> {
+    pub fn of(beliefs: &[Vec<f64>], coins: &[bool], trust: Confidence) -> Result<Self> {
         let tries = (beliefs.len().max(1) * GUESSED.len()) as f64;
-        let each = Trust::new(trust.delta, 1.0 - (1.0 - trust.confidence) / tries)?;
+        let each = Confidence::new(trust.delta, 1.0 - (1.0 - trust.confidence) / tries)?;
         let mut best: Option<Self> = None;
         for list in beliefs {
             let found = Self::of_list(list, coins, (trust, each))?;
@@ -143,7 +143,11 @@ impl CanaryFinding {
         best.ok_or_else(|| AuditError::setting("beliefs", "none", "at least one list"))
     }
 
-    fn of_list(beliefs: &[f64], coins: &[bool], (trust, each): (Trust, Trust)) -> Result<Self> {
+    fn of_list(
+        beliefs: &[f64],
+        coins: &[bool],
+        (trust, each): (Confidence, Confidence),
+    ) -> Result<Self> {
         if beliefs.len() != coins.len() || beliefs.len() < 2 {
             let found = format!("{} beliefs about {} coins", beliefs.len(), coins.len());
             return Err(AuditError::setting("canaries", found, "one for each of two or more"));
@@ -198,7 +202,7 @@ mod tests {
             }
             evidence.see(&sum, &gradients).unwrap();
         }
-        let trust = Trust::new(1e-5, 0.95).unwrap();
+        let trust = Confidence::new(1e-5, 0.95).unwrap();
         CanaryFinding::of(&evidence.beliefs().unwrap(), &coins, trust).unwrap().epsilon
     }
 
@@ -224,7 +228,7 @@ mod tests {
 
     #[test]
     fn coins_that_nothing_is_known_of_prove_nothing() {
-        let trust = Trust::new(1e-5, 0.95).unwrap();
+        let trust = Confidence::new(1e-5, 0.95).unwrap();
         let coins: Vec<bool> = (0..200).map(|place| place % 2 == 0).collect();
         let found = CanaryFinding::of(&[vec![0.0; 200]], &coins, trust).unwrap();
         assert_eq!(found.epsilon, 0.0);

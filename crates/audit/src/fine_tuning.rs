@@ -4,7 +4,7 @@ use fedra_client::{Correction, TrainTask, Trainer};
 use fedra_compute::Params;
 use fedra_data::{Encoded, Target};
 use fedra_engine::{OptimiserConfig, Work};
-use fedra_plan::{ByteCount, Scope, Site};
+use fedra_plan::{ByteCount, Layer, Scope};
 use fedra_seed::Seed;
 
 use crate::decoder::Decoder;
@@ -55,7 +55,7 @@ impl FineTuning {
             let expected = "steps, rate and lines above 0";
             AuditError::setting("fine-tuning", error, expected)
         })?;
-        let sites = (0..blocks as u16).map(Site::Block).chain([Site::Embedding]);
+        let sites = (0..blocks as u16).map(Layer::Block).chain([Layer::Embedding]);
         let scope = Scope::of_sites(decoder.model().layout(), sites);
         let trainer =
             Trainer { model: decoder.model(), device: decoder.device(), cache: ByteCount(0) };

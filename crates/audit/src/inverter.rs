@@ -14,7 +14,7 @@
 
 use fedra_client::{Perturbation, highest};
 use fedra_compute::{Device, Tensor};
-use fedra_plan::{ParamId, Part, Role, Site};
+use fedra_plan::{Layer, ParamId, Part, Role};
 
 use crate::decoder::Decoder;
 use crate::error::{AuditError, Result};
@@ -172,7 +172,7 @@ fn means(decoder: Decoder<'_>, (rows, tokens, counts): (&[f32], &[u32], &[u32]))
         let sum = &mut sums[token as usize * width..][..width];
         sum.iter_mut().zip(row).for_each(|(sum, number)| *sum += number);
     }
-    let id = ParamId::new(Site::Embedding, Role::Token, Part::Weight);
+    let id = ParamId::new(Layer::Embedding, Role::Token, Part::Weight);
     let table = decoder.params().get(id)?;
     let (wide, values) = (table.cols() + 1, table.to_host());
     let with_one = |row: &[f32], factor: f32, into: &mut Vec<f32>| {

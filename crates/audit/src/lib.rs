@@ -59,7 +59,7 @@ pub use error::{AuditError, Result};
 pub use finding::{Attack, Finding, Knowledge, NoiseLevel, Setting, Verdict};
 pub use fine_tuning::FineTuning;
 pub use inverter::{Inverter, StateStatistics, Target};
-pub use lower_bound::{ManyRuns, OneRun, Trust};
+pub use lower_bound::{Confidence, ManyRuns, OneRun};
 pub use membership::{
     FALSE_ALARMS, FoundAt, MembershipAttack, MembershipFinding, Observed, confidence,
 };

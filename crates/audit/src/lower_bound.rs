@@ -25,14 +25,14 @@ const HALVINGS: usize = 80;
 
 /// How far a bound may be trusted, and for which delta it holds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Trust {
+pub struct Confidence {
     /// The delta of the claim.
     pub delta: f64,
     /// Chance that the bound is below the true epsilon, as 0.95.
     pub confidence: f64,
 }
 
-impl Trust {
+impl Confidence {
     /// Refuses what is no chance.
     pub fn new(delta: f64, confidence: f64) -> Result<Self> {
         if !(0.0..1.0).contains(&delta) {
@@ -79,7 +79,7 @@ impl OneRun {
     }
 
     /// An epsilon that the mechanism exceeds with this confidence; zero where nothing was shown.
-    pub fn epsilon(&self, trust: Trust) -> f64 {
+    pub fn epsilon(&self, trust: Confidence) -> f64 {
         let significance = 1.0 - trust.confidence;
         let refuted = |epsilon: f64| self.chance(epsilon, trust.delta) < significance;
         if !refuted(0.0) {
@@ -141,8 +141,8 @@ impl ManyRuns {
 
     /// An epsilon that the mechanism exceeds with this confidence; zero where nothing was shown. Both
     /// rates are off by at most half of what the confidence leaves.
-    pub fn epsilon(&self, trust: Trust) -> f64 {
-        let Trust { delta, confidence } = trust;
+    pub fn epsilon(&self, trust: Confidence) -> f64 {
+        let Confidence { delta, confidence } = trust;
         let side = (1.0 - confidence) / 2.0;
         let found = at_least(self.found, self.runs, side);
         let alarms = 1.0 - at_least(self.runs - self.false_alarms, self.runs, side);
@@ -166,8 +166,8 @@ fn at_least(heads: u64, throws: u64, side: f64) -> f64 {
 mod tests {
     use super::*;
 
-    fn trust(delta: f64) -> Trust {
-        Trust::new(delta, 0.95).unwrap()
+    fn trust(delta: f64) -> Confidence {
+        Confidence::new(delta, 0.95).unwrap()
     }
 
     #[test]
@@ -196,7 +196,7 @@ mod tests {
         let run = OneRun::new(1000, 200, 190).unwrap();
         assert!(run.epsilon(trust(1e-4)) < run.epsilon(trust(1e-5)));
         assert!(run.epsilon(trust(1e-5)) < run.epsilon(trust(0.0)));
-        let sure = Trust::new(1e-5, 0.999).unwrap();
+        let sure = Confidence::new(1e-5, 0.999).unwrap();
         assert!(run.epsilon(sure) < run.epsilon(trust(1e-5)));
     }
 
@@ -232,7 +232,7 @@ mod tests {
         for (delta, confidence) in
             [(-1e-9, 0.95), (1.0, 0.95), (f64::NAN, 0.95), (0.0, 0.0), (0.0, 1.0), (0.0, f64::NAN)]
         {
-            assert!(Trust::new(delta, confidence).is_err(), "{delta} {confidence}");
+            assert!(Confidence::new(delta, confidence).is_err(), "{delta} {confidence}");
         }
     }
 }

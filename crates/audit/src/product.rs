@@ -2,7 +2,7 @@
 //! positive matrix in f64.
 
 use fedra_compute::{Device, Projection, Tape, Tensor, Weight};
-use fedra_plan::{ParamId, Part, Role, Site};
+use fedra_plan::{Layer, ParamId, Part, Role};
 
 use crate::error::{AuditError, Result};
 
@@ -10,7 +10,7 @@ use crate::error::{AuditError, Result};
 pub(crate) fn product(x: Tensor, weight: Tensor, bias: Option<Tensor>) -> Result<Tensor> {
     let device = x.device();
     let named = |tensor, part| {
-        let id = ParamId::new(Site::Head, Role::Classifier, part);
+        let id = ParamId::new(Layer::Head, Role::Classifier, part);
         Weight { id, tensor, trains: false }
     };
     let bias = bias.map(|bias| named(bias, Part::Bias));

@@ -11,7 +11,7 @@ use fedra_compute::{Device, Params};
 use fedra_engine::{NoiseDraw, NoiseKind};
 use fedra_model::hf::{BertConfig, Config, LlamaConfig};
 use fedra_model::{Head, Model};
-use fedra_plan::{ParamId, Part, Role, Site};
+use fedra_plan::{Layer, ParamId, Part, Role};
 use fedra_seed::{Generator, Seed};
 
 const VOCABULARY: usize = 60;
@@ -42,7 +42,7 @@ impl World {
         let model = Model::new(config, Head::Language, None).unwrap();
         let mut params = model.fresh_params(&device, Seed(3)).unwrap();
         // As in trained models, a state is more its own token's than its context's.
-        let table = ParamId::new(Site::Embedding, Role::Token, Part::Weight);
+        let table = ParamId::new(Layer::Embedding, Role::Token, Part::Weight);
         params.get_mut(table).unwrap().scale(100.0);
         let mut draws = Seed(5).generator();
         let lines = (0..6).map(|_| line(&mut draws)).collect();

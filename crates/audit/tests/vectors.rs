@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::Path;
 
-use fedra_audit::{ManyRuns, OneRun, Trust, most_found};
+use fedra_audit::{Confidence, ManyRuns, OneRun, most_found};
 use fedra_seed::Seed;
 use serde_json::Value;
 
@@ -47,7 +47,7 @@ fn most_found_under_a_promise_agrees_with_the_reference() {
 fn one_run_bounds_agree_with_the_reference() {
     for row in vectors("one_run_eps_lower_bound(Steinke2023)") {
         let run = OneRun::new(count(&row, "m"), count(&row, "r"), count(&row, "v")).unwrap();
-        let trust = Trust::new(number(&row, "delta"), 1.0 - number(&row, "p")).unwrap();
+        let trust = Confidence::new(number(&row, "delta"), 1.0 - number(&row, "p")).unwrap();
         close(run.epsilon(trust), number(&row, "eps_lb"), &row);
     }
 }
@@ -57,7 +57,7 @@ fn one_run_bounds_agree_with_the_reference() {
 fn bounds_from_many_runs_agree_with_the_reference() {
     for row in vectors("clopper_pearson_eps_lb") {
         let runs = ManyRuns::new(count(&row, "tp"), count(&row, "fp"), count(&row, "n")).unwrap();
-        let trust = Trust::new(number(&row, "delta"), number(&row, "conf")).unwrap();
+        let trust = Confidence::new(number(&row, "delta"), number(&row, "conf")).unwrap();
         close(runs.epsilon(trust), number(&row, "eps_lb"), &row);
     }
 }
@@ -68,7 +68,7 @@ fn canaries_in_gaussian_noise_give_the_bounds_of_the_reference() {
     for row in vectors("simulated_gradient_canary_audit") {
         let (sigma, canaries) = (number(&row, "sigma"), count(&row, "m") as usize);
         let guesses = count(&row, "r") as usize;
-        let trust = Trust::new(1e-5, 0.95).unwrap();
+        let trust = Confidence::new(1e-5, 0.95).unwrap();
         let bound = |trial: u64| {
             let mut generator = Seed(9).with(trial).generator();
             let mut seen: Vec<(f64, bool)> = (0..canaries)

@@ -8,7 +8,7 @@ use clap::Args;
 use fedra::forecast::private::PrivacySummary;
 use fedra::study::canaries::{CanaryRun, Reading};
 use fedra::text::grid::Grid;
-use fedra_audit::{CanaryEvidence, CanaryFinding, Trust};
+use fedra_audit::{CanaryEvidence, CanaryFinding, Confidence};
 use fedra_privacy::shown;
 use serde::Serialize;
 
@@ -83,13 +83,13 @@ impl Audit {
             );
         }
         // Refused before the run, not after it.
-        Trust::new(0.0, self.confidence)?;
+        Confidence::new(0.0, self.confidence)?;
         let terminal = Terminal::new(voice);
         let Some(run) = CanaryRun::run(&experiment, self.canaries, &scratch, &terminal)? else {
             console::say("stopped; the same command starts the audit over");
             return Ok(ExitCode::from(interrupt::STATUS));
         };
-        let trust = Trust::new(run.privacy.promise.delta.get(), self.confidence)?;
+        let trust = Confidence::new(run.privacy.promise.delta.get(), self.confidence)?;
         voice.say("reading gradients back from updates");
         let finding = found(&run, &run.privacy, trust)?;
         let claim = run.privacy.epsilon;
@@ -107,7 +107,7 @@ impl Audit {
 }
 
 /// What the updates of a run prove, read under the noise and clip norm that are claimed for it.
-fn found(run: &CanaryRun, claimed: &PrivacySummary, trust: Trust) -> Result<CanaryFinding> {
+fn found(run: &CanaryRun, claimed: &PrivacySummary, trust: Confidence) -> Result<CanaryFinding> {
     let mut readings = Vec::new();
     for reading in Reading::ALL {
         let mut evidence: Vec<CanaryEvidence> = (run.clients().iter().enumerate())

@@ -19,7 +19,7 @@ use fedra_data::printable;
 
 use crate::console;
 use crate::experiment::Overrides;
-use crate::flags::{Quiet, Voice};
+use crate::flags::{Quiet, Verbosity};
 use crate::interrupt;
 use crate::live::{A_WHILE, fitted};
 use crate::run;
@@ -116,7 +116,7 @@ fn on_leash(folder: &Path, threads: usize) -> std::io::Result<Command> {
 
 /// Shows the runs of a comparison as they go by: a live line for each that is on, and one for all.
 struct Follower {
-    voice: Voice,
+    voice: Verbosity,
     /// Shows how rows are prepared before the first run.
     terminal: Terminal,
     state: Arc<Mutex<Overall>>,
@@ -166,7 +166,7 @@ impl Overall {
 }
 
 impl Follower {
-    fn new(voice: Voice) -> Self {
+    fn new(voice: Verbosity) -> Self {
         let ahead = RunsAhead { what: "", complete: 0, rounds: 0, done: 0 };
         let state = Arc::new(Mutex::new(Overall::new(&ahead)));
         let said = RefCell::new(Instant::now());
@@ -177,7 +177,7 @@ impl Follower {
     /// Shows what a run told last.
     fn show(&self, run: &str, told: &str) {
         let mut lines = self.lines.borrow_mut();
-        if self.voice == Voice::Lively {
+        if self.voice == Verbosity::Lively {
             let line = lines.runs.entry(run.to_owned()).or_insert_with(TextLine::new);
             line.set(format!("  {}  {told}", printable(run)));
         }
@@ -200,7 +200,7 @@ impl CompareListener for Follower {
         match event {
             RunEvent::Begin(runs) => {
                 *locked(&self.state) = Overall::new(&runs);
-                if self.voice == Voice::Lively {
+                if self.voice == Verbosity::Lively {
                     let state = Arc::clone(&self.state);
                     let line = Line::new(move |width| locked(&state).line(width));
                     self.lines.borrow_mut().overall = Some(line);
@@ -216,7 +216,7 @@ impl CompareListener for Follower {
             }
             RunEvent::Within(run, told) => {
                 self.show(run, told);
-                if self.voice == Voice::Lively && !screen::was_live() {
+                if self.voice == Verbosity::Lively && !screen::was_live() {
                     let mut said = self.said.borrow_mut();
                     if said.elapsed() >= A_WHILE {
                         *said = Instant::now();

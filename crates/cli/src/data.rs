@@ -4,7 +4,7 @@ use anyhow::Result;
 use clap::Args;
 use fedra::Experiment;
 use fedra::config::Party;
-use fedra::prepare::holdings::Holdings;
+use fedra::prepare::holdings::PartitionedData;
 use fedra::prepare::remarks;
 use fedra::prepare::token_lengths::TokenLengths;
 use fedra::text::grid::{Grid, grouped};
@@ -12,7 +12,7 @@ use fedra_data::{Body, Example, LabelShape, Labels, Small, Table, Task, printabl
 
 use crate::console;
 use crate::experiment::Written;
-use crate::flags::Voice;
+use crate::flags::Verbosity;
 use crate::terminal::Terminal;
 
 const EXAMPLES: &str = "\
@@ -49,11 +49,11 @@ impl Data {
     pub fn run(&self) -> Result<()> {
         let (clients, labels) =
             if self.all { (usize::MAX, usize::MAX) } else { (MOST_CLIENTS, MOST_LABELS) };
-        let terminal = Terminal::new(Voice::Lively);
+        let terminal = Terminal::new(Verbosity::Lively);
         let (experiment, holdings) = match &self.client {
             None => {
                 let experiment = self.written.experiment()?;
-                let holdings = Holdings::heard(&experiment, &terminal)?;
+                let holdings = PartitionedData::heard(&experiment, &terminal)?;
                 (experiment, holdings)
             }
             Some(name) => {
@@ -70,8 +70,12 @@ impl Data {
     }
 }
 
-fn show(experiment: &Experiment, holdings: &Holdings, (most_clients, most_labels): (usize, usize)) {
-    let Holdings { table, division, small } = holdings;
+fn show(
+    experiment: &Experiment,
+    holdings: &PartitionedData,
+    (most_clients, most_labels): (usize, usize),
+) {
+    let PartitionedData { table, division, small } = holdings;
     let held: usize = division.clients.iter().map(fedra_data::Holding::len).sum();
     let train: usize = division.clients.iter().map(|holding| holding.train.len()).sum();
     let central = division.central_test.len();

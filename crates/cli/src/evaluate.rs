@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use crate::console;
 use crate::experiment::Overrides;
-use crate::flags::{MISSING, Threads, Voice, one_of};
+use crate::flags::{MISSING, Threads, Verbosity, one_of};
 use crate::interrupt;
 use crate::keyed_errors::{FILE, MODEL, in_flags};
 use crate::predict::{Chosen, parse_encoding};
@@ -97,7 +97,7 @@ impl Evaluate {
             None => None,
         };
         interrupt::removes(predictions.as_ref().and_then(OutputFile::part));
-        let terminal = Terminal::new(Voice::Lively);
+        let terminal = Terminal::new(Verbosity::Lively);
         let written = predictions.as_mut().map(|file| file as &mut dyn Write);
         let report = fedra::evaluate(&self.model.choice(), &data, written, &terminal)?;
         if let Some(file) = predictions {

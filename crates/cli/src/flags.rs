@@ -20,21 +20,21 @@ pub struct Quiet {
 
 impl Quiet {
     /// How much is said.
-    pub fn voice(self) -> Voice {
-        if self.quiet { Voice::Quiet } else { Voice::Lively }
+    pub fn voice(self) -> Verbosity {
+        if self.quiet { Verbosity::Quiet } else { Verbosity::Lively }
     }
 }
 
 /// How much is said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Voice {
+pub enum Verbosity {
     /// Live lines and lines.
     Lively,
     /// Nothing.
     Quiet,
 }
 
-impl Voice {
+impl Verbosity {
     /// Says a line on stderr, unless it is to be quiet.
     pub fn say(self, line: impl Display) {
         if self == Self::Lively {

@@ -23,7 +23,7 @@ use fedra_plan::{Cut, Scope, Side};
 use fedra_wire::RowEncoding;
 
 use crate::console;
-use crate::flags::{Threads, Voice, one_of};
+use crate::flags::{Threads, Verbosity, one_of};
 use crate::interrupt;
 use crate::join::Said;
 use crate::model_server::{self, Ends, identity, load_side};
@@ -149,7 +149,7 @@ impl Far {
         let blocks = (blocks.start, blocks.end);
         let model = (identity(path)?, model.width());
         let dialer = DecodeDialer::new(way, client, model, (blocks, self.encoding));
-        Ok(dialer.with_listener(Arc::new(Said(Voice::Lively))).open()?)
+        Ok(dialer.with_listener(Arc::new(Said(Verbosity::Lively))).open()?)
     }
 
     /// What happens to rows before they leave.

@@ -16,13 +16,13 @@ use fedra_client::{Agreed, Client, Observer, PrivacyGuard};
 use fedra_compute::{Seed, ThreadPool};
 use fedra_engine::PrivateSelection;
 use fedra_flower::{Endpoint, FlowerError, Membership, NodeKey, StockRun};
-use fedra_net::{CutDialer, Dialer, Left, Listener, NetError, Runtime, ServerSecurity, Site};
+use fedra_net::{ClientNode, CutDialer, Dialer, Left, Listener, NetError, Runtime, ServerSecurity};
 use fedra_privacy::Unit;
 
 use crate::console;
 use crate::experiment::Overrides;
 use crate::files;
-use crate::flags::{Quiet, Voice};
+use crate::flags::{Quiet, Verbosity};
 use crate::flower::AtSuperLink;
 use crate::interrupt;
 use crate::site_steps::SiteSteps;
@@ -121,7 +121,7 @@ impl Join {
         let client = self.cut((client, steps), (&way, &experiment), &folder)?;
         let stock = self.stock_run(&experiment, &client)?;
         let client = guarded(client, &experiment, &folder)?;
-        let mut site = Site::new(client, agreement, &folder)?;
+        let mut site = ClientNode::new(client, agreement, &folder)?;
         let pool = match experiment.raw.threads {
             None => None,
             Some(threads) => Some(ThreadPool::new(threads).context("threads")?),
@@ -321,7 +321,7 @@ fn file_name(name: &str) -> String {
 }
 
 /// What is heard of the other side.
-pub struct Said(pub Voice);
+pub struct Said(pub Verbosity);
 
 impl Listener for Said {
     fn told(&self, line: &str) {

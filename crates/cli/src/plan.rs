@@ -13,7 +13,7 @@ use fedra_plan::{ByteCount, Layout};
 
 use crate::console;
 use crate::experiment::Written;
-use crate::flags::Voice;
+use crate::flags::Verbosity;
 use crate::terminal::Terminal;
 
 /// How to use the command.
@@ -40,7 +40,7 @@ pub struct Arguments {
 
 /// Prints the plan.
 pub fn run(arguments: &Arguments) -> Result<()> {
-    let terminal = Terminal::new(Voice::Lively);
+    let terminal = Terminal::new(Verbosity::Lively);
     let wanted = if arguments.cuts { Cuts::All } else { Cuts::Few };
     let report = fedra::plan_with(&arguments.written.experiment()?, wanted, &terminal)?;
     report.notes.iter().for_each(console::say);

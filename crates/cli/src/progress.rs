@@ -14,7 +14,7 @@ use fedra_engine::{Arrival, ClientInfo, RoundProgress, RoundReport, WarningKind}
 use fedra_plan::{ByteCount, Round};
 
 use crate::console;
-use crate::flags::Voice;
+use crate::flags::Verbosity;
 use crate::interrupt;
 use crate::live::{A_WHILE, Pace, RunState};
 use crate::screen::{self, Line, locked};
@@ -26,7 +26,7 @@ const OFTEN: Duration = Duration::from_secs(2);
 pub struct Progress {
     state: Arc<Mutex<RunState>>,
     line: Line,
-    voice: Voice,
+    voice: Verbosity,
     clients: Vec<ClientInfo>,
     /// Warnings that have been said: once is enough, the log has them all.
     said: BTreeSet<WarningKind>,
@@ -36,7 +36,7 @@ pub struct Progress {
 
 impl Progress {
     /// A live line over all rounds of a run, of which some may be done.
-    pub fn new(about: &Rounds<'_>, voice: Voice) -> Self {
+    pub fn new(about: &Rounds<'_>, voice: Verbosity) -> Self {
         let Rounds { label, title, done, rounds, clients, cohort, finishes } = *about;
         if finishes == Finishes::Round {
             interrupt::within("round, which would spend privacy twice if it were repeated");
@@ -57,15 +57,15 @@ impl Progress {
             said: Instant::now(),
         }));
         // Where rounds are lines, nothing else says which of several stretches they belong to.
-        if let (Some(title), Voice::Lively, false) = (title, voice, screen::is_live()) {
+        if let (Some(title), Verbosity::Lively, false) = (title, voice, screen::is_live()) {
             console::say(title);
         }
         let line = match voice {
-            Voice::Lively => {
+            Verbosity::Lively => {
                 let state = Arc::clone(&state);
                 Line::new(move |width| locked(&state).line(Instant::now(), width))
             }
-            Voice::Quiet => Line::hidden(),
+            Verbosity::Quiet => Line::hidden(),
         };
         let clients = clients.to_vec();
         Self { state, line, voice, clients, said: BTreeSet::new(), last: None }
@@ -80,7 +80,8 @@ impl Progress {
     /// Takes the live line away and leaves the last round.
     pub fn finish(&self) {
         self.line.remove();
-        if let (Some(last), Voice::Lively, true) = (&self.last, self.voice, screen::was_live()) {
+        if let (Some(last), Verbosity::Lively, true) = (&self.last, self.voice, screen::was_live())
+        {
             console::say(last);
         }
     }
@@ -97,7 +98,7 @@ impl Progress {
         let round = report.round.0 + 1;
         let line = round_line(report, rounds);
         self.last = Some(format!("{label} {line}"));
-        if self.voice == Voice::Quiet {
+        if self.voice == Verbosity::Quiet {
             return;
         }
         if !screen::is_live() {
@@ -147,7 +148,7 @@ impl Progress {
 struct Clients {
     state: Arc<Mutex<RunState>>,
     line: Line,
-    voice: Voice,
+    voice: Verbosity,
 }
 
 impl Observer for Clients {
@@ -170,7 +171,7 @@ impl Observer for Clients {
         let said = {
             let mut state = locked(&self.state);
             state.within = Some(*progress);
-            let is_heard = self.voice == Voice::Lively && !screen::was_live();
+            let is_heard = self.voice == Verbosity::Lively && !screen::was_live();
             // Whoever holds the leash draws a line for this run.
             let a_while = if interrupt::is_on_leash() { OFTEN } else { A_WHILE };
             if is_heard { state.said_in_a_while(Instant::now(), a_while) } else { None }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use clap::Args;
-use fedra::folder::output_folder::Over;
+use fedra::folder::output_folder::OverwritePolicy;
 use fedra::folder::run_files::{EXPERIMENT, REPORT};
 use fedra::run::federate::Ending;
 use fedra::run::start::{Output, Resumed};
@@ -15,7 +15,7 @@ use fedra::{Experiment, Summary};
 
 use crate::console;
 use crate::experiment::Overrides;
-use crate::flags::{Quiet, Voice};
+use crate::flags::{Quiet, Verbosity};
 use crate::interrupt;
 use crate::terminal::Terminal;
 use crate::watch::Watch;
@@ -98,7 +98,8 @@ impl Run {
                 }
                 let usual = || Path::new("runs").join(&experiment.name);
                 let folder = self.out.clone().unwrap_or_else(usual);
-                let over = if self.force { Over::AnyRun } else { Over::Nothing };
+                let over =
+                    if self.force { OverwritePolicy::AnyRun } else { OverwritePolicy::Nothing };
                 let output = Output { folder, over };
                 let ending = self.watched(&output.folder, || {
                     fedra::run(&experiment, &output, &Terminal::new(voice))
@@ -129,11 +130,11 @@ fn resuming(folder: &Path) -> String {
 }
 
 /// Shows how a run ended; one that was interrupted says what goes on with it.
-pub fn show(ending: &Ending, folder: &Path, voice: Voice, go_on: &str) -> ExitCode {
+pub fn show(ending: &Ending, folder: &Path, voice: Verbosity, go_on: &str) -> ExitCode {
     let shown = folder.display();
     match ending {
         Ending::Complete(summary) => {
-            if voice == Voice::Lively {
+            if voice == Verbosity::Lively {
                 console::page(summary.table());
                 console::say(format_args!("\nresults in {shown}{}", page_of(folder)));
             }
@@ -153,8 +154,8 @@ pub fn page_of(folder: &Path) -> String {
 }
 
 /// What a run came to that needs no going on.
-fn show_complete(folder: &Path, summary: &Summary, voice: Voice) {
-    if voice == Voice::Lively {
+fn show_complete(folder: &Path, summary: &Summary, voice: Verbosity) {
+    if voice == Verbosity::Lively {
         let shown = folder.display();
         let rounds = counted(u64::from(summary.rounds), "round");
         console::say(format_args!(

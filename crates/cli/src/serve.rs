@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use clap::Args;
 use fedra::config::Party;
-use fedra::folder::output_folder::Over;
+use fedra::folder::output_folder::OverwritePolicy;
 use fedra::prepare::census::{Census, ClientCounts};
 use fedra::run::federate::Ending;
 use fedra::run::serve::{Host, Serving};
@@ -28,7 +28,7 @@ use fedra_plan::{ByteCount, Layout, Round};
 
 use crate::console;
 use crate::experiment::Overrides;
-use crate::flags::{Quiet, Voice};
+use crate::flags::{Quiet, Verbosity};
 use crate::flower::AtSuperLink;
 use crate::interrupt;
 use crate::join::Said;
@@ -159,7 +159,7 @@ impl Serve {
         }
         let usual = || Path::new("runs").join(&experiment.name);
         let folder = self.out.clone().unwrap_or_else(usual);
-        let over = if self.force { Over::AnyRun } else { Over::Nothing };
+        let over = if self.force { OverwritePolicy::AnyRun } else { OverwritePolicy::Nothing };
         let output = Output { folder, over };
         let seconds = Duration::from_secs;
         let mut sites = Sites {
@@ -220,7 +220,7 @@ struct Sites {
     keys: Option<NodeKeys>,
     options: FleetOptions,
     start: Start,
-    voice: Voice,
+    voice: Verbosity,
     /// Whether a run of a SuperLink was taken.
     has_run: bool,
 }

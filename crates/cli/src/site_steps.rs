@@ -10,7 +10,7 @@ use fedra_engine::{Arrival, ClientInfo, RoundProgress};
 use fedra_plan::Round;
 
 use crate::console;
-use crate::flags::Voice;
+use crate::flags::Verbosity;
 use crate::interrupt;
 use crate::live::{A_WHILE, cut, fitted};
 use crate::screen::{self, Line, locked};
@@ -21,7 +21,7 @@ const WAITS: &str = "waiting for the server";
 /// Follows the client of a site, and stops it on Ctrl-C.
 pub struct SiteSteps {
     state: Arc<Mutex<State>>,
-    voice: Voice,
+    voice: Verbosity,
     finishes: Finishes,
     line: Line,
 }
@@ -35,15 +35,15 @@ struct State {
 
 impl SiteSteps {
     /// Nothing is worked on yet.
-    pub fn new(voice: Voice, finishes: Finishes) -> Self {
+    pub fn new(voice: Verbosity, finishes: Finishes) -> Self {
         let state = State { round: None, work: None, said: Instant::now() };
         let state = Arc::new(Mutex::new(state));
         let line = match voice {
-            Voice::Lively => {
+            Verbosity::Lively => {
                 let state = Arc::clone(&state);
                 Line::new(move |width| locked(&state).line(width))
             }
-            Voice::Quiet => Line::hidden(),
+            Verbosity::Quiet => Line::hidden(),
         };
         Self { state, voice, finishes, line }
     }
@@ -95,7 +95,7 @@ impl Observer for SiteSteps {
         let said = {
             let mut state = locked(&self.state);
             state.work = Some(*progress);
-            let is_heard = self.voice == Voice::Lively && !screen::was_live();
+            let is_heard = self.voice == Verbosity::Lively && !screen::was_live();
             if is_heard { state.said_in_a_while(Instant::now()) } else { None }
         };
         if let Some(said) = said {

@@ -9,7 +9,7 @@ use fedra::run::listener::{Event, Listener, Rounds};
 use fedra_client::Observer;
 
 use crate::console;
-use crate::flags::Voice;
+use crate::flags::Verbosity;
 use crate::interrupt;
 use crate::preparation::Preparation;
 use crate::progress::Progress;
@@ -18,20 +18,20 @@ use crate::progress::Progress;
 pub struct Terminal {
     /// What rounds are called instead of by their method.
     name: Option<String>,
-    voice: Voice,
+    voice: Verbosity,
     preparation: RefCell<Option<Preparation>>,
     progress: RefCell<Option<Progress>>,
 }
 
 impl Terminal {
     /// Nothing shown yet.
-    pub fn new(voice: Voice) -> Self {
+    pub fn new(voice: Verbosity) -> Self {
         let (preparation, progress) = (RefCell::new(None), RefCell::new(None));
         Self { name: None, voice, preparation, progress }
     }
 
     /// The same for one of several runs of a command.
-    pub fn named(name: &str, voice: Voice) -> Self {
+    pub fn named(name: &str, voice: Verbosity) -> Self {
         Self { name: Some(name.to_owned()), ..Self::new(voice) }
     }
 }
@@ -41,7 +41,7 @@ impl Listener for Terminal {
         match event {
             Event::Note(line) => self.voice.say(line),
             Event::Warning(line) => console::say(line),
-            Event::Preparing(step) if self.voice == Voice::Lively => {
+            Event::Preparing(step) if self.voice == Verbosity::Lively => {
                 let mut preparation = self.preparation.borrow_mut();
                 preparation.get_or_insert_with(|| Preparation::new(step)).step(step);
             }

@@ -94,8 +94,8 @@ pub use scores::{Counts, Scores, marks_spans};
 pub use shard_digest::DataSecret;
 pub use shards::{Shard, Shards};
 pub use split::{
-    Connect, HeldUp, LocalPeer, MOST_ROWS_CROSSING, Middle, Occasion, Peer, Perturbation, Purpose,
-    Rehearsal,
+    Connect, HeldUp, LocalPeer, MOST_ROWS_CROSSING, MemoryDryRun, Middle, Occasion, Peer,
+    Perturbation, Purpose,
 };
 pub use trainer::{Course, TrainResult, TrainTask, Trainer};
 pub use worker::Limits;

@@ -15,7 +15,7 @@ use fedra_compute::{
 };
 use fedra_engine::{ClipRule, PrivateSteps, SiteNoise, StepNoise};
 use fedra_model::{PrefixCache, Weighted};
-use fedra_plan::{Scope, Site};
+use fedra_plan::{Layer, Scope};
 
 use crate::coins::Coins;
 use crate::error::{ClientError, Result};
@@ -39,7 +39,7 @@ pub(crate) struct PrivateTraining {
     /// The norm of the next step.
     clip: f64,
     taken: u32,
-    sites: BTreeMap<Site, SiteNoise>,
+    sites: BTreeMap<Layer, SiteNoise>,
 }
 
 impl PrivateTraining {
@@ -53,7 +53,7 @@ impl PrivateTraining {
         let mean = steps.mean_batch(task.work.batch, examples) as f64;
         let cap = steps.cap.map(|cap| (cap * mean).ceil() as usize);
         let coins = Coins::new(task.examples, key, (steps.rate(task.work.batch, examples), cap));
-        let mut sites: BTreeMap<Site, SiteNoise> = BTreeMap::new();
+        let mut sites: BTreeMap<Layer, SiteNoise> = BTreeMap::new();
         for id in task.scope {
             let (site, (rows, cols)) = (id.site, params.get(id)?.shape());
             let none = SiteNoise { site, numbers: 0, released: 0.0, noise: 0.0 };
@@ -169,7 +169,7 @@ impl PrivateTraining {
 }
 
 /// Examples whose gradient was made smaller, or is no number.
-fn outside(factors: &ClipFactors, sites: &BTreeMap<Site, SiteNoise>) -> usize {
+fn outside(factors: &ClipFactors, sites: &BTreeMap<Layer, SiteNoise>) -> usize {
     let clipped = sites.keys().map(|site| factors.clipped(*site)).max().unwrap_or(0);
     clipped + factors.not_finite()
 }

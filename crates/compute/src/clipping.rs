@@ -6,7 +6,7 @@
 //! zero: it contributes nothing, and the caller can count it.
 
 use crate::tape::ExampleGradients;
-use fedra_plan::Site;
+use fedra_plan::Layer;
 use std::collections::BTreeMap;
 
 /// How much smaller than `C / norm` a factor is: more than what rounding takes from a norm.
@@ -18,7 +18,7 @@ pub enum Clipping {
     /// The norm over everything that trains is at most this.
     Flat(f64),
     /// The norm at each site is at most that site's; a site that is not named contributes nothing.
-    PerSite(BTreeMap<Site, f64>),
+    PerSite(BTreeMap<Layer, f64>),
 }
 
 impl Clipping {
@@ -27,7 +27,7 @@ impl Clipping {
         let examples = gradients.examples();
         let totals: Vec<f64> = (0..examples).map(|example| gradients.square(example)).collect();
         let not_finite = totals.iter().filter(|square| !square.is_finite()).count();
-        let of_site = |site: Site| {
+        let of_site = |site: Layer| {
             let factor = |example: usize| match self {
                 Self::Flat(norm) => factor(*norm, totals[example]),
                 // One site that is not finite spoils the example: its other sites say nothing either.
@@ -47,13 +47,13 @@ impl Clipping {
 /// A factor for each site and example.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClipFactors {
-    factors: BTreeMap<Site, Vec<f32>>,
+    factors: BTreeMap<Layer, Vec<f32>>,
     not_finite: usize,
 }
 
 impl ClipFactors {
     /// What an example's gradient at a site is multiplied by.
-    pub fn at(&self, site: Site, example: usize) -> f32 {
+    pub fn at(&self, site: Layer, example: usize) -> f32 {
         self.factors.get(&site).map_or(0.0, |factors| factors[example])
     }
 
@@ -63,7 +63,7 @@ impl ClipFactors {
     }
 
     /// At a site, how many finite examples were made smaller.
-    pub fn clipped(&self, site: Site) -> usize {
+    pub fn clipped(&self, site: Layer) -> usize {
         let factors = self.factors.get(&site);
         factors.map_or(0, |factors| factors.iter().filter(|f| 0.0 < **f && **f < 1.0).count())
     }

@@ -32,7 +32,7 @@ pub(crate) use crate::cpu::norm::Kind as NormKind;
 pub(crate) use crate::cpu::vocabulary::VocabularyExamples;
 pub(crate) use crate::fill::Fill;
 pub(crate) use crate::operands::{
-    Attended, Change, Factor, Linear, LinearBackward, Outer, Slope, View, Vocabulary,
+    Attended, Change, Factor, GradientView, Linear, LinearBackward, Outer, View, Vocabulary,
     WeightGradient,
 };
 

@@ -173,13 +173,13 @@ pub(crate) struct Change<'a> {
     pub weight: &'a mut Tensor,
     /// Empty where the solver has fewer.
     pub moments: [&'a mut Tensor; 2],
-    pub slope: Slope<'a>,
+    pub slope: GradientView<'a>,
     pub step: Step,
 }
 
 /// The gradient of a step.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Slope<'a> {
+pub(crate) enum GradientView<'a> {
     /// Of every element.
     Dense(&'a Tensor),
     /// Of some rows, ascending; of the others it is zero.

@@ -7,7 +7,7 @@
 use crate::device::Device;
 use crate::error::ComputeError;
 use crate::gradients::{Gradient, Gradients};
-use crate::kernels::{self, Change, Slope};
+use crate::kernels::{self, Change, GradientView};
 use crate::params::Params;
 use crate::solver::{Step, check};
 use crate::tensor::Tensor;
@@ -66,9 +66,9 @@ impl Optimiser {
             let step = Step::new(solvers[&id], memory.steps);
             memory.touch(gradient, step);
             let slope = match gradient {
-                Gradient::Dense(values) => Slope::Dense(values),
+                Gradient::Dense(values) => GradientView::Dense(values),
                 Gradient::Rows { rows, values, .. } => {
-                    Slope::Rows { rows, values, touched: memory.touched.as_deref() }
+                    GradientView::Rows { rows, values, touched: memory.touched.as_deref() }
                 }
             };
             let moments = memory.moments.each_mut();

@@ -15,7 +15,7 @@
 
 use std::collections::BTreeMap;
 
-use fedra_plan::{Layout, ParamId, Part, Role, Site};
+use fedra_plan::{Layer, Layout, ParamId, Part, Role};
 use fedra_wire::{Mean, Opened, ParamValues};
 use serde::{Deserialize, Serialize};
 
@@ -48,7 +48,7 @@ const ZERO: f64 = 1e-9;
 /// The factors of a round's clients.
 #[derive(Debug, Default)]
 pub(crate) struct Products {
-    factors: BTreeMap<(Site, Role), Vec<Factors>>,
+    factors: BTreeMap<(Layer, Role), Vec<Factors>>,
 }
 
 /// One client's adapter, and how much it counts.
@@ -70,7 +70,7 @@ impl Products {
         model: &ParamValues,
     ) {
         let changes = update.tensors();
-        let mut projections: Vec<(Site, Role)> = Vec::new();
+        let mut projections: Vec<(Layer, Role)> = Vec::new();
         for (id, _) in changes.iter() {
             let place = (id.site, id.role);
             if matches!(id.part, Part::LoraA | Part::LoraB) && !projections.contains(&place) {

@@ -8,7 +8,7 @@ use crate::adapter_mean::AdapterMean;
 use crate::conditions::check_names;
 use crate::error::{EngineError, first, refuse};
 use crate::max_norm::KEY;
-use crate::recipe::{Pace, Population, Recipe};
+use crate::recipe::{Population, Recipe, StepNormalisation};
 use crate::server::ServerRule;
 use crate::split::SplitMode;
 use crate::work::LocalRule;
@@ -98,7 +98,7 @@ impl Recipe {
             (self.work.head_probe.is_some(), "heads are chosen by attention"),
             (self.evaluation.attention, "evaluate.attention follows blocks of both sides"),
             (
-                joined && self.pace == Pace::Normalised,
+                joined && self.pace == StepNormalisation::Normalised,
                 "updates are divided by their steps, and the server has one copy for all",
             ),
             (
@@ -115,7 +115,7 @@ impl Recipe {
     fn check_adapters(&self) -> Result<(), EngineError> {
         let plain = matches!(self.server, ServerRule::Average { rate } if rate == 1.0);
         let exact = self.adapters == AdapterMean::Exact;
-        if !exact || (plain && self.pace == Pace::Ignored) {
+        if !exact || (plain && self.pace == StepNormalisation::Ignored) {
             return Ok(());
         }
         let expected = "\"separate\" where the server does not take the mean as it is";

@@ -7,7 +7,7 @@ use crate::error::{EngineError, refuse};
 use crate::min_arrivals::MinArrivals;
 use crate::privacy::{CLIP_NORMS, Privacy, PrivateSelection};
 use crate::private_steps::ClipRule;
-use crate::recipe::{Pace, Population, Recipe, Weighting};
+use crate::recipe::{Population, Recipe, StepNormalisation, Weighting};
 use crate::selection::{Criterion, Masks};
 use crate::stage::Stage;
 use crate::work::LocalRule;
@@ -159,7 +159,7 @@ impl Recipe {
             () if self.work.local == LocalRule::ControlVariate => Some(method(
                 "a second sum of clients, the control variate, is released without noise",
             )),
-            () if self.pace == Pace::Normalised => {
+            () if self.pace == StepNormalisation::Normalised => {
                 Some(method("updates are scaled after they are clipped"))
             }
             () if self.adapters == AdapterMean::Exact => Some(Uncovered {

@@ -22,7 +22,7 @@ use crate::max_norm::{Above, FAR, FarUpdate, MaxNorm, NormLimit, NormReport, med
 use crate::middle::MiddleUpdate;
 use crate::noise_mean::NoiseMean;
 use crate::private_steps::StepNoise;
-use crate::recipe::{Pace, Recipe};
+use crate::recipe::{Recipe, StepNormalisation};
 use crate::state::State;
 use crate::waiting::{Answer, Early, Waiting};
 use crate::work::{LocalRule, OptimiserConfig, Work};
@@ -38,7 +38,7 @@ struct Due {
 }
 
 /// A round's answers on their way into one mean.
-pub(crate) struct Gather<'round> {
+pub(crate) struct Aggregator<'round> {
     layout: &'round Layout,
     recipe: &'round Recipe,
     round: Round,
@@ -102,7 +102,7 @@ pub(crate) struct Gathered {
     pub(crate) noise: StepNoise,
 }
 
-impl<'round> Gather<'round> {
+impl<'round> Aggregator<'round> {
     /// Waits for the answers of this cohort to these requests.
     pub(crate) fn new(
         state: &'round State,
@@ -484,8 +484,8 @@ impl Due {
         Contribution {
             weight: recipe.weighting.of(header.examples),
             pace: match recipe.pace {
-                Pace::Ignored => 1.0,
-                Pace::Normalised => pace(&self.work, header),
+                StepNormalisation::Ignored => 1.0,
+                StepNormalisation::Normalised => pace(&self.work, header),
             },
         }
     }

@@ -103,7 +103,9 @@ pub use privacy::{
 };
 pub use private_steps::{ClipRule, PrivateSteps, SiteNoise, StepNoise};
 pub use progress::{Activity, RoundProgress};
-pub use recipe::{Adapt, Evaluation, Pace, Population, Recipe, Start, USUAL_RETRIES, Weighting};
+pub use recipe::{
+    Adapt, Evaluation, Population, Recipe, Start, StepNormalisation, USUAL_RETRIES, Weighting,
+};
 pub use report::{FailedAttempt, RoundReport, SetScores, Sink, Spread};
 pub use rows_at_cut::{EndsLearn, RowsAtCut};
 pub use sampler::Sampler;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use fedra_plan::{Scope, Site};
+use fedra_plan::{Layer, Scope};
 use fedra_wire::ClientId;
 
 use crate::privacy::CLIP_NORMS;
@@ -17,7 +17,7 @@ impl NoiseMean {
     /// if it had told nothing of them.
     pub(crate) fn add(&mut self, client: ClientId, (mut told, asked): (StepNoise, &Scope)) {
         let is_number = |value: f64| value.is_finite() && (0.0..1e30).contains(&value);
-        let asked: Vec<Site> = asked.iter().map(|id| id.site).collect();
+        let asked: Vec<Layer> = asked.iter().map(|id| id.site).collect();
         told.sites.retain(|one| {
             is_number(one.released) && is_number(one.noise) && asked.contains(&one.site)
         });
@@ -27,7 +27,7 @@ impl NoiseMean {
 
     /// Means site by site, and the geometric mean of norms.
     pub(crate) fn close(&self) -> StepNoise {
-        let mut sites: BTreeMap<Site, (SiteNoise, f64)> = BTreeMap::new();
+        let mut sites: BTreeMap<Layer, (SiteNoise, f64)> = BTreeMap::new();
         for one in self.0.values().flat_map(|told| &told.sites) {
             let none = SiteNoise { site: one.site, numbers: 0, released: 0.0, noise: 0.0 };
             let (sum, count) = sites.entry(one.site).or_insert((none, 0.0));
@@ -54,15 +54,15 @@ mod tests {
 
     #[test]
     fn means_are_over_those_who_told_something_that_is_a_number() {
-        let site = |released| SiteNoise { site: Site::Block(0), numbers: 4, released, noise: 1.0 };
+        let site = |released| SiteNoise { site: Layer::Block(0), numbers: 4, released, noise: 1.0 };
         let told = |released, clip| StepNoise { sites: vec![site(released)], clip: Some(clip) };
-        let id = ParamId { site: Site::Block(0), role: Role::Query, part: Part::Weight };
+        let id = ParamId { site: Layer::Block(0), role: Role::Query, part: Part::Weight };
         let asked: Scope = [id].into_iter().collect();
         let mut mean = NoiseMean::default();
         mean.add(ClientId(1), (told(3.0, 4.0), &asked));
         mean.add(ClientId(0), (told(5.0, 1.0), &asked));
         mean.add(ClientId(2), (told(f64::NAN, -1.0), &asked));
-        let stranger = SiteNoise { site: Site::Head, ..site(1.0) };
+        let stranger = SiteNoise { site: Layer::Head, ..site(1.0) };
         mean.add(ClientId(3), (StepNoise { sites: vec![stranger], clip: None }, &asked));
         let found = mean.close();
         assert_eq!((found.sites, found.clip), (vec![site(4.0)], Some(2.0)));

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 use std::ops::RangeInclusive;
 
-use fedra_plan::{Layout, Scope, Shape, Site};
+use fedra_plan::{Layer, Layout, Scope, Shape};
 use fedra_privacy::{NoiseMultiplier, PrivacyError, Promise, Release, Sampling, SamplingRate};
 use fedra_seed::SecretKey;
 use fedra_wire::{Mean, Opened};
@@ -163,7 +163,7 @@ impl Privacy {
             (id, values)
         };
         let mean: Mean = (0..).zip(support).map(noised).collect();
-        let mut sites: BTreeMap<Site, SiteNoise> = BTreeMap::new();
+        let mut sites: BTreeMap<Layer, SiteNoise> = BTreeMap::new();
         for id in support {
             let Some(values) = mean.get(id) else { continue };
             let none = SiteNoise { site: id.site, numbers: 0, released: 0.0, noise: 0.0 };

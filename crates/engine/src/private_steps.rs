@@ -14,7 +14,7 @@
 
 use std::num::NonZeroU64;
 
-use fedra_plan::Site;
+use fedra_plan::Layer;
 use fedra_privacy::calibration::beside_count;
 use fedra_privacy::{NoiseMultiplier, PrivacyError, Release, Sampling, SamplingRate};
 use serde::{Deserialize, Serialize};
@@ -46,7 +46,7 @@ pub enum ClipRule {
     /// By one factor over everything that trains.
     #[default]
     Flat,
-    /// Site by site (embedding, blocks, head), each down to `C / sqrt(sites)`.
+    /// Layer by site (embedding, blocks, head), each down to `C / sqrt(sites)`.
     PerBlock,
     /// By one factor, down to a norm that follows the median norm (Andrew et al., 2021): each step counts, under
     /// noise, how many examples were within it.
@@ -114,7 +114,7 @@ impl PrivateSteps {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StepNoise {
-    /// Site by site.
+    /// Layer by site.
     pub sites: Vec<SiteNoise>,
     /// The clip norm after the last step, where it adapts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -126,7 +126,7 @@ pub struct StepNoise {
 #[serde(deny_unknown_fields)]
 pub struct SiteNoise {
     /// The site.
-    pub site: Site,
+    pub site: Layer,
     /// Numbers that learn there.
     pub numbers: u64,
     /// Mean square norm of what was released: the noised gradients of a client's steps, or the noised

@@ -77,7 +77,7 @@ pub struct Recipe {
     /// How much an update counts.
     pub weighting: Weighting,
     /// Whether an update is divided by its steps.
-    pub pace: Pace,
+    pub pace: StepNormalisation,
     /// By whose weights a parameter's sum is divided.
     pub denominator: Denominator,
     /// How low-rank adapters are averaged.
@@ -113,7 +113,7 @@ impl Recipe {
             personal: Rule::Nothing,
             work,
             weighting: Weighting::Examples,
-            pace: Pace::Ignored,
+            pace: StepNormalisation::Ignored,
             denominator: Denominator::Participants,
             adapters: AdapterMean::Separate,
             server: ServerRule::Average { rate: 1.0 },
@@ -257,7 +257,7 @@ impl Weighting {
 /// Whether an update is divided by its steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Pace {
+pub enum StepNormalisation {
     /// No: who makes more steps moves the model further.
     Ignored,
     /// Yes, and the mean is multiplied by the mean number of steps (`FedNova`).

@@ -180,9 +180,9 @@ impl SecondMoment {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fedra_plan::{ParamId, Part, Role, Site};
+    use fedra_plan::{Layer, ParamId, Part, Role};
 
-    const ID: ParamId = ParamId::new(Site::Head, Role::Classifier, Part::Bias);
+    const ID: ParamId = ParamId::new(Layer::Head, Role::Classifier, Part::Bias);
 
     #[track_caller]
     fn check(rule: ServerRule, changes: &[f32], expected: &[f32]) {

@@ -275,9 +275,9 @@ impl Filed {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fedra_plan::{Part, Role, Site};
+    use fedra_plan::{Layer, Part, Role};
 
-    const ID: ParamId = ParamId::new(Site::Head, Role::Classifier, Part::Weight);
+    const ID: ParamId = ParamId::new(Layer::Head, Role::Classifier, Part::Weight);
 
     fn state(client: u32, value: f32) -> Arc<ClientState> {
         let mut state = ClientState::empty(ClientId(client));

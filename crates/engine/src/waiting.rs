@@ -119,13 +119,13 @@ impl Waiting {
 
 #[cfg(test)]
 mod tests {
-    use fedra_plan::{Layout, ParamId, Part, Role, Round, Shape, Site};
+    use fedra_plan::{Layer, Layout, ParamId, Part, Role, Round, Shape};
     use fedra_wire::{Encoding, Expectation, Header, Kind, ParamValues, encode};
 
     use super::*;
 
     fn answer(client: u32) -> (Answer, Vec<u8>) {
-        let bias = ParamId::new(Site::Head, Role::Classifier, Part::Bias);
+        let bias = ParamId::new(Layer::Head, Role::Classifier, Part::Bias);
         let layout = Layout::new([(bias, Shape::vector(20_000))]).unwrap();
         let (round, encoding, client) = (Round(0), Encoding::F32, ClientId(client));
         let kind = Kind::Change;

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use fedra_engine::*;
-use fedra_plan::{ByteCount, Layout, ParamId, Part, Role, Round, Scope, Shape, Site};
+use fedra_plan::{ByteCount, Layer, Layout, ParamId, Part, Role, Round, Scope, Shape};
 use fedra_seed::Seed;
 use fedra_wire::{Expectation, Kind, decode, payload_length};
 use fleet::{Quadratics, Reports, recipe};
@@ -35,11 +35,11 @@ fn layout() -> Layout {
     let id = |site, role| ParamId::new(site, role, Part::Weight);
     let blocks = (0..2).flat_map(|block| {
         let roles = [Role::Query, Role::Key, Role::Value, Role::Output, Role::Up];
-        roles.map(|role| (id(Site::Block(block), role), Shape::matrix(2, 2)))
+        roles.map(|role| (id(Layer::Block(block), role), Shape::matrix(2, 2)))
     });
     let ends = [
-        (id(Site::Embedding, Role::Token), Shape::matrix(3, 2)),
-        (id(Site::Head, Role::Classifier), Shape::vector(2)),
+        (id(Layer::Embedding, Role::Token), Shape::matrix(3, 2)),
+        (id(Layer::Head, Role::Classifier), Shape::vector(2)),
     ];
     Layout::new(blocks.chain(ends)).expect("legal")
 }
@@ -141,7 +141,7 @@ fn each_second_stage_trains_exactly_its_part() {
         let moved = fleet::changed(before.model(), after.model());
         assert_eq!(moved, Scope::everything(&layout()).filter(expected), "{settings}");
     };
-    let head = |id: ParamId| id.site == Site::Head;
+    let head = |id: ParamId| id.site == Layer::Head;
     check(r#""stage2":"loose""#, &|id| ![Role::Query, Role::Key].contains(&id.role));
     check(r#""stage2":"attention""#, &|id| {
         head(id) || [Role::Value, Role::Output].contains(&id.role)
@@ -527,6 +527,6 @@ fn freezing_what_does_not_learn_or_all_that_does_is_refused() {
         let refused = Federation::new(recipe, layout(), normal(Seed(7)), Seed(1));
         refused.expect_err("nothing to do").to_string()
     };
-    assert!(refused(Rule::Sites([Site::Head].into())).contains("nothing learns"));
+    assert!(refused(Rule::Sites([Layer::Head].into())).contains("nothing learns"));
     assert!(refused(Rule::Roles([Role::Query].into())).contains("left to learn"));
 }

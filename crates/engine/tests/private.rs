@@ -7,7 +7,7 @@ mod fleet;
 use std::fs;
 
 use fedra_engine::*;
-use fedra_plan::{Rule, Site};
+use fedra_plan::{Layer, Rule};
 use fedra_privacy::{Budget, Delta, NoiseMultiplier, Promise, Relation, Unit};
 use fedra_seed::{SecretKey, Seed};
 use fleet::*;
@@ -216,7 +216,7 @@ fn what_the_promise_does_not_cover_is_refused_with_its_reason() {
         (&|recipe| recipe.weighting = Weighting::Examples, "count for more"),
         (&|recipe| recipe.work.local = LocalRule::ControlVariate, "control variate"),
         (&|recipe| recipe.min_arrivals = MinArrivals::Count(1), "min_arrivals"),
-        (&|recipe| recipe.pace = Pace::Normalised, "after they are clipped"),
+        (&|recipe| recipe.pace = StepNormalisation::Normalised, "after they are clipped"),
         (&|recipe| recipe.privacy.as_mut().unwrap().clip = 0.0, "from 1e-6"),
         (&|recipe| recipe.evaluation.drift = true, "evaluate.drift"),
         (&|recipe| recipe.evaluation.attention = true, "evaluate.attention"),
@@ -290,7 +290,7 @@ fn safl_ranks_blocks_by_what_was_released_unless_told_otherwise() {
     fleet.tamper = Some(Box::new(|request, mut reply| {
         let blocks = request.plan.learns().blocks();
         let site = |block: u16| SiteNoise {
-            site: Site::Block(block),
+            site: Layer::Block(block),
             numbers: 4,
             released: 5.0 + f64::from(block),
             noise: 5.0,

@@ -3,7 +3,7 @@
 mod fleet;
 
 use fedra_engine::*;
-use fedra_plan::{ByteCount, ParamId, Part, Role, Scope, Site};
+use fedra_plan::{ByteCount, Layer, ParamId, Part, Role, Scope};
 use fedra_seed::Seed;
 use fedra_wire::{Mask, Measured};
 use fleet::*;
@@ -32,7 +32,7 @@ fn all_blocks_with_learning_embeddings_are_fedavg_to_the_bit() {
 fn what_was_not_chosen_is_identical_to_the_bit() {
     // Clients 0, 2 and 4 favour block 0 so strongly that the consensus does too.
     let after = train(safl(r#"{"k":1}"#), &mut Quadratics::new(&EXAMPLES), 3);
-    let expected = Scope::of_sites(&layout(), [Site::Block(0), Site::Head]);
+    let expected = Scope::of_sites(&layout(), [Layer::Block(0), Layer::Head]);
     assert_eq!(changed(&initial(), &after), expected);
 }
 
@@ -52,9 +52,9 @@ fn each_block_is_the_mean_of_the_clients_that_sent_it() {
         let found = train(safl(&settings), &mut Quadratics::new(&EXAMPLES), 1);
         for (id, start) in initial().iter() {
             let sent = |client: usize| match id.site {
-                Site::Embedding => false,
-                Site::Block(block) => client % 2 == usize::from(block),
-                Site::Head => true,
+                Layer::Embedding => false,
+                Layer::Block(block) => client % 2 == usize::from(block),
+                Layer::Head => true,
             };
             let all: f64 = EXAMPLES.iter().map(|examples| *examples as f64).sum();
             let senders: f64 =
@@ -124,7 +124,7 @@ fn pruning_sends_a_share_of_the_blocks_and_the_whole_head() {
     let (mut whole, mut pruned) = (Quadratics::new(&EXAMPLES), Quadratics::new(&EXAMPLES));
     let left = train(safl(r#"{"k":1}"#), &mut whole, 1);
     let right = train(safl(r#"{"k":1,"prune":0.25}"#), &mut pruned, 1);
-    let head = ParamId::new(Site::Head, Role::Classifier, Part::Weight);
+    let head = ParamId::new(Layer::Head, Role::Classifier, Part::Weight);
     assert_eq!(left.get(head), right.get(head));
     assert_ne!(left, right);
 }
@@ -230,7 +230,7 @@ fn named_blocks_learn_and_no_others() {
         let after = train(safl(settings), &mut Quadratics::new(&EXAMPLES), 2);
         changed(&initial(), &after)
     };
-    let second = Scope::of_sites(&layout(), [Site::Block(1), Site::Head]);
+    let second = Scope::of_sites(&layout(), [Layer::Block(1), Layer::Head]);
     assert_eq!(sites(r#"{"selector":{"blocks":[1]}}"#), second);
     assert_eq!(sites(r#"{"k":1,"selector":{"blocks":[1]},"mask":"per_client"}"#), second);
 

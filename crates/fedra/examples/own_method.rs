@@ -7,7 +7,7 @@
 use std::path::Path;
 
 use fedra::engine::{Recipe, ServerRule, Weighting};
-use fedra::plan::{Rule, Site};
+use fedra::plan::{Layer, Rule};
 use fedra::{Experiment, Output, Overrides, Silent, Summary};
 
 const CLINIC: &str = include_str!("../tests/tiny.toml");
@@ -17,7 +17,7 @@ fn upper_half(base: Recipe, blocks: u16) -> Recipe {
     let upper = Rule::Blocks((blocks / 2..blocks).collect());
     Recipe {
         method: "upper-half".to_owned(),
-        learns: upper | Rule::Sites([Site::Embedding, Site::Head].into()),
+        learns: upper | Rule::Sites([Layer::Embedding, Layer::Head].into()),
         weighting: Weighting::Uniform,
         server: ServerRule::Momentum { rate: 1.0, beta: 0.5 },
         ..base

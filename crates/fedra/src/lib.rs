@@ -97,7 +97,7 @@ pub use config::config_error::ConfigError;
 pub use config::{Experiment, Overrides};
 pub use error::{Error, Result};
 pub use folder::lock::is_at_work;
-pub use folder::output_folder::Over;
+pub use folder::output_folder::OverwritePolicy;
 pub use folder::summary::Summary;
 pub use run::federate::{Ending, Run};
 pub use run::listener::{Listener, Silent};

@@ -11,7 +11,7 @@ use std::fs;
 use std::path::Path;
 
 use fedra::engine::Recipe;
-use fedra::folder::output_folder::Over;
+use fedra::folder::output_folder::OverwritePolicy;
 use fedra::{Experiment, Output, Overrides, Silent};
 
 #[test]
@@ -53,7 +53,7 @@ fn what_a_program_brought_cannot_be_run_by_its_file_alone() {
     let other = Experiment::from_toml(include_str!("tiny.toml"), &Overrides::default()).unwrap();
     let mut output = Output::new(&folder);
     assert!(fedra::run(&other, &output, &Silent).is_err());
-    output.over = Over::AnyRun;
+    output.over = OverwritePolicy::AnyRun;
     assert!(fedra::run(&other, &output, &Silent).is_ok());
 }
 

@@ -9,7 +9,7 @@ use fedra::compute::{Device, SecretKey, Seed};
 use fedra::data::Tokenizer;
 use fedra::engine::Work;
 use fedra::plan::{ByteCount, ParamId, Scope};
-use fedra::prepare::holdings::Holdings;
+use fedra::prepare::holdings::PartitionedData;
 use fedra::prepare::prepared::Prepared;
 use fedra::{Experiment, Overrides};
 
@@ -68,7 +68,7 @@ fn experiment(folder: &Path, rows: &[String], sets: &[&str]) -> Experiment {
 /// the divisor. The noise is there, and is the same under one key.
 fn released(experiment: &Experiment) -> Vec<(String, Vec<f64>)> {
     let device = Device::cpu();
-    let holdings = Holdings::of(experiment).expect("legal rows");
+    let holdings = PartitionedData::of(experiment).expect("legal rows");
     let prepared = Prepared::of(experiment, holdings, &device).expect("a small model");
     let recipe = &experiment.recipe;
     let steps = recipe.private_steps().expect("it promises something");
@@ -168,7 +168,10 @@ fn what_counts_other_rows_is_refused_where_single_rows_are_hidden() {
         let text = legal.to_toml().expect("it is written");
         let sets = sets.iter().fold(Overrides::default(), |sets, set| sets.set(set));
         let read = Experiment::from_toml(&text, &sets);
-        read.and_then(|experiment| Holdings::of(&experiment)).map(drop).unwrap_err().in_words()
+        read.and_then(|experiment| PartitionedData::of(&experiment))
+            .map(drop)
+            .unwrap_err()
+            .in_words()
     };
     for (sets, expected) in [
         (&["data.max_examples=20"][..], "data.sample = 0.5 uses a share of the rows"),
@@ -194,6 +197,6 @@ fn what_counts_other_rows_is_refused_where_single_rows_are_hidden() {
     // A promise about whole clients is about all their rows anyway.
     let sets = ["privacy={ unit = 'client', noise = 1.0 }", "data.max_examples=5"];
     let capped = experiment(place.path(), &rows, &sets);
-    let division = Holdings::of(&capped).expect("legal rows").division;
+    let division = PartitionedData::of(&capped).expect("legal rows").division;
     assert!(division.clients.iter().all(|holding| holding.train.len() == 5));
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use fedra::client::to_values;
 use fedra::data::Tokenizer;
 use fedra::engine::ClientId;
-use fedra::prepare::holdings::Holdings;
+use fedra::prepare::holdings::PartitionedData;
 use fedra::prepare::prepared::Prepared;
 use fedra::{Experiment, Overrides};
 
@@ -61,7 +61,7 @@ fn a_client_made_from_its_own_rows_is_the_one_of_the_whole_federation() {
     let device = fedra::compute::Device::cpu();
     for sets in [&[][..], &["data.sample=0.7"], &["data.max_examples=6", "data.max_test=2"]] {
         let all = experiment(place.path(), "all.jsonl", sets).unwrap();
-        let whole = Prepared::of(&all, Holdings::of(&all).unwrap(), &device).unwrap();
+        let whole = Prepared::of(&all, PartitionedData::of(&all).unwrap(), &device).unwrap();
         for (number, name) in (0..).zip(CLIENTS) {
             let own = experiment(place.path(), &format!("{name}.jsonl"), sets).unwrap();
             let client = fedra::site(&own, name, ClientId(number)).unwrap();
@@ -130,7 +130,7 @@ fn rows_of_a_program_declare_their_labels_themselves() {
     let own = Experiment::of_rows(raw, rows.finish()).unwrap();
     let client = fedra::site(&own, "east", ClientId(0)).unwrap();
     // The same texts, labels and client as if a file had brought them, about six of ten to train on.
-    let train = Holdings::of(&own).unwrap().division.clients[0].train.len() as u64;
+    let train = PartitionedData::of(&own).unwrap().division.clients[0].train.len() as u64;
     assert_eq!(client.info().examples, train);
     assert!((7..=17).contains(&train), "{train}");
 }

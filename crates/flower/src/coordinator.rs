@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use fedra_net::{Carrier, Fault, Listener, NetError, Reception, RunEnd, Standing};
 
 use crate::app::Apps;
-use crate::courier::{Admission, Courier};
+use crate::courier::{Admission, MessagePump};
 use crate::error::FlowerError;
 use crate::http::Endpoint;
 use crate::kept_task::KeptTask;
@@ -108,7 +108,7 @@ impl Task {
     ) -> Result<Coordinator, NetError> {
         let place = format!("{} (run {} of the SuperLink)", self.api.place(), self.api.run());
         let (orders, received) = channel();
-        let courier = Courier::new(self.api, reception, admission);
+        let courier = MessagePump::new(self.api, reception, admission);
         let thread = std::thread::Builder::new()
             .name("fedra-flower".to_owned())
             .spawn(move || carry(courier, &received));
@@ -178,7 +178,7 @@ impl Trouble {
 }
 
 /// Works until it is told how the run ended, or that this process goes without an end.
-fn carry(mut courier: Courier, orders: &Receiver<(RunEnd, String)>) {
+fn carry(mut courier: MessagePump, orders: &Receiver<(RunEnd, String)>) {
     let (mut wait, mut trouble) = (TICK, Trouble::default());
     loop {
         match orders.try_recv() {

@@ -42,7 +42,7 @@ pub struct Admission {
 }
 
 /// Carries messages between a fleet and the nodes of a run.
-pub(crate) struct Courier {
+pub(crate) struct MessagePump {
     api: RuntimeApi,
     reception: Reception,
     guests: BTreeMap<u64, Guest>,
@@ -67,7 +67,7 @@ struct Arrived {
     look: Instant,
 }
 
-impl Courier {
+impl MessagePump {
     pub(crate) fn new(api: RuntimeApi, reception: Reception, admission: Admission) -> Self {
         let Admission { stock, keys } = admission;
         let now = Instant::now();

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fedra_net::{
-    Conversation, Fault, Heard, Left, Limits, Listener, Message, NetError, Outage, Site, Standing,
-    limits, rest,
+    ClientNode, Conversation, Fault, Heard, Left, Limits, Listener, Message, NetError, Outage,
+    Standing, limits, rest,
 };
 use fedra_plan::Digest;
 use fedra_seed::Seed;
@@ -67,7 +67,7 @@ pub struct Membership {
 /// Takes part until the run is over, whatever happens to the connection. An error is one that would
 /// come again.
 pub fn join(
-    site: &mut Site,
+    site: &mut ClientNode,
     membership: Membership,
     listener: &dyn Listener,
 ) -> Result<Left, FlowerError> {

@@ -5,7 +5,7 @@
 //! settings, and adds the change that comes back. No agreement is compared, because the app has none.
 
 use fedra_engine::{EvaluationSet, Recipe, TrainRequest};
-use fedra_net::{Answer, Asked, Message, NetError, Request, Site, Welcome};
+use fedra_net::{Answer, Asked, ClientNode, Message, NetError, Request, Welcome};
 use fedra_plan::{Layout, Round};
 use fedra_seed::Seed;
 use fedra_wire::{ClientId, Encoding, Expectation, Header, Kind, ParamValues, decode, encode};
@@ -50,7 +50,7 @@ impl StockRequest {
 
 /// A message of the site's server that this run plays.
 fn ask(
-    site: &mut Site,
+    site: &mut ClientNode,
     request: Request,
     payloads: Vec<bytes::Bytes>,
 ) -> Result<(Answer, Vec<bytes::Bytes>), String> {
@@ -69,7 +69,7 @@ fn ask(
 
 impl StockRun {
     /// Prepares a site for it.
-    pub(crate) fn begin(site: &mut Site) -> Result<(), NetError> {
+    pub(crate) fn begin(site: &mut ClientNode) -> Result<(), NetError> {
         let client = site.client().info().id;
         let welcome = Welcome { run: 0, session: 0, client, label: None, forgets: Vec::new() };
         site.welcomed(welcome).map(drop)
@@ -83,7 +83,7 @@ impl StockRun {
     /// Trains what came; what goes back.
     pub(crate) fn train(
         &self,
-        site: &mut Site,
+        site: &mut ClientNode,
         (arrays, config): (Arrays, &Fields),
     ) -> Result<(Arrays, Fields), String> {
         let (layout, info) = (site.client().layout().clone(), site.client().info().clone());
@@ -138,7 +138,7 @@ impl StockRun {
     #[expect(clippy::wildcard_enum_match_arm, reason = "no other answer has scores")]
     pub(crate) fn evaluate(
         &self,
-        site: &mut Site,
+        site: &mut ClientNode,
         (arrays, config): (&Arrays, &Fields),
     ) -> Result<Fields, String> {
         let layout = site.client().layout().clone();
@@ -177,7 +177,7 @@ fn round_of(config: &Fields) -> Round {
 
 /// Brings a site the values that it is to work on.
 fn bring(
-    site: &mut Site,
+    site: &mut ClientNode,
     (arrays, round): (&Arrays, Round),
     shape: (&Layout, &TensorNames),
 ) -> Result<ParamValues, String> {

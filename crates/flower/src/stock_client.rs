@@ -235,13 +235,13 @@ fn written(id: u64, answer: &Answer, payloads: Vec<Bytes>) -> Message {
 
 #[cfg(test)]
 mod tests {
-    use fedra_plan::{ParamId, Part, Role, Shape, Site};
+    use fedra_plan::{Layer, ParamId, Part, Role, Shape};
 
     use super::*;
 
     #[test]
     fn a_loss_that_is_no_number_is_divergence_and_one_of_zero_is_a_loss() {
-        let id = ParamId::new(Site::Head, Role::Classifier, Part::Bias);
+        let id = ParamId::new(Layer::Head, Role::Classifier, Part::Bias);
         let layout = Layout::new([(id, Shape::vector(2))]).unwrap();
         let names = TensorNames::from([(id, "bias".to_owned())]);
         let initial = ParamValues::from_iter([(id, vec![1.0, 2.0])]);

@@ -9,7 +9,7 @@ use crate::llama::Llama;
 use crate::model::{Backbone, Model};
 use crate::packing::Packing;
 use fedra_compute::{Device, Tape, Tensor, Value, Weights};
-use fedra_plan::Site;
+use fedra_plan::Layer;
 use std::ops::Range;
 
 /// What some blocks of a decoder remember of one sequence.
@@ -131,7 +131,7 @@ impl Model {
         let positions = packing.positions();
         let mut hidden = hidden.in_sequences(&packing.boundaries())?;
         for (number, block) in range.enumerate() {
-            let parts = self.parts(weights, Site::Block(block as u16));
+            let parts = self.parts(weights, Layer::Block(block as u16));
             let kept = caches.iter_mut().map(|cache| &mut cache.blocks[number]).collect();
             hidden = llama.cached_block(tape, parts, &hidden, (packing, &positions), kept)?;
         }

@@ -4,7 +4,7 @@ use crate::error::ModelError;
 use crate::head::Head;
 use crate::hf::{BertConfig, Config, LlamaConfig};
 use crate::lora::Adapters;
-use fedra_plan::{Layout, ParamId, Part, Role, Shape, Site};
+use fedra_plan::{Layer, Layout, ParamId, Part, Role, Shape};
 
 /// The layout of a model.
 pub fn of(config: &Config, head: Head, adapters: Option<&Adapters>) -> Result<Layout, ModelError> {
@@ -25,12 +25,12 @@ pub fn of(config: &Config, head: Head, adapters: Option<&Adapters>) -> Result<La
 
 fn bert(list: &mut List, config: &BertConfig, head: Head) {
     let (width, inner) = (config.hidden_size, config.intermediate_size);
-    list.matrix(Site::Embedding, Role::Token, config.vocab_size, width);
-    list.matrix(Site::Embedding, Role::Position, config.max_position_embeddings, width);
+    list.matrix(Layer::Embedding, Role::Token, config.vocab_size, width);
+    list.matrix(Layer::Embedding, Role::Position, config.max_position_embeddings, width);
     if config.type_vocab_size > 0 {
-        list.matrix(Site::Embedding, Role::Segment, config.type_vocab_size, width);
+        list.matrix(Layer::Embedding, Role::Segment, config.type_vocab_size, width);
     }
-    list.layer_norm(Site::Embedding, Role::EmbeddingNorm, width);
+    list.layer_norm(Layer::Embedding, Role::EmbeddingNorm, width);
     for site in blocks(config.num_hidden_layers) {
         for role in [Role::Query, Role::Key, Role::Value, Role::Output] {
             list.affine(site, role, width, width);
@@ -44,15 +44,15 @@ fn bert(list: &mut List, config: &BertConfig, head: Head) {
         Head::Bare => {}
         Head::Sequence { classes, pooler } => {
             if pooler {
-                list.affine(Site::Head, Role::Pooler, width, width);
+                list.affine(Layer::Head, Role::Pooler, width, width);
             }
-            list.affine(Site::Head, Role::Classifier, classes, width);
+            list.affine(Layer::Head, Role::Classifier, classes, width);
         }
-        Head::Tokens { classes } => list.affine(Site::Head, Role::Classifier, classes, width),
+        Head::Tokens { classes } => list.affine(Layer::Head, Role::Classifier, classes, width),
         Head::Language => {
-            list.affine(Site::Head, Role::Transform, width, width);
-            list.layer_norm(Site::Head, Role::TransformNorm, width);
-            list.vector(Site::Head, Role::Vocabulary, Part::Bias, config.vocab_size);
+            list.affine(Layer::Head, Role::Transform, width, width);
+            list.layer_norm(Layer::Head, Role::TransformNorm, width);
+            list.vector(Layer::Head, Role::Vocabulary, Part::Bias, config.vocab_size);
         }
     }
 }
@@ -61,7 +61,7 @@ fn llama(list: &mut List, config: &LlamaConfig, head: Head) {
     let (width, inner) = (config.hidden_size, config.intermediate_size);
     let queries = config.num_attention_heads * config.head_dim;
     let keys = config.num_key_value_heads * config.head_dim;
-    list.matrix(Site::Embedding, Role::Token, config.vocab_size, width);
+    list.matrix(Layer::Embedding, Role::Token, config.vocab_size, width);
     for site in blocks(config.num_hidden_layers) {
         list.vector(site, Role::AttentionNorm, Part::Weight, width);
         list.matrix(site, Role::Query, queries, width);
@@ -73,14 +73,16 @@ fn llama(list: &mut List, config: &LlamaConfig, head: Head) {
         list.matrix(site, Role::Up, inner, width);
         list.matrix(site, Role::Down, width, inner);
     }
-    list.vector(Site::Head, Role::FinalNorm, Part::Weight, width);
+    list.vector(Layer::Head, Role::FinalNorm, Part::Weight, width);
     match head {
         Head::Bare => {}
         // As in the library: a sequence head has no bias, a token head has one.
-        Head::Sequence { classes, .. } => list.matrix(Site::Head, Role::Classifier, classes, width),
-        Head::Tokens { classes } => list.affine(Site::Head, Role::Classifier, classes, width),
+        Head::Sequence { classes, .. } => {
+            list.matrix(Layer::Head, Role::Classifier, classes, width);
+        }
+        Head::Tokens { classes } => list.affine(Layer::Head, Role::Classifier, classes, width),
         Head::Language if config.tie_word_embeddings => {}
-        Head::Language => list.matrix(Site::Head, Role::Vocabulary, config.vocab_size, width),
+        Head::Language => list.matrix(Layer::Head, Role::Vocabulary, config.vocab_size, width),
     }
 }
 
@@ -114,29 +116,29 @@ fn adapt(list: &mut List, adapters: &Adapters) -> Result<(), ModelError> {
     Ok(())
 }
 
-fn blocks(count: usize) -> impl Iterator<Item = Site> {
-    (0..count).map(|block| Site::Block(block as u16))
+fn blocks(count: usize) -> impl Iterator<Item = Layer> {
+    (0..count).map(|block| Layer::Block(block as u16))
 }
 
 /// Parameters collected so far.
 struct List(Vec<(ParamId, Shape)>);
 
 impl List {
-    fn matrix(&mut self, site: Site, role: Role, rows: usize, cols: usize) {
+    fn matrix(&mut self, site: Layer, role: Role, rows: usize, cols: usize) {
         self.0.push((ParamId::new(site, role, Part::Weight), Shape::matrix(rows, cols)));
     }
 
-    fn vector(&mut self, site: Site, role: Role, part: Part, len: usize) {
+    fn vector(&mut self, site: Layer, role: Role, part: Part, len: usize) {
         self.0.push((ParamId::new(site, role, part), Shape::vector(len)));
     }
 
     /// A matrix with a bias.
-    fn affine(&mut self, site: Site, role: Role, outputs: usize, inputs: usize) {
+    fn affine(&mut self, site: Layer, role: Role, outputs: usize, inputs: usize) {
         self.matrix(site, role, outputs, inputs);
         self.vector(site, role, Part::Bias, outputs);
     }
 
-    fn layer_norm(&mut self, site: Site, role: Role, width: usize) {
+    fn layer_norm(&mut self, site: Layer, role: Role, width: usize) {
         self.vector(site, role, Part::Weight, width);
         self.vector(site, role, Part::Bias, width);
     }

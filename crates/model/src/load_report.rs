@@ -3,7 +3,7 @@
 //! A line stands for a group, because a person wants to know that the head is new and why, not read
 //! forty names of tensors.
 
-use fedra_plan::{ParamId, Part, Role, Shape, Site};
+use fedra_plan::{Layer, ParamId, Part, Role, Shape};
 
 use crate::classifier::Classifier;
 use crate::hf::checkpoint::{Found, Ignored, Reason};
@@ -74,7 +74,7 @@ impl LoadReport {
 
     /// A bias is drawn anew with its weight and for the same reason.
     fn why_fresh(&self, fresh: &Fresh) -> String {
-        let is_classifier = fresh.id.site == Site::Head && fresh.id.role == Role::Classifier;
+        let is_classifier = fresh.id.site == Layer::Head && fresh.id.role == Role::Classifier;
         if let Classifier::Fresh(why) = &self.classifier
             && is_classifier
         {

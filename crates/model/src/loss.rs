@@ -7,7 +7,7 @@ use crate::model::{Backbone, Model};
 use crate::packing::Packing;
 use crate::reading::Reading;
 use fedra_compute::{Activation, LossWeights, RowWeights, Tape, Value, Weights};
-use fedra_plan::{Part, Role, Site};
+use fedra_plan::{Layer, Part, Role};
 
 /// What the answers should have been.
 #[derive(Clone, Copy, Debug)]
@@ -145,7 +145,7 @@ impl Model {
         weights: Weights<'_>,
         hidden: &Value,
     ) -> Result<Value, ModelError> {
-        let parts = self.parts(weights, Site::Head);
+        let parts = self.parts(weights, Layer::Head);
         match self.head() {
             Head::Bare => match self.backbone() {
                 Backbone::Bert(_) => Ok(hidden.clone()),
@@ -243,7 +243,7 @@ impl Model {
         weights: Weights<'_>,
         hidden: &Value,
     ) -> Result<Value, ModelError> {
-        let parts = self.parts(weights, Site::Head);
+        let parts = self.parts(weights, Layer::Head);
         match self.backbone() {
             Backbone::Llama(llama) => llama.final_norm(tape, parts, hidden),
             Backbone::Bert(bert) => {
@@ -261,12 +261,12 @@ impl Model {
         &self,
         weights: Weights<'_>,
     ) -> Result<(fedra_compute::Weight, Option<fedra_compute::Weight>), ModelError> {
-        let head = self.parts(weights, Site::Head);
-        let own = fedra_plan::ParamId::new(Site::Head, Role::Vocabulary, Part::Weight);
+        let head = self.parts(weights, Layer::Head);
+        let own = fedra_plan::ParamId::new(Layer::Head, Role::Vocabulary, Part::Weight);
         let weight = if self.layout().contains(own) {
             head.weight(Role::Vocabulary)?
         } else {
-            self.parts(weights, Site::Embedding).weight(Role::Token)?
+            self.parts(weights, Layer::Embedding).weight(Role::Token)?
         };
         Ok((weight, head.find_bias(Role::Vocabulary)?))
     }

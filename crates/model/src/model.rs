@@ -14,7 +14,7 @@ use crate::parts::Parts;
 use crate::probe::{BlockProbe, Queries, Relevant, watch_received};
 use crate::reading::Reading;
 use fedra_compute::{Span, Tape, Value, Weights};
-use fedra_plan::{Layout, Site};
+use fedra_plan::{Layer, Layout};
 use std::ops::Range;
 
 /// Structure without numbers.
@@ -138,7 +138,7 @@ impl Model {
         batch: &Batch,
     ) -> Result<Value, ModelError> {
         self.check_packing(batch.packing())?;
-        let parts = self.parts(weights, Site::Embedding);
+        let parts = self.parts(weights, Layer::Embedding);
         let hidden = either!(&self.backbone, Backbone, family => family.embed(tape, parts, batch))?;
         Ok(hidden.in_sequences(&batch.packing().boundaries())?)
     }
@@ -230,7 +230,7 @@ impl Model {
                 }
                 Reading::All | Reading::Rows(_) => (spans.clone(), &Reading::All),
             };
-            let parts = self.parts(weights, Site::Block(block as u16));
+            let parts = self.parts(weights, Layer::Block(block as u16));
             let probe = probe.as_deref_mut();
             hidden = match &self.backbone {
                 Backbone::Bert(bert) => {
@@ -256,7 +256,7 @@ impl Model {
         Ok(spans)
     }
 
-    pub(crate) fn parts<'a>(&'a self, weights: Weights<'a>, site: Site) -> Parts<'a> {
+    pub(crate) fn parts<'a>(&'a self, weights: Weights<'a>, site: Layer) -> Parts<'a> {
         let scale = self.adapters.as_ref().map_or(0.0, Adapters::scale);
         Parts::of(&self.layout, weights, site, scale)
     }

@@ -2,20 +2,20 @@
 
 use crate::error::ModelError;
 use fedra_compute::{Lora, Projection, Weight, Weights};
-use fedra_plan::{Layout, ParamId, Part, Role, Site};
+use fedra_plan::{Layer, Layout, ParamId, Part, Role};
 
 /// One site's view of the weights.
 #[derive(Clone, Copy, Debug)]
 pub struct Parts<'a> {
     layout: &'a Layout,
     weights: Weights<'a>,
-    site: Site,
+    site: Layer,
     lora_scale: f32,
 }
 
 impl<'a> Parts<'a> {
     /// The weights of a site; `lora_scale` applies to the adapters that the layout has there.
-    pub fn of(layout: &'a Layout, weights: Weights<'a>, site: Site, lora_scale: f32) -> Self {
+    pub fn of(layout: &'a Layout, weights: Weights<'a>, site: Layer, lora_scale: f32) -> Self {
         Self { layout, weights, site, lora_scale }
     }
 

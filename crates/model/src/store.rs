@@ -13,7 +13,7 @@ use crate::load_report::LoadReport;
 use crate::lora::Adapters;
 use crate::model::Model;
 use fedra_compute::{Device, Params, Seed, Tensor};
-use fedra_plan::{ParamId, Part, Role, Site};
+use fedra_plan::{Layer, ParamId, Part, Role};
 use std::borrow::Cow;
 use std::path::Path;
 
@@ -93,7 +93,7 @@ pub fn load_part(
         }
     }
     let model = Model::new(checkpoint.config().clone(), head, adapters)?;
-    let is_classifier = |id: ParamId| id.site == Site::Head && id.role == Role::Classifier;
+    let is_classifier = |id: ParamId| id.site == Layer::Head && id.role == Role::Classifier;
     // Rows that are wanted from the folder have to be there, and readable.
     let kept = matches!(classifier, Classifier::Rows(_));
     let may_be_fresh = |id| may_be_fresh(id) && !(kept && is_classifier(id));
@@ -132,7 +132,7 @@ pub fn load_part(
 fn may_be_fresh(id: ParamId) -> bool {
     let trained =
         id.role == Role::FinalNorm || id.role == Role::Vocabulary && id.part == Part::Weight;
-    id.site == Site::Head && !trained || matches!(id.part, Part::LoraA | Part::LoraB)
+    id.site == Layer::Head && !trained || matches!(id.part, Part::LoraA | Part::LoraB)
 }
 
 /// The rows of a classifier's weight or bias in another order.

@@ -5,11 +5,11 @@ use crate::frame::Message;
 use crate::link::from_meta;
 use crate::listener::{Left, Listener};
 use crate::protocol::{Asked, Request, RunEnd, Welcome};
-use crate::site::Site;
+use crate::site::ClientNode;
 
 /// A site that talks with its server.
 pub struct Conversation<'a> {
-    site: &'a mut Site,
+    site: &'a mut ClientNode,
     listener: &'a dyn Listener,
     is_welcomed: bool,
 }
@@ -29,7 +29,7 @@ pub enum Heard {
 
 impl<'a> Conversation<'a> {
     /// It has not been welcomed yet.
-    pub const fn new(site: &'a mut Site, listener: &'a dyn Listener) -> Self {
+    pub const fn new(site: &'a mut ClientNode, listener: &'a dyn Listener) -> Self {
         Self { site, listener, is_welcomed: false }
     }
 
@@ -50,7 +50,7 @@ impl<'a> Conversation<'a> {
     }
 
     /// The site.
-    pub const fn site(&mut self) -> &mut Site {
+    pub const fn site(&mut self) -> &mut ClientNode {
         self.site
     }
 

@@ -19,8 +19,10 @@ use crate::frame::{Assembler, Limits, Message, frames};
 use crate::journal::Comparison;
 use crate::link::{first_words, from_meta};
 use crate::peer::Peer;
-use crate::protocol::{Counts, DataDigest, HeldModel, Hello, Label, PROTOCOL, check_protocol};
-use crate::roster::{Admitted, Event, Outgoing, Room, Roster};
+use crate::protocol::{
+    Counts, DataDigest, HeldModel, Hello, PROTOCOL, StateVersion, check_protocol,
+};
+use crate::roster::{Admitted, Event, Outgoing, Registry, Room};
 use crate::service::{Inbound, Outbound};
 use crate::site::fresh_number;
 
@@ -32,7 +34,7 @@ const PIECE: u64 = 64 << 10;
 /// Where a carrier brings sites in; what all connections share.
 #[derive(Debug)]
 pub struct Host {
-    roster: Mutex<Roster>,
+    roster: Mutex<Registry>,
     events: mpsc::UnboundedSender<Event>,
     limits: Limits,
     /// Pieces of memory for answers that are coming in.
@@ -42,7 +44,7 @@ pub struct Host {
 
 impl Host {
     pub(crate) fn new(
-        roster: Roster,
+        roster: Registry,
         events: mpsc::UnboundedSender<Event>,
         (limits, memory): (Limits, u64),
     ) -> Self {
@@ -67,7 +69,7 @@ impl Host {
         bytes.div_ceil(PIECE).min(u64::from(self.pieces)) as u32
     }
 
-    pub(crate) fn roster(&self) -> MutexGuard<'_, Roster> {
+    pub(crate) fn roster(&self) -> MutexGuard<'_, Registry> {
         // What is changed under the lock is changed by assignments: a panic leaves no half of it.
         self.roster.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -126,8 +128,9 @@ impl Host {
         let comparison = roster.journal.comparison(&hello);
         let Admitted { seat, number, outgoing } = roster.admit(&hello, peer)?;
         let kept = roster.journal.label(&hello.client);
-        let is_there =
-            |label: &Label| hello.run == Some(roster.journal.run) && hello.kept.contains(label);
+        let is_there = |label: &StateVersion| {
+            hello.run == Some(roster.journal.run) && hello.kept.contains(label)
+        };
         let lost = match kept.filter(|label| !is_there(label)) {
             Some(_) => "; it has lost the state that it kept",
             None => "",

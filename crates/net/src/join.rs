@@ -16,7 +16,7 @@ use crate::listener::{Left, Listener};
 use crate::outage::Outage;
 use crate::protocol::{JOIN, limits};
 use crate::runtime::Runtime;
-use crate::site::Site;
+use crate::site::ClientNode;
 
 /// How long a site that cannot go on waits until the server has heard it.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -26,7 +26,7 @@ const USEFUL: Duration = Duration::from_secs(5);
 /// Takes part until the run is over, whatever happens to the connection. An error is one that would
 /// come again.
 pub fn join(
-    site: &mut Site,
+    site: &mut ClientNode,
     (runtime, dialer): (&Runtime, &Dialer),
     listener: &dyn Listener,
 ) -> Result<Left, NetError> {
@@ -75,7 +75,7 @@ struct Came {
 
 /// One connection, from hello to its end.
 fn talk(
-    site: &mut Site,
+    site: &mut ClientNode,
     link: &mut Link,
     (listener, came): (&dyn Listener, &mut Came),
 ) -> Result<Left, NetError> {

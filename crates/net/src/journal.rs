@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::durable;
 use crate::error::NetError;
-use crate::protocol::{Counts, DataDigest, Forget, Hello, Label};
+use crate::protocol::{Counts, DataDigest, Forget, Hello, StateVersion};
 
 /// The file.
 pub const FILE: &str = "sites.json";
@@ -46,7 +46,7 @@ pub struct Entry {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<DataDigest>,
     /// Its last answer of an earlier round, and those of the last round, in order.
-    pub labels: Vec<Label>,
+    pub labels: Vec<StateVersion>,
     /// Its processes, the oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub processes: Vec<u64>,
@@ -67,7 +67,7 @@ pub enum Comparison {
 
 impl Entry {
     /// Notes an answer that counts; of earlier rounds, the last is enough.
-    fn push(&mut self, label: Label) {
+    fn push(&mut self, label: StateVersion) {
         let earlier = self.labels.iter().rfind(|old| old.round < label.round).copied();
         self.labels.retain(|old| old.round == label.round);
         self.labels.splice(..0, earlier);
@@ -141,19 +141,19 @@ impl Journal {
     }
 
     /// Notes an answer that counts.
-    pub fn note_answer(&mut self, name: &str, label: Label) {
+    pub fn note_answer(&mut self, name: &str, label: StateVersion) {
         self.sites.entry(name.to_owned()).or_default().push(label);
     }
 
     /// Takes back a site's answers in a round; what counts now.
-    pub fn revoke(&mut self, name: &str, round: Round) -> Option<Label> {
+    pub fn revoke(&mut self, name: &str, round: Round) -> Option<StateVersion> {
         let entry = self.sites.get_mut(name)?;
         entry.labels.retain(|label| label.round < round);
         entry.labels.last().copied()
     }
 
     /// The last answer of a site that counts.
-    pub fn label(&self, name: &str) -> Option<Label> {
+    pub fn label(&self, name: &str) -> Option<StateVersion> {
         self.sites.get(name)?.labels.last().copied()
     }
 
@@ -174,7 +174,7 @@ mod tests {
     #[test]
     fn a_round_that_was_not_completed_is_dropped_and_the_one_before_it_counts() {
         let folder = tempfile::tempdir().unwrap();
-        let label = |round, step| Label { round: Round(round), step };
+        let label = |round, step| StateVersion { round: Round(round), step };
         let mut journal = Journal::open(folder.path(), 7).unwrap();
         let digest = |text: &str| fedra_plan::Digest::of(text.as_bytes());
         let data = DataDigest { secret: digest("secret"), examples: digest("rows") };

@@ -72,13 +72,13 @@ pub use net_fleet::{
 pub use outage::Outage;
 pub use peer::{Peer, Traffic, WireBytes};
 pub use protocol::{
-    Agreement, Answer, Asked, Counts, DataDigest, Forget, HeldModel, Hello, JOIN, Label, PROTOCOL,
-    Request, RunEnd, Step, Welcome, limits,
+    Agreement, Answer, Asked, Counts, DataDigest, Forget, HeldModel, Hello, JOIN, PROTOCOL,
+    Request, RunEnd, StateVersion, Step, Welcome, limits,
 };
 pub use roster::Room;
 pub use runtime::Runtime;
 pub use secret::{kept_key, kept_secret, secret_key, secret_number};
 pub use server::{Server, ServerOptions};
 pub use service::{Handler, Inbound, Outbound, Routes};
-pub use site::Site;
+pub use site::ClientNode;
 pub use tls::{ClientSecurity, Identity, ServerSecurity};

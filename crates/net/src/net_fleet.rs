@@ -35,7 +35,7 @@ use crate::journal::Journal;
 use crate::listener::Listener;
 use crate::peer::WireBytes;
 use crate::protocol::{Agreement, Counts, JOIN, Request, RunEnd, limits};
-use crate::roster::{Event, Roster};
+use crate::roster::{Event, Registry};
 use crate::runtime::Runtime;
 use crate::server::{Server, ServerOptions};
 use crate::service::Routes;
@@ -120,7 +120,7 @@ impl NetFleet {
         let Federated { names, agreement, layout, initial, routes } = federated;
         let journal = Journal::open(folder, fresh_number())?;
         let shared = (Arc::clone(routes.traffic()), Arc::clone(routes.processes()));
-        let roster = Roster::new(names.clone(), agreement, (fresh_number(), journal), shared);
+        let roster = Registry::new(names.clone(), agreement, (fresh_number(), journal), shared);
         let (send, events) = mpsc::unbounded_channel();
         let host = Arc::new(Host::new(roster, send, (limits(&layout), options.memory)));
         let middle = routes.middle().cloned();

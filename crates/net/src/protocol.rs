@@ -64,7 +64,7 @@ pub struct Hello {
     /// The states that it kept, and of which run.
     pub run: Option<u64>,
     /// Their labels.
-    pub kept: Vec<Label>,
+    pub kept: Vec<StateVersion>,
     /// A number that is this process's alone.
     pub process: u64,
 }
@@ -110,7 +110,7 @@ pub enum HeldModel {
 /// Which answer of a client a state belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Label {
+pub struct StateVersion {
     /// The round.
     pub round: Round,
     /// What was answered in it.
@@ -148,7 +148,7 @@ pub struct Welcome {
     /// The site's number.
     pub client: ClientId,
     /// The last answer of the site that counts; its state is the one to go on from.
-    pub label: Option<Label>,
+    pub label: Option<StateVersion>,
     /// All that was ever to be forgotten.
     pub forgets: Vec<Forget>,
 }
@@ -160,7 +160,7 @@ pub struct Asked {
     /// The client's last answer that counts; its state is the one to go on from. It is said every time,
     /// so that no verdict can get lost: what the site keeps is what the server says, whatever the site
     /// heard or did not hear before.
-    pub base: Option<Label>,
+    pub base: Option<StateVersion>,
     /// What is asked.
     pub request: Request,
 }

@@ -20,12 +20,12 @@ use crate::protocol::{Agreement, Asked, HeldModel, Hello, Request, Welcome, disa
 
 /// Everybody.
 #[derive(Debug)]
-pub(crate) struct Roster {
+pub(crate) struct Registry {
     pub(crate) names: Vec<String>,
     pub(crate) agreement: Agreement,
     pub(crate) session: u64,
     pub(crate) journal: Journal,
-    pub(crate) seats: Vec<Seat>,
+    pub(crate) seats: Vec<Slot>,
     /// Whether rounds have begun: before that, whoever joins waits.
     pub(crate) opened: bool,
     /// What went over each client's connections, rows across a cut included.
@@ -41,7 +41,7 @@ pub(crate) struct Roster {
 
 /// One client's place.
 #[derive(Debug, Default)]
-pub(crate) struct Seat {
+pub(crate) struct Slot {
     pub(crate) connection: Option<Connection>,
     /// When the last connection was lost, and why.
     pub(crate) lost: Option<(Instant, String)>,
@@ -53,7 +53,7 @@ pub(crate) struct Seat {
     pub(crate) held: Option<HeldModel>,
 }
 
-impl Seat {
+impl Slot {
     /// Notes why the client is not there, where nobody sits for it: how long it has been away stays.
     fn turn_away(&mut self, reason: &str) {
         if self.connection.is_none() {
@@ -106,14 +106,14 @@ pub(crate) struct Admitted {
     pub(crate) outgoing: mpsc::UnboundedReceiver<Outgoing>,
 }
 
-impl Roster {
+impl Registry {
     pub(crate) fn new(
         names: Vec<String>,
         agreement: Agreement,
         (session, journal): (u64, Journal),
         (traffic, processes): (Arc<ClientTraffic>, Arc<Processes>),
     ) -> Self {
-        let seats = names.iter().map(|_| Seat::default()).collect();
+        let seats = names.iter().map(|_| Slot::default()).collect();
         for (name, entry) in &journal.sites {
             processes.restore(name, &entry.processes);
         }

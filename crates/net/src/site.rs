@@ -22,8 +22,8 @@ use crate::frame::Message;
 use crate::link::from_meta;
 use crate::listener::rest;
 use crate::protocol::{
-    Agreement, Answer, Asked, Counts, DataDigest, Forget, HeldModel, Hello, Label, PROTOCOL,
-    Request, Step, Welcome, read_training,
+    Agreement, Answer, Asked, Counts, DataDigest, Forget, HeldModel, Hello, PROTOCOL, Request,
+    StateVersion, Step, Welcome, read_training,
 };
 use crate::site_state::{Kept, SiteState};
 
@@ -39,15 +39,15 @@ const AGAIN_AFTER: [Duration; 6] = [
 
 /// One client of a federation, on its own machine.
 #[derive(Debug)]
-pub struct Site {
+pub struct ClientNode {
     client: Client,
     agreement: Agreement,
     data: DataDigest,
     state: SiteState,
     /// The answer whose state the client has.
-    label: Option<Label>,
+    label: Option<StateVersion>,
     /// The answer that waits for a verdict.
-    waiting: Option<Label>,
+    waiting: Option<StateVersion>,
     /// Orders to forget that are carried out.
     forgets: u64,
     model: HeldModel,
@@ -61,7 +61,7 @@ pub struct Site {
     last: Option<Message>,
 }
 
-impl Site {
+impl ClientNode {
     /// A client that keeps its state in a folder; what it kept there is taken up again when the server
     /// has named it.
     pub fn new(client: Client, agreement: Agreement, folder: &Path) -> Result<Self, NetError> {
@@ -139,7 +139,7 @@ impl Site {
     }
 
     /// Makes the state behind an answer the current one, whatever it heard before.
-    fn stand_at(&mut self, label: Option<Label>) -> Result<Option<String>, NetError> {
+    fn stand_at(&mut self, label: Option<StateVersion>) -> Result<Option<String>, NetError> {
         let waiting = self.waiting.take();
         if waiting.is_some() && label == waiting && self.client.pending().is_some() {
             self.client.settle(Verdict::Taken);
@@ -256,7 +256,7 @@ impl Site {
                 let (clients, seed) = (&[client][..], Seed(seed));
                 let request = AttentionRequest { clients, revocable: false, seed };
                 let answer = self.client.compare_attention(&request)?;
-                let label = Label { round, step: Step::Looked };
+                let label = StateVersion { round, step: Step::Looked };
                 self.put(label)?;
                 self.label = Some(label);
                 answer.moved.map_or(Answer::FirstLook, Answer::Attention)
@@ -288,7 +288,7 @@ impl Site {
         request: &fedra_engine::TrainRequest,
     ) -> Result<(Answer, Vec<Bytes>), NetError> {
         let reply = again(&mut self.client, |client| client.train(request))?;
-        let label = Label { round: request.round, step: Step::Trained };
+        let label = StateVersion { round: request.round, step: Step::Trained };
         self.put(label)?;
         self.waiting = Some(label);
         let (round, seconds) = (request.round.0 + 1, reply.seconds);
@@ -300,7 +300,7 @@ impl Site {
     }
 
     /// Writes the state behind an answer: the one that waits for a verdict, or where none does, the present one.
-    fn put(&mut self, label: Label) -> Result<(), NetError> {
+    fn put(&mut self, label: StateVersion) -> Result<(), NetError> {
         let state = self.client.pending().unwrap_or_else(|| self.client.state());
         let kept = Kept { state: Cow::Borrowed(state), forgets: self.forgets };
         self.state.put((self.label, label), &kept, self.client.layout())

@@ -3,7 +3,7 @@
 //! Which of them counts is decided by the server, and it may change its mind until the round after:
 //! an answer may be refused or revoked, and a server that was killed goes back to its last checkpoint.
 //! So the state of an answer is on disk before the answer is sent, beside the one that it came from,
-//! and each has a [`Label`]. Whatever is killed, the site then has the state that the server names.
+//! and each has a [`StateVersion`]. Whatever is killed, the site then has the state that the server names.
 //!
 //! ```text
 //! DIR/site.json             which client of which experiment, and of which run
@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::durable;
 use crate::error::NetError;
-use crate::protocol::{Agreement, Label, Step, disagreement};
+use crate::protocol::{Agreement, StateVersion, Step, disagreement};
 use crate::secret;
 
 const MAGIC: &[u8] = b"FDSS\x01";
@@ -38,7 +38,7 @@ const LOCK: &str = "fedra.lock";
 pub struct SiteState {
     folder: PathBuf,
     about: About,
-    labels: Vec<Label>,
+    labels: Vec<StateVersion>,
     /// Held until the process ends.
     _lock: File,
 }
@@ -115,7 +115,7 @@ impl SiteState {
     }
 
     /// The answers whose states are here.
-    pub fn labels(&self) -> &[Label] {
+    pub fn labels(&self) -> &[StateVersion] {
         &self.labels
     }
 
@@ -135,19 +135,21 @@ impl SiteState {
     /// other one stays, and so does the newest of an earlier round; what never counted goes.
     pub fn put(
         &mut self,
-        (base, label): (Option<Label>, Label),
+        (base, label): (Option<StateVersion>, StateVersion),
         kept: &Kept<'_>,
         layout: &Layout,
     ) -> Result<(), NetError> {
         let bytes = write(kept, layout).map_err(|reason| refused(&self.folder, &reason))?;
         let path = self.path(label);
         durable::write(&path, &bytes).map_err(NetError::file("writing", &path))?;
-        let counted = |old: &Label| Some(*old) <= base && *old != label;
-        let earlier = |old: &&Label| counted(old) && old.round < label.round;
+        let counted = |old: &StateVersion| Some(*old) <= base && *old != label;
+        let earlier = |old: &&StateVersion| counted(old) && old.round < label.round;
         let earlier = self.labels.iter().filter(earlier).max().copied();
-        let stays =
-            |old: &Label| Some(*old) == earlier || (counted(old) && old.round == label.round);
-        let gone: Vec<Label> = self.labels.iter().filter(|old| !stays(old)).copied().collect();
+        let stays = |old: &StateVersion| {
+            Some(*old) == earlier || (counted(old) && old.round == label.round)
+        };
+        let gone: Vec<StateVersion> =
+            self.labels.iter().filter(|old| !stays(old)).copied().collect();
         self.labels.retain(stays);
         self.labels.push(label);
         gone.into_iter().filter(|old| *old != label).for_each(|old| self.remove(old));
@@ -155,7 +157,11 @@ impl SiteState {
     }
 
     /// The state behind an answer; `None` when it is not here any more.
-    pub fn get(&self, label: Label, layout: &Layout) -> Result<Option<Kept<'static>>, NetError> {
+    pub fn get(
+        &self,
+        label: StateVersion,
+        layout: &Layout,
+    ) -> Result<Option<Kept<'static>>, NetError> {
         let path = self.path(label);
         let bytes = match fs::read(&path) {
             Ok(bytes) => bytes,
@@ -168,11 +174,11 @@ impl SiteState {
         })
     }
 
-    fn path(&self, label: Label) -> PathBuf {
+    fn path(&self, label: StateVersion) -> PathBuf {
         self.folder.join(name_of(label))
     }
 
-    fn remove(&self, label: Label) {
+    fn remove(&self, label: StateVersion) {
         // What stays only takes room: nobody names it any more.
         let _absent = fs::remove_file(self.path(label));
     }
@@ -184,7 +190,7 @@ impl SiteState {
     }
 }
 
-fn name_of(Label { round, step }: Label) -> String {
+fn name_of(StateVersion { round, step }: StateVersion) -> String {
     let step = match step {
         Step::Looked => "looked",
         Step::Trained => "trained",
@@ -192,7 +198,7 @@ fn name_of(Label { round, step }: Label) -> String {
     format!("state-{}-{step}.fedra", round.0)
 }
 
-fn labels_in(folder: &Path) -> io::Result<Vec<Label>> {
+fn labels_in(folder: &Path) -> io::Result<Vec<StateVersion>> {
     let mut labels = Vec::new();
     for entry in fs::read_dir(folder)? {
         let name = entry?.file_name().to_string_lossy().into_owned();
@@ -203,7 +209,7 @@ fn labels_in(folder: &Path) -> io::Result<Vec<Label>> {
             "trained" => Step::Trained,
             _other => continue,
         };
-        labels.extend(round.parse().ok().map(|round| Label { round: Round(round), step }));
+        labels.extend(round.parse().ok().map(|round| StateVersion { round: Round(round), step }));
     }
     labels.sort_unstable();
     Ok(labels)
@@ -273,12 +279,12 @@ fn read(bytes: &[u8], layout: &Layout) -> Result<Kept<'static>, String> {
 
 #[cfg(test)]
 mod tests {
-    use fedra_plan::{ParamId, Part, Role, Shape, Site};
+    use fedra_plan::{Layer, ParamId, Part, Role, Shape};
 
     use super::*;
 
     fn layout() -> (Layout, ParamId) {
-        let id = ParamId::new(Site::Block(0), Role::Query, Part::Weight);
+        let id = ParamId::new(Layer::Block(0), Role::Query, Part::Weight);
         (Layout::new([(id, Shape::vector(3))]).unwrap(), id)
     }
 
@@ -290,8 +296,8 @@ mod tests {
         Kept { state: Cow::Owned(state), forgets: 3 }
     }
 
-    fn label(round: u32, step: Step) -> Label {
-        Label { round: Round(round), step }
+    fn label(round: u32, step: Step) -> StateVersion {
+        StateVersion { round: Round(round), step }
     }
 
     #[test]

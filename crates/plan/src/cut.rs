@@ -17,7 +17,7 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 
 use crate::error::PlanError;
-use crate::id::Site;
+use crate::id::Layer;
 
 /// No cut, or a range of blocks that lives at the server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -68,10 +68,10 @@ impl Cut {
     }
 
     /// Where a site lives.
-    pub fn side(&self, site: Site) -> Side {
+    pub fn side(&self, site: Layer) -> Side {
         match (site, &self.server) {
-            (Site::Block(number), Some(range)) if range.contains(&number) => Side::Server,
-            (Site::Embedding | Site::Block(_) | Site::Head, _) => Side::Client,
+            (Layer::Block(number), Some(range)) if range.contains(&number) => Side::Server,
+            (Layer::Embedding | Layer::Block(_) | Layer::Head, _) => Side::Client,
         }
     }
 
@@ -117,10 +117,10 @@ pub enum Crossing {
 
 impl Crossing {
     /// Whether a site comes before this boundary in the forward pass.
-    pub fn comes_after(self, site: Site) -> bool {
+    pub fn comes_after(self, site: Layer) -> bool {
         match self {
-            Self::IntoServer { before } => site < Site::Block(before),
-            Self::IntoClient { after } => site <= Site::Block(after),
+            Self::IntoServer { before } => site < Layer::Block(before),
+            Self::IntoClient { after } => site <= Layer::Block(after),
         }
     }
 }
@@ -134,10 +134,10 @@ mod tests {
         let cut = Cut::keep(1, 2, 6).expect("three blocks are left");
         assert_eq!(cut.server_blocks(), Some(1..4));
         let at_server: Vec<u16> =
-            (0..6).filter(|number| cut.side(Site::Block(*number)) == Side::Server).collect();
+            (0..6).filter(|number| cut.side(Layer::Block(*number)) == Side::Server).collect();
         assert_eq!(at_server, [1, 2, 3]);
-        assert_eq!(cut.side(Site::Embedding), Side::Client);
-        assert_eq!(cut.side(Site::Head), Side::Client);
+        assert_eq!(cut.side(Layer::Embedding), Side::Client);
+        assert_eq!(cut.side(Layer::Head), Side::Client);
         let crossings = [Crossing::IntoServer { before: 1 }, Crossing::IntoClient { after: 3 }];
         assert_eq!(cut.crossings(), crossings);
     }
@@ -146,7 +146,7 @@ mod tests {
     fn the_server_may_hold_every_block_but_neither_embedding_nor_head() {
         let cut = Cut::keep(0, 0, 4).expect("the client keeps both ends");
         assert_eq!(cut.server_blocks(), Some(0..4));
-        assert_eq!(cut.side(Site::Embedding), Side::Client);
+        assert_eq!(cut.side(Layer::Embedding), Side::Client);
     }
 
     #[test]
@@ -168,6 +168,6 @@ mod tests {
     #[test]
     fn without_a_cut_nothing_crosses() {
         assert_eq!(Cut::none().crossings(), []);
-        assert_eq!(Cut::none().side(Site::Block(3)), Side::Client);
+        assert_eq!(Cut::none().side(Layer::Block(3)), Side::Client);
     }
 }

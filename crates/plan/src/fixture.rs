@@ -1,6 +1,6 @@
 //! Small layouts for the tests of this crate.
 
-use crate::id::{ParamId, Site};
+use crate::id::{Layer, ParamId};
 use crate::layout::Layout;
 use crate::role::{Part, Role};
 use crate::shape::Shape;
@@ -13,9 +13,9 @@ pub(crate) fn id(text: &str) -> ParamId {
 /// A model of the given depth: 40 elements in the embedding, 64 a block, 10 in the head.
 pub(crate) fn layout(blocks: u16) -> Layout {
     let embedding =
-        [(ParamId::new(Site::Embedding, Role::Token, Part::Weight), Shape::matrix(10, 4))];
+        [(ParamId::new(Layer::Embedding, Role::Token, Part::Weight), Shape::matrix(10, 4))];
     let block = |number: u16| {
-        let site = Site::Block(number);
+        let site = Layer::Block(number);
         [
             (ParamId::new(site, Role::Query, Part::Weight), Shape::matrix(4, 4)),
             (ParamId::new(site, Role::Key, Part::Weight), Shape::matrix(4, 4)),
@@ -25,8 +25,8 @@ pub(crate) fn layout(blocks: u16) -> Layout {
         ]
     };
     let head = [
-        (ParamId::new(Site::Head, Role::Classifier, Part::Weight), Shape::matrix(2, 4)),
-        (ParamId::new(Site::Head, Role::Classifier, Part::Bias), Shape::vector(2)),
+        (ParamId::new(Layer::Head, Role::Classifier, Part::Weight), Shape::matrix(2, 4)),
+        (ParamId::new(Layer::Head, Role::Classifier, Part::Bias), Shape::vector(2)),
     ];
     Layout::new(embedding.into_iter().chain((0..blocks).flat_map(block)).chain(head))
         .expect("the fixture is legal")

@@ -4,10 +4,10 @@
 //! free and sorts in the order of the forward pass. Its text form is `block.3.query.weight`.
 //!
 //! ```
-//! use fedra_plan::{ParamId, Part, Role, Site};
+//! use fedra_plan::{ParamId, Part, Role, Layer};
 //!
 //! let id: ParamId = "block.3.query.weight".parse()?;
-//! assert_eq!(id, ParamId::new(Site::Block(3), Role::Query, Part::Weight));
+//! assert_eq!(id, ParamId::new(Layer::Block(3), Role::Query, Part::Weight));
 //! assert!(id < "head.classifier.bias".parse()?);
 //! # Ok::<(), fedra_plan::PlanError>(())
 //! ```
@@ -22,7 +22,7 @@ use crate::text::{Unreadable, serde_as_text};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ParamId {
     /// Where in the model it sits.
-    pub site: Site,
+    pub site: Layer,
     /// What it does there.
     pub role: Role,
     /// Which piece of it is meant.
@@ -31,14 +31,14 @@ pub struct ParamId {
 
 impl ParamId {
     /// Names the given part of the given role at the given site.
-    pub const fn new(site: Site, role: Role, part: Part) -> Self {
+    pub const fn new(site: Layer, role: Role, part: Part) -> Self {
         Self { site, role, part }
     }
 }
 
 /// A place along the forward pass; the order of sites is the order of that pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Site {
+pub enum Layer {
     /// Everything before the first block.
     Embedding,
     /// One Transformer block, counted from zero.
@@ -47,7 +47,7 @@ pub enum Site {
     Head,
 }
 
-impl Site {
+impl Layer {
     /// The block number, where the site is a block.
     pub const fn block(self) -> Option<u16> {
         match self {
@@ -57,7 +57,7 @@ impl Site {
     }
 }
 
-impl fmt::Display for Site {
+impl fmt::Display for Layer {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Embedding => formatter.write_str("embedding"),
@@ -67,7 +67,7 @@ impl fmt::Display for Site {
     }
 }
 
-impl FromStr for Site {
+impl FromStr for Layer {
     type Err = Unreadable;
 
     fn from_str(text: &str) -> Result<Self, Unreadable> {
@@ -101,7 +101,7 @@ impl FromStr for ParamId {
     }
 }
 
-serde_as_text!(Site, ParamId);
+serde_as_text!(Layer, ParamId);
 
 /// Reads a block number in its one canonical spelling: no sign, no leading zero.
 fn block_number(digits: &str) -> Option<u16> {
@@ -123,13 +123,13 @@ mod tests {
 
     #[test]
     fn ids_read_and_print_as_dotted_text() {
-        check("embedding.token.weight", ParamId::new(Site::Embedding, Role::Token, Part::Weight));
-        check("block.0.query.lora_a", ParamId::new(Site::Block(0), Role::Query, Part::LoraA));
+        check("embedding.token.weight", ParamId::new(Layer::Embedding, Role::Token, Part::Weight));
+        check("block.0.query.lora_a", ParamId::new(Layer::Block(0), Role::Query, Part::LoraA));
         check(
             "block.65535.mlp_norm.bias",
-            ParamId::new(Site::Block(u16::MAX), Role::MlpNorm, Part::Bias),
+            ParamId::new(Layer::Block(u16::MAX), Role::MlpNorm, Part::Bias),
         );
-        check("head.classifier.bias", ParamId::new(Site::Head, Role::Classifier, Part::Bias));
+        check("head.classifier.bias", ParamId::new(Layer::Head, Role::Classifier, Part::Bias));
     }
 
     #[test]
@@ -153,13 +153,13 @@ mod tests {
     #[test]
     fn sites_sort_in_forward_order() {
         let forward =
-            [Site::Embedding, Site::Block(0), Site::Block(2), Site::Block(10), Site::Head];
+            [Layer::Embedding, Layer::Block(0), Layer::Block(2), Layer::Block(10), Layer::Head];
         assert!(forward.is_sorted_by(|left, right| left < right));
     }
 
     #[test]
     fn an_id_is_a_string_in_json_also_as_a_map_key() {
-        let id = ParamId::new(Site::Block(3), Role::Query, Part::Weight);
+        let id = ParamId::new(Layer::Block(3), Role::Query, Part::Weight);
         let map = BTreeMap::from([(id, 1)]);
         let text = serde_json::to_string(&map).expect("a string is a legal key");
         assert_eq!(text, r#"{"block.3.query.weight":1}"#);

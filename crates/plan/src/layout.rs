@@ -9,7 +9,7 @@ use std::fmt;
 
 use crate::digest::Digest;
 use crate::error::PlanError;
-use crate::id::{ParamId, Site};
+use crate::id::{Layer, ParamId};
 use crate::shape::Shape;
 
 /// An ordered map from parameter to shape, with its blocks numbered from zero without a gap.
@@ -109,9 +109,9 @@ fn text_of(shapes: &BTreeMap<ParamId, Shape>) -> String {
 }
 
 /// Counts the blocks among sites that come in forward order.
-fn count_blocks(sites: impl Iterator<Item = Site>) -> Result<u16, PlanError> {
+fn count_blocks(sites: impl Iterator<Item = Layer>) -> Result<u16, PlanError> {
     let mut count = 0_u16;
-    for found in sites.filter_map(Site::block) {
+    for found in sites.filter_map(Layer::block) {
         // A block's second and later parameters carry the number just counted.
         if Some(found) == count.checked_sub(1) {
             continue;
@@ -194,7 +194,8 @@ mod tests {
     fn more_blocks_than_the_count_can_say_are_refused() {
         let blocks = |last: u16| {
             (0..=last).map(|number| {
-                let id = ParamId::new(Site::Block(number), crate::Role::Query, crate::Part::Weight);
+                let id =
+                    ParamId::new(Layer::Block(number), crate::Role::Query, crate::Part::Weight);
                 (id, Shape::vector(1))
             })
         };

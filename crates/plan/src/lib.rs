@@ -13,7 +13,7 @@
 //!
 //! let layout = Layout::new((0..6).flat_map(|number| {
 //!     [Role::Query, Role::Key, Role::Value].into_iter().flat_map(move |role| {
-//!         let id = |part| ParamId::new(Site::Block(number), role, part);
+//!         let id = |part| ParamId::new(Layer::Block(number), role, part);
 //!         [
 //!             (id(Part::Weight), Shape::matrix(8, 8)),
 //!             (id(Part::LoraA), Shape::matrix(2, 8)),
@@ -23,7 +23,7 @@
 //! }))?;
 //!
 //! // SAFL: the blocks that were chosen by attention, and the head.
-//! let safl = Rule::Chosen | Rule::Sites([Site::Head].into());
+//! let safl = Rule::Chosen | Rule::Sites([Layer::Head].into());
 //!
 //! // FedFrozen, in its second stage: everything but query and key.
 //! let fedfrozen = Rule::Everything - Rule::Roles([Role::Query, Role::Key].into());
@@ -80,7 +80,7 @@ pub use cut::{Crossing, Cut, Side};
 pub use digest::Digest;
 pub use error::PlanError;
 pub use evidence::{AttentionSide, BlockScores, Probe, RelevantTokens};
-pub use id::{ParamId, Site};
+pub use id::{Layer, ParamId};
 pub use layout::Layout;
 pub use memory::ParamMemory;
 pub use plan::Plan;

@@ -10,7 +10,7 @@
 
 use crate::cut::{Crossing, Cut, Side};
 use crate::error::PlanError;
-use crate::id::{ParamId, Site};
+use crate::id::{Layer, ParamId};
 use crate::layout::Layout;
 use crate::scope::Scope;
 use crate::versions::{Held, Versions};
@@ -130,7 +130,7 @@ impl Plan {
 /// How far the backward pass runs.
 impl Plan {
     /// The first site of the forward pass that trains: where the backward pass may stop.
-    pub fn lowest_trained(&self) -> Option<Site> {
+    pub fn lowest_trained(&self) -> Option<Layer> {
         self.learns.lowest_site()
     }
 
@@ -138,9 +138,9 @@ impl Plan {
     /// outputs depend on the input alone. `None` when the embedding trains.
     pub fn frozen_prefix(&self) -> Option<u16> {
         match self.lowest_trained() {
-            Some(Site::Embedding) => None,
-            Some(Site::Block(number)) => Some(number),
-            Some(Site::Head) | None => Some(self.blocks),
+            Some(Layer::Embedding) => None,
+            Some(Layer::Block(number)) => Some(number),
+            Some(Layer::Head) | None => Some(self.blocks),
         }
     }
 }
@@ -182,20 +182,20 @@ mod tests {
     }
 
     #[track_caller]
-    fn check_backward(lowest: Site, crossed: usize) {
-        let (_, plan) = cut_plan(|layout| Scope::of_sites(layout, [lowest, Site::Head]));
+    fn check_backward(lowest: Layer, crossed: usize) {
+        let (_, plan) = cut_plan(|layout| Scope::of_sites(layout, [lowest, Layer::Head]));
         let backward: Vec<Crossing> = plan.crossings().into_iter().rev().take(crossed).collect();
         assert_eq!(plan.gradient_crossings(), backward);
     }
 
     #[test]
     fn gradients_run_down_to_the_lowest_trained_site_and_no_further() {
-        check_backward(Site::Head, 0);
-        check_backward(Site::Block(4), 0);
-        check_backward(Site::Block(3), 1);
-        check_backward(Site::Block(2), 1);
-        check_backward(Site::Block(1), 2);
-        check_backward(Site::Embedding, 2);
+        check_backward(Layer::Head, 0);
+        check_backward(Layer::Block(4), 0);
+        check_backward(Layer::Block(3), 1);
+        check_backward(Layer::Block(2), 1);
+        check_backward(Layer::Block(1), 2);
+        check_backward(Layer::Embedding, 2);
     }
 
     #[test]
@@ -207,19 +207,20 @@ mod tests {
 
     #[test]
     fn the_frozen_prefix_ends_at_the_lowest_trained_site() {
-        let prefix =
-            |site| cut_plan(|layout| Scope::of_sites(layout, [site, Site::Head])).1.frozen_prefix();
-        assert_eq!(prefix(Site::Embedding), None);
-        assert_eq!(prefix(Site::Block(0)), Some(0));
-        assert_eq!(prefix(Site::Block(3)), Some(3));
-        assert_eq!(prefix(Site::Head), Some(6));
+        let prefix = |site| {
+            cut_plan(|layout| Scope::of_sites(layout, [site, Layer::Head])).1.frozen_prefix()
+        };
+        assert_eq!(prefix(Layer::Embedding), None);
+        assert_eq!(prefix(Layer::Block(0)), Some(0));
+        assert_eq!(prefix(Layer::Block(3)), Some(3));
+        assert_eq!(prefix(Layer::Head), Some(6));
     }
 
     #[test]
     fn what_a_client_lacks_or_keeps_does_not_travel() {
         let layout = layout(3);
-        let shallow = Scope::everything(&layout).filter(|id| id.site != Site::Block(2));
-        let head = Scope::of_sites(&layout, [Site::Head]);
+        let shallow = Scope::everything(&layout).filter(|id| id.site != Layer::Block(2));
+        let head = Scope::of_sites(&layout, [Layer::Head]);
         let plan = Plan::new(&layout, Scope::everything(&layout), Cut::none())
             .expect("legal")
             .within(&shallow)

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::digest::Digest;
 use crate::error::PlanError;
-use crate::id::{ParamId, Site};
+use crate::id::{Layer, ParamId};
 use crate::layout::Layout;
 use crate::role::{Part, Role};
 use crate::scope::Scope;
@@ -26,7 +26,7 @@ pub enum Rule {
     /// No parameter.
     Nothing,
     /// All parameters of these sites.
-    Sites(BTreeSet<Site>),
+    Sites(BTreeSet<Layer>),
     /// All parameters with these roles, of those the model has.
     Roles(BTreeSet<Role>),
     /// All parameters that are these parts, of those the model has.
@@ -199,9 +199,9 @@ mod tests {
 
     #[test]
     fn chosen_blocks_are_taken_whole_and_the_head_joins_by_union() {
-        let rule = Rule::Chosen | Rule::Sites([Site::Head].into());
+        let rule = Rule::Chosen | Rule::Sites([Layer::Head].into());
         let scope = rule.select_with(&layout(4), &[2, 3].into()).expect("legal");
-        let sites = [Site::Block(2), Site::Block(3), Site::Head];
+        let sites = [Layer::Block(2), Layer::Block(3), Layer::Head];
         assert_eq!(scope, Scope::of_sites(&layout(4), sites));
     }
 
@@ -226,7 +226,7 @@ mod tests {
             "a rule names block 4: expected a block within 0..4"
         );
         assert_eq!(
-            refused(Rule::Sites([Site::Block(7), Site::Head].into())),
+            refused(Rule::Sites([Layer::Block(7), Layer::Head].into())),
             "a rule names block 7: expected a block within 0..4"
         );
     }

@@ -6,10 +6,10 @@
 //! part hold it once.
 //!
 //! ```
-//! use fedra_plan::{Layout, Part, ParamId, Role, Scope, Shape, Site};
+//! use fedra_plan::{Layout, Part, ParamId, Role, Scope, Shape, Layer};
 //!
-//! let query = ParamId::new(Site::Block(0), Role::Query, Part::Weight);
-//! let value = ParamId::new(Site::Block(0), Role::Value, Part::Weight);
+//! let query = ParamId::new(Layer::Block(0), Role::Query, Part::Weight);
+//! let value = ParamId::new(Layer::Block(0), Role::Value, Part::Weight);
 //! let layout = Layout::new([(query, Shape::matrix(4, 4)), (value, Shape::matrix(4, 4))])?;
 //!
 //! let frozen = Scope::of_roles(&layout, [Role::Query, Role::Key]);
@@ -28,7 +28,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::error::PlanError;
-use crate::id::{ParamId, Site};
+use crate::id::{Layer, ParamId};
 use crate::layout::Layout;
 use crate::role::{Part, Role};
 use crate::shape::Shape;
@@ -52,14 +52,14 @@ impl Scope {
     }
 
     /// All parameters of the given sites.
-    pub fn of_sites(layout: &Layout, sites: impl IntoIterator<Item = Site>) -> Self {
-        let sites: BTreeSet<Site> = sites.into_iter().collect();
+    pub fn of_sites(layout: &Layout, sites: impl IntoIterator<Item = Layer>) -> Self {
+        let sites: BTreeSet<Layer> = sites.into_iter().collect();
         layout.ids().filter(|id| sites.contains(&id.site)).collect()
     }
 
     /// All parameters of the given blocks.
     pub fn of_blocks(layout: &Layout, blocks: impl IntoIterator<Item = u16>) -> Self {
-        Self::of_sites(layout, blocks.into_iter().map(Site::Block))
+        Self::of_sites(layout, blocks.into_iter().map(Layer::Block))
     }
 
     /// All parameters with one of the given roles.
@@ -115,7 +115,7 @@ impl Scope {
     }
 
     /// The first site of the forward pass that has a parameter in the set.
-    pub fn lowest_site(&self) -> Option<Site> {
+    pub fn lowest_site(&self) -> Option<Layer> {
         self.ids.first().map(|id| id.site)
     }
 
@@ -192,7 +192,7 @@ mod tests {
     #[test]
     fn each_constructor_selects_along_its_own_axis() {
         let layout = layout(3);
-        assert_eq!(Scope::of_sites(&layout, [Site::Head]).lowest_site(), Some(Site::Head));
+        assert_eq!(Scope::of_sites(&layout, [Layer::Head]).lowest_site(), Some(Layer::Head));
         assert_eq!(Scope::of_blocks(&layout, [0, 2]).blocks(), BTreeSet::from([0, 2]));
         assert!(Scope::of_roles(&layout, [Role::Key]).iter().all(|id| id.role == Role::Key));
         assert!(Scope::of_parts(&layout, [Part::Bias]).iter().all(|id| id.part == Part::Bias));

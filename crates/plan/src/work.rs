@@ -16,7 +16,7 @@
 
 use crate::cut::Side;
 use crate::evidence::Probe;
-use crate::id::{ParamId, Site};
+use crate::id::{Layer, ParamId};
 use crate::layout::Layout;
 use crate::plan::Plan;
 use crate::role::Role;
@@ -51,9 +51,9 @@ impl Plan {
         (probe, examples): (Probe, u64),
     ) -> u64 {
         let (embedding, blocks, head) = (
-            self.weights(side, layout, |id| id.site == Site::Embedding),
+            self.weights(side, layout, |id| id.site == Layer::Embedding),
             self.weights(side, layout, |id| id.site.block().is_some()),
-            self.weights(side, layout, |id| id.site == Site::Head),
+            self.weights(side, layout, |id| id.site == Layer::Head),
         );
         examples
             * match probe {
@@ -92,12 +92,12 @@ mod tests {
         let parameter =
             |site, role, size| (ParamId { site, role, part: Part::Weight }, Shape::vector(size));
         Layout::new([
-            parameter(Site::Embedding, Role::Token, 100),
-            parameter(Site::Block(0), Role::Query, 10),
-            parameter(Site::Block(0), Role::Value, 20),
-            parameter(Site::Block(1), Role::Query, 10),
-            parameter(Site::Block(1), Role::Value, 20),
-            parameter(Site::Head, Role::Classifier, 5),
+            parameter(Layer::Embedding, Role::Token, 100),
+            parameter(Layer::Block(0), Role::Query, 10),
+            parameter(Layer::Block(0), Role::Value, 20),
+            parameter(Layer::Block(1), Role::Query, 10),
+            parameter(Layer::Block(1), Role::Value, 20),
+            parameter(Layer::Head, Role::Classifier, 5),
         ])
         .expect("legal")
     }
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn a_frozen_prefix_costs_one_forward_pass_and_no_more_in_later_epochs() {
-        let top = Scope::of_sites(&layout(), [Site::Block(1), Site::Head]);
+        let top = Scope::of_sites(&layout(), [Layer::Block(1), Layer::Head]);
         check(&top, 7, 7 * (30 + 3 * 35));
         check(&top, 21, 7 * 30 + 21 * 3 * 35);
     }
@@ -139,7 +139,7 @@ mod tests {
         let layout = layout();
         let attention =
             Probe::Attention { side: AttentionSide::Key, tokens: RelevantTokens::Entities };
-        let shallow = Scope::everything(&layout).filter(|id| id.site != Site::Block(1));
+        let shallow = Scope::everything(&layout).filter(|id| id.site != Layer::Block(1));
         for (has, blocks) in [(&Scope::everything(&layout), 60), (&shallow, 30)] {
             let plan = Plan::new(&layout, Scope::empty(), Cut::none()).expect("legal").within(has);
             let work = |probe| plan.probing_work(Side::Client, &layout, (probe, 4));

@@ -269,9 +269,9 @@ fn magnitude(value: f32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fedra_plan::{Part, Role, Site};
+    use fedra_plan::{Layer, Part, Role};
 
-    const ID: ParamId = ParamId::new(Site::Head, Role::Classifier, Part::Weight);
+    const ID: ParamId = ParamId::new(Layer::Head, Role::Classifier, Part::Weight);
 
     #[track_caller]
     fn check_back(encoding: Encoding, shape: Shape, values: &[f32], expected: &[f32]) {

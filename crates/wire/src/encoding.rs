@@ -7,7 +7,7 @@
 
 use std::fmt;
 
-use fedra_plan::{ParamId, Shape, Site};
+use fedra_plan::{Layer, ParamId, Shape};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::error::WireError;
@@ -60,9 +60,9 @@ impl Encoding {
     /// The encoding of one parameter under this one.
     pub(crate) fn at(self, id: ParamId, shape: Shape) -> Self {
         match (self, id.site) {
-            (Self::Pruned { .. }, Site::Embedding | Site::Head) => Self::F32,
+            (Self::Pruned { .. }, Layer::Embedding | Layer::Head) => Self::F32,
             (Self::Heads { of, .. }, _) if HeadSlices::of(id, shape, of).is_none() => Self::F32,
-            (_, Site::Embedding | Site::Block(_) | Site::Head) => self,
+            (_, Layer::Embedding | Layer::Block(_) | Layer::Head) => self,
         }
     }
 

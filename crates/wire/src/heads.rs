@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use fedra_plan::{ParamId, Part, Role, Shape, Site};
+use fedra_plan::{Layer, ParamId, Part, Role, Shape};
 
 /// The slices of a parameter that belong to each head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +32,7 @@ impl HeadSlices {
             }
             (_, Part::Weight | Part::Bias | Part::LoraA | Part::LoraB, _) => None,
         };
-        let inside = matches!(id.site, Site::Block(_));
+        let inside = matches!(id.site, Layer::Block(_));
         let pieces = pieces.filter(|pieces| inside && *pieces > 0)?;
         Some(Self { heads, pieces, length: shape.elements() / heads / pieces })
     }
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     fn places(role: Role, part: Part, shape: Shape, head: usize) -> Option<Vec<usize>> {
-        let slices = HeadSlices::of(ParamId::new(Site::Block(1), role, part), shape, 2)?;
+        let slices = HeadSlices::of(ParamId::new(Layer::Block(1), role, part), shape, 2)?;
         Some(slices.places(head).flatten().collect())
     }
 

@@ -6,10 +6,10 @@
 //! how long an honest payload is before it takes memory for any of it.
 //!
 //! ```
-//! use fedra_plan::{Layout, ParamId, Part, Role, Round, Scope, Shape, Site};
+//! use fedra_plan::{Layout, ParamId, Part, Role, Round, Scope, Shape, Layer};
 //! use fedra_wire::{ClientId, Encoding, Expectation, Header, Kind, ParamValues, decode, encode};
 //!
-//! let bias = ParamId::new(Site::Head, Role::Classifier, Part::Bias);
+//! let bias = ParamId::new(Layer::Head, Role::Classifier, Part::Bias);
 //! let layout = Layout::new([(bias, Shape::vector(3))])?;
 //! let change = ParamValues::from_iter([(bias, vec![0.5, -1.0, 0.0])]);
 //!

@@ -51,11 +51,11 @@ impl Mask {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fedra_plan::{ParamId, Part, Role, Shape, Site};
+    use fedra_plan::{Layer, ParamId, Part, Role, Shape};
 
     #[test]
     fn a_notice_comes_back_as_it_went_and_a_damaged_one_does_not() {
-        let id = |block| ParamId::new(Site::Block(block), Role::Query, Part::Weight);
+        let id = |block| ParamId::new(Layer::Block(block), Role::Query, Part::Weight);
         let layout = Layout::new((0..9).map(|block| (id(block), Shape::vector(2)))).expect("legal");
         let learns = Scope::from_iter([id(1), id(8)]);
         let mask = Mask { round: Round(5), client: ClientId(3), learns };

@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use fedra_plan::{Layout, ParamId, Part, Role, Round, Shape, Site};
+use fedra_plan::{Layer, Layout, ParamId, Part, Role, Round, Shape};
 use fedra_wire::{
     Accepted, ClientId, Encoding, Expectation, Header, Kind, ParamValues, WireError, decode,
     encode, norm_ahead,
@@ -10,7 +10,7 @@ use fedra_wire::{
 
 fn layout() -> Layout {
     let id = |site| ParamId::new(site, Role::Classifier, Part::Bias);
-    Layout::new([(id(Site::Head), Shape::vector(37)), (id(Site::Block(0)), Shape::vector(5))])
+    Layout::new([(id(Layer::Head), Shape::vector(37)), (id(Layer::Block(0)), Shape::vector(5))])
         .unwrap()
 }
 

@@ -2,7 +2,7 @@
 
 mod letter;
 
-use fedra_plan::{Layout, Role, Round, Scope, Shape, Site};
+use fedra_plan::{Layer, Layout, Role, Round, Scope, Shape};
 use fedra_wire::{
     Accepted, ClientId, Encoding, Expectation, Header, Kind, ParamValues, Sum, WireError, decode,
     encode, open, payload_length,
@@ -164,7 +164,7 @@ fn each_wrong_claim_has_its_own_name() {
         "a payload: encoding is 1, expected 0 (f32)"
     );
 
-    let head = Scope::of_sites(&layout, [Site::Head]);
+    let head = Scope::of_sites(&layout, [Layer::Head]);
     let part = encode(&layout, &header(Encoding::F32), &sent.subset(&head), None).expect("finite");
     let whole = Expectation { scope: Some(&scope), ..expectation(&layout, Encoding::F32) };
     assert_eq!(

@@ -1,13 +1,13 @@
 //! Payloads that are edited where they lie.
 
-use fedra_plan::{Layout, ParamId, Part, Role, Round, Shape, Site};
+use fedra_plan::{Layer, Layout, ParamId, Part, Role, Round, Shape};
 use fedra_wire::{
     ClientId, Encoding, Expectation, Header, Kind, ParamValues, WireError, decode, encode, rewrite,
 };
 
 #[test]
 fn a_rewritten_payload_is_the_one_that_would_have_been_encoded() {
-    let bias = ParamId::new(Site::Head, Role::Classifier, Part::Bias);
+    let bias = ParamId::new(Layer::Head, Role::Classifier, Part::Bias);
     let layout = Layout::new([(bias, Shape::vector(3))]).expect("legal");
     let (kind, encoding) = (Kind::Change, Encoding::F32);
     let (round, client) = (Round(3), ClientId(5));

@@ -11,7 +11,7 @@ use fedra::folder::run_files::{CHECKPOINT, EXPERIMENT, LEDGER, ROUNDS, SITES, SU
 use fedra::forecast::private::{SIMULATED, ratio};
 use fedra::text::grid::{Grid, counted};
 use fedra_engine::{RoundReport, SiteNoise};
-use fedra_plan::Site;
+use fedra_plan::Layer;
 use fedra_privacy::{Ledger, Release, Sampling};
 use serde_json::json;
 
@@ -129,7 +129,7 @@ fn signals(file: &Path) -> Result<Option<Grid>> {
         rows.extend(report.privacy.map(|privacy| (report.round.0 + 1, privacy.sites)));
     }
     let all = rows.iter().flat_map(|(_, sites)| sites);
-    let sites: BTreeSet<Site> = all.map(|one| one.site).collect();
+    let sites: BTreeSet<Layer> = all.map(|one| one.site).collect();
     if sites.is_empty() {
         return Ok(None);
     }
@@ -138,7 +138,7 @@ fn signals(file: &Path) -> Result<Option<Grid>> {
         std::iter::once(">signal over noise: round".to_owned()).chain(names).collect();
     let mut grid = Grid::new(&headings);
     for (round, found) in rows {
-        let of = |site: &Site| {
+        let of = |site: &Layer| {
             let one = found.iter().find(|one| one.site == *site);
             one.map_or_else(|| "-".to_owned(), ratio)
         };

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use fedra::Experiment;
 use fedra::config::ModelSource;
-use fedra::prepare::holdings::Holdings;
+use fedra::prepare::holdings::PartitionedData;
 use fedra_compute::Seed;
 use fedra_data::Tokenizer;
 
@@ -30,7 +30,7 @@ pub fn of_file(flag: &str, file: &Path) -> Result<Vec<String>> {
 /// The training rows of all clients of an experiment, and the model that it names.
 pub fn of_experiment(file: &Path) -> Result<(Vec<String>, Option<PathBuf>)> {
     let experiment = Experiment::open(file, &fedra::Overrides::default())?;
-    let holdings = Holdings::of(&experiment)?;
+    let holdings = PartitionedData::of(&experiment)?;
     let rows = holdings.division.clients.iter().flat_map(|holding| &holding.train);
     let texts = rows.map(|&row| holdings.table.examples[row].body.to_text()).collect();
     let model = match &experiment.model {

@@ -13,14 +13,14 @@ use fedra_engine::{
     Unsynced, Verdict, Work,
 };
 use fedra_model::{Head, Model, Preset};
-use fedra_plan::{Layout, ParamId, Part, Role, Scope, Shape, Site};
+use fedra_plan::{Layer, Layout, ParamId, Part, Role, Scope, Shape};
 use fedra_wire::{ClientId, Header, Kind, encode};
 
 use super::report::{Format, Report};
 use super::stopwatch::Stopwatch;
 
 /// The only parameter of a trivial model.
-const TRIVIAL: ParamId = ParamId::new(Site::Head, Role::Classifier, Part::Weight);
+const TRIVIAL: ParamId = ParamId::new(Layer::Head, Role::Classifier, Part::Weight);
 
 /// Run rounds of clients that answer every order with the same small change.
 #[derive(Args)]

@@ -7,7 +7,7 @@ use clap::builder::TypedValueParser;
 use fedra::process::peak_resident_bytes;
 use fedra_compute::{Device, Gradients, Optimiser, Params, Seed, Solver, Tape, Tensor, ThreadPool};
 use fedra_model::{Batch, Head, Model, PrefixCache, Preset, Targets};
-use fedra_plan::{Scope, Site};
+use fedra_plan::{Layer, Scope};
 use std::fmt::{Display, Formatter};
 use std::time::Instant;
 
@@ -128,7 +128,7 @@ impl Step {
         // A decoder's head here is the tied embedding and the last norm, which stay frozen.
         let head = match model.head() {
             Head::Sequence { .. } | Head::Tokens { .. } => {
-                Scope::of_sites(model.layout(), [Site::Head])
+                Scope::of_sites(model.layout(), [Layer::Head])
             }
             Head::Language | Head::Bare => Scope::empty(),
         };

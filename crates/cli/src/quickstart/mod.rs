@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use fedra::folder::output_folder::{self, Over};
+use fedra::folder::output_folder::{self, OverwritePolicy};
 use fedra::folder::run_folder::Folder;
 use fedra::folder::summary::duration;
 use fedra::forecast::cutting::Cuts;
@@ -22,7 +22,7 @@ use fedra::run::federate::{Ending, Run};
 use fedra::{Experiment, Overrides, Summary};
 
 use crate::console;
-use crate::flags::{Quiet, Voice, parse_seed};
+use crate::flags::{Quiet, Verbosity, parse_seed};
 use crate::interrupt;
 use crate::terminal::Terminal;
 use story::{Story, Way};
@@ -71,9 +71,9 @@ impl Quickstart {
             Experiment::from_text(PUBLIC, "quickstart_public.toml", START, &Overrides::default())?;
         // Its own earlier runs may be replaced; any other is refused before the first begins.
         let at = |name: &str| self.out.join(folder_of(name));
-        output_folder::check(&at(START), &public, Over::Namesake)?;
+        output_folder::check(&at(START), &public, OverwritePolicy::Namesake)?;
         for (name, experiment) in self.experiments(FRESH)? {
-            output_folder::check(&at(&name), &experiment, Over::Namesake)?;
+            output_folder::check(&at(&name), &experiment, OverwritePolicy::Namesake)?;
         }
         // Held to the end: another one would take turns with this one.
         let whole = Folder::claim(&self.out)?;
@@ -177,7 +177,7 @@ impl Quickstart {
 }
 
 /// The rounds of one run in its folder; `None` if it was interrupted.
-fn rounds(name: &str, run: Run, folder: &Folder, voice: Voice) -> Result<Option<Summary>> {
+fn rounds(name: &str, run: Run, folder: &Folder, voice: Verbosity) -> Result<Option<Summary>> {
     let ended = run.run(folder, None, &Terminal::named(name, voice))?;
     report::write(folder.path())?;
     match ended {

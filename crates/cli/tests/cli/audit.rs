@@ -6,7 +6,7 @@
 use fedra::forecast::private::PrivacySummary;
 use fedra::study::canaries::{CanaryRun, Reading};
 use fedra::{Experiment, Overrides, Silent};
-use fedra_audit::{CanaryEvidence, CanaryFinding, Trust};
+use fedra_audit::{CanaryEvidence, CanaryFinding, Confidence};
 use serde_json::Value;
 
 use crate::place::Place;
@@ -37,7 +37,7 @@ fn bound(run: &CanaryRun, promised: &PrivacySummary) -> f64 {
         evidence
     };
     let coins: Vec<bool> = run.clients().iter().flat_map(|client| client.coins.clone()).collect();
-    let trust = Trust::new(promised.promise.delta.get(), 0.95).unwrap();
+    let trust = Confidence::new(promised.promise.delta.get(), 0.95).unwrap();
     CanaryFinding::of_readings(&Reading::ALL.map(read), &coins, trust).unwrap().epsilon
 }
 

@@ -10,7 +10,7 @@ use super::session_error::SessionError;
 use crate::Result;
 use fedra_compute::{Device, Params, Tape, Tensor};
 use fedra_model::{KeyValueCache, Model, ModelError, Packing};
-use fedra_plan::Site;
+use fedra_plan::Layer;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -103,7 +103,7 @@ impl DecodeSessions {
         limits: SessionLimits,
     ) -> Result<Self> {
         KeyValueCache::new(device, &model, blocks.clone(), 0)?;
-        let here = |site: Site| site.block().is_some_and(|block| blocks.contains(&block.into()));
+        let here = |site: Layer| site.block().is_some_and(|block| blocks.contains(&block.into()));
         let params = params.iter().filter(|(id, _)| here(id.site));
         let params = params.map(|(id, tensor)| (id, tensor.clone())).collect();
         let device = device.clone();

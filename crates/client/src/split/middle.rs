@@ -21,7 +21,7 @@ use fedra_engine::{
     TrainRequest, Verdict,
 };
 use fedra_model::Model;
-use fedra_plan::{ByteCount, ParamId, Round, Scope, Shape, Site};
+use fedra_plan::{ByteCount, Layer, ParamId, Round, Scope, Shape};
 use fedra_wire::{ClientId, FrameKind, ParamValues, frame_parts};
 
 use crate::convert::placed;
@@ -329,7 +329,7 @@ impl Middle {
 
     /// Blocks that live at the server for anybody, in any round.
     pub(super) fn is_hosted(&self, id: ParamId) -> bool {
-        let Site::Block(block) = id.site else { return false };
+        let Layer::Block(block) = id.site else { return false };
         let of_clients = self.split.clients.values().copied();
         let of_moves = self.split.moves.iter();
         let of_moves = of_moves.map(|step| Ends { first: step.first, last: step.last });

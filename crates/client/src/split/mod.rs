@@ -34,5 +34,5 @@ pub use local_peer::LocalPeer;
 pub use middle::Middle;
 pub use noise::{Occasion, Perturbation};
 pub use peer::{Connect, Peer, Purpose};
-pub use rehearsal::Rehearsal;
+pub use rehearsal::MemoryDryRun;
 pub use turn::MOST_ROWS as MOST_ROWS_CROSSING;

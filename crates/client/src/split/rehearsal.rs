@@ -33,7 +33,7 @@ use crate::worker::Limits;
 
 /// A round of one client, and of the server with all of them.
 #[derive(Clone, Copy, Debug)]
-pub struct Rehearsal<'a> {
+pub struct MemoryDryRun<'a> {
     /// The structure; nobody needs its numbers.
     pub model: &'a Model,
     /// What learns, and where each part lives.
@@ -58,7 +58,7 @@ pub struct Rehearsal<'a> {
     pub joined: &'a [usize],
 }
 
-impl Rehearsal<'_> {
+impl MemoryDryRun<'_> {
     /// The most tensor memory of a client.
     pub fn client(&self) -> Result<ByteCount> {
         let device = Device::meta();

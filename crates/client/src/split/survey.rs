@@ -14,7 +14,7 @@ use std::ops::Range;
 
 use fedra_compute::{Gradients, Params, Tape};
 use fedra_model::{Packing, Queries, Reading};
-use fedra_plan::{Scope, Site};
+use fedra_plan::{Layer, Scope};
 use fedra_wire::{FrameKind, HiddenFrame, RowEncoding};
 
 use crate::error::{ClientError, Result};
@@ -139,9 +139,9 @@ fn norms(
     gradients: &Gradients,
 ) -> Result<Vec<f32>> {
     let mut squares = vec![[0.0_f64; NORMS]; range.len()];
-    let place = |site: Site| match site {
-        Site::Block(block) => usize::from(block).checked_sub(range.start),
-        Site::Embedding | Site::Head => None,
+    let place = |site: Layer| match site {
+        Layer::Block(block) => usize::from(block).checked_sub(range.start),
+        Layer::Embedding | Layer::Head => None,
     };
     for (id, gradient) in gradients.iter() {
         if let Some(sum) = place(id.site).and_then(|at| squares.get_mut(at)) {

@@ -3,7 +3,7 @@
 use fedra_client::{LocalFleet, PATTERN_EXAMPLES, to_values};
 use fedra_data::Task;
 use fedra_engine::{AttentionRequest, AttentionShift, ClientId, Fleet, StateHandle};
-use fedra_plan::{ParamId, Part, Role, Round, Site};
+use fedra_plan::{Layer, ParamId, Part, Role, Round};
 use fedra_seed::Seed;
 use fedra_wire::ParamValues;
 
@@ -26,7 +26,7 @@ fn changed(
     by: fn(f32) -> f32,
 ) -> ParamValues {
     let mut model = model.clone();
-    let id = ParamId::new(Site::Block(block), role, part);
+    let id = ParamId::new(Layer::Block(block), role, part);
     model.get_mut(id).unwrap().iter_mut().for_each(|value| *value = by(*value));
     model
 }

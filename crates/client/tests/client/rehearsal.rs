@@ -1,11 +1,11 @@
 //! What a rehearsal on paper says a client holds is what the same steps hold on the processor.
 
-use fedra_client::{Correction, Rehearsal, TrainTask, Trainer};
+use fedra_client::{Correction, MemoryDryRun, TrainTask, Trainer};
 use fedra_compute::{Device, SecretKey, Seed};
 use fedra_data::Task;
 use fedra_engine::{ClipRule, LocalRule, NoiseMultiplier, OptimiserConfig, PrivateSteps, Work};
 use fedra_model::Adapters;
-use fedra_plan::{ByteCount, Part, Role, Scope, Site};
+use fedra_plan::{ByteCount, Layer, Part, Role, Scope};
 use fedra_wire::ParamValues;
 use std::num::NonZeroU64;
 
@@ -18,7 +18,7 @@ const BATCH: u32 = 5;
 fn held(world: &World, scope: &Scope, work: &Work) -> (u64, u64) {
     let batch = &world.shards.clients[0].train.encoded()[..BATCH as usize];
     let plan = world.plan(scope.clone());
-    let rehearsal = Rehearsal {
+    let rehearsal = MemoryDryRun {
         model: &world.model,
         plan: &plan,
         split: None,
@@ -94,7 +94,7 @@ fn what_is_foreseen_for_an_uncut_client_is_what_its_steps_hold() {
         ("adapters", &lora, parts(&lora, [Part::LoraA, Part::LoraB])),
         ("biases", &bert, parts(&bert, [Part::Bias, Part::Bias])),
         ("head", &bert, bert.head()),
-        ("last block", &llama, Scope::of_sites(llama.model.layout(), [Site::Block(2)])),
+        ("last block", &llama, Scope::of_sites(llama.model.layout(), [Layer::Block(2)])),
         ("but query and key", &bert, bert.without_kernel()),
     ];
     for (what, world, scope) in &scopes {

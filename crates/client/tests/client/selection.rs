@@ -10,7 +10,7 @@ use fedra_engine::{
     Verdict, Work,
 };
 use fedra_model::{Batch, BlockProbe, Relevant};
-use fedra_plan::{AttentionSide, Probe, RelevantTokens, Role, Round, Scope, Site};
+use fedra_plan::{AttentionSide, Layer, Probe, RelevantTokens, Role, Round, Scope};
 use fedra_seed::Seed;
 use fedra_wire::{ClientId, Expectation, HeadSlices, Kind, decode};
 use std::collections::BTreeMap;
@@ -84,7 +84,7 @@ fn a_client_with_one_block_trains_and_is_scored_beside_clients_with_two() {
             let scope = Scope::of_sites(world.model.layout(), [site]);
             scope.iter().any(|id| initial.get(id) != model.get(id))
         };
-        assert!(moved(Site::Block(0)) && moved(Site::Block(1)) && moved(Site::Head), "{name}");
+        assert!(moved(Layer::Block(0)) && moved(Layer::Block(1)) && moved(Layer::Head), "{name}");
     }
 }
 

@@ -13,7 +13,7 @@ use fedra_engine::{
     NoiseMultiplier, Privacy, PrivateSelection, Recipe, RoundReport, RowPrivacy, Split,
     TrainRequest, Work,
 };
-use fedra_plan::{Cut, Plan, Round, Rule, Scope, Site};
+use fedra_plan::{Cut, Layer, Plan, Round, Rule, Scope};
 use fedra_privacy::mechanism::{GRADIENTS_AT_CUT, STATES_AT_CUT};
 use fedra_privacy::{Budget, Delta, Promise, Relation, Release, Unit, gaussian};
 use fedra_seed::Seed;
@@ -142,7 +142,7 @@ impl<'a> Asked<'a> {
     /// One epoch in which the middle learns.
     fn new(world: &'a World, noise: Noise) -> Self {
         let (shard, layout) = (world.shards.clients[0].clone(), world.model.layout());
-        let learns = Scope::of_sites(layout, [Site::Block(1)]);
+        let learns = Scope::of_sites(layout, [Layer::Block(1)]);
         Self { world, shard, learns, noise, round: Round(0), seed: Seed(2), gain: 1.0 }
     }
 
@@ -159,7 +159,7 @@ impl<'a> Asked<'a> {
     fn request(&self, client: &Client) -> TrainRequest {
         let mut request = self.world.orders(&[client.info().clone()], self.round).remove(0);
         let (layout, cut) = (self.world.model.layout(), Cut::keep(1, 1, BLOCKS).unwrap());
-        let ends = Scope::everything(layout) - Scope::of_sites(layout, [Site::Block(1)]);
+        let ends = Scope::everything(layout) - Scope::of_sites(layout, [Layer::Block(1)]);
         request.plan = Plan::new(layout, self.learns.clone(), cut).unwrap().keeping(&ends);
         request.work = Work { epochs: 1, ..sgd(0.5) };
         request.seed = self.seed;
@@ -250,8 +250,8 @@ fn an_example_moves_its_own_rows_and_no_others_where_the_ends_do_not_learn() {
 #[test]
 fn an_example_moves_the_rows_of_others_where_the_ends_learn() {
     let world = encoder(Task::Concepts);
-    for site in [Site::Embedding, Site::Head] {
-        let learns = Scope::of_sites(world.model.layout(), [site, Site::Block(1)]);
+    for site in [Layer::Embedding, Layer::Head] {
+        let learns = Scope::of_sites(world.model.layout(), [site, Layer::Block(1)]);
         let asked = || Asked { learns: learns.clone(), ..Asked::new(&world, noise(0.05, 1e-9)) };
         let tokens = asked().shard.train.encoded()[3].ids.len();
         let shard = with_another(&asked().shard, 3);
@@ -382,7 +382,7 @@ fn the_ledger_counts_every_row_of_an_example_in_every_pass() {
     // Ends that learn: every row of the client, and twice as far.
     let mut personal = recipe(mild(4.0, sigma));
     personal.learns = Rule::Everything;
-    let ends = [Site::Embedding, Site::Block(0), Site::Block(2), Site::Head];
+    let ends = [Layer::Embedding, Layer::Block(0), Layer::Block(2), Layer::Head];
     personal.personal = Rule::Sites(ends.into());
     let (federation, _) = run(&world, &calm(personal), 1).unwrap();
     let ledger = federation.ledger().unwrap();
@@ -409,7 +409,8 @@ fn a_budget_ends_a_run_before_rows_pass_it() {
 #[test]
 fn what_rows_do_not_cover_is_refused_with_the_reason() {
     let world = encoder(Task::Concepts);
-    let ends = || Rule::Sites([Site::Embedding, Site::Block(0), Site::Block(2), Site::Head].into());
+    let ends =
+        || Rule::Sites([Layer::Embedding, Layer::Block(0), Layer::Block(2), Layer::Head].into());
     let check = |change: &dyn Fn(&mut Recipe), words: &str| {
         let mut recipe = recipe(noise(1.0, 1.0));
         change(&mut recipe);
@@ -498,7 +499,7 @@ fn a_client_counts_its_own_rows_and_refuses_what_breaks_its_promise() {
         change(&mut split);
         TrainRequest { split: Some(Arc::new(split)), ..usual.clone() }
     };
-    let ends = world.everything() - Scope::of_sites(layout, [Site::Block(1)]);
+    let ends = world.everything() - Scope::of_sites(layout, [Layer::Block(1)]);
     let kept = sends.clone().keeping(&ends);
     let clipped = Work { clip: Some(1.0), ..usual.work.clone() };
     refused(&mut client, &TrainRequest { plan: sends, ..usual.clone() }, "updates of its ends");
@@ -553,7 +554,7 @@ fn a_client_remembers_that_its_ends_have_learned() {
         PrivacyGuard::open(promise(None), folder.path().join("two"), Agreed::default()).unwrap();
     let mut client = asked.client().with_connection(asked.echo()).with_guard(guard);
     let at_rest = asked.request(&client);
-    let learns = Scope::of_sites(world.model.layout(), [Site::Head, Site::Block(1)]);
+    let learns = Scope::of_sites(world.model.layout(), [Layer::Head, Layer::Block(1)]);
     let learning = Asked { learns, ..Asked::new(&world, asked.noise) }.request(&client);
     let rows = |client: &Client| {
         let events = client.guard().unwrap().ledger().events();

@@ -11,7 +11,7 @@ use fedra_engine::{
 };
 use fedra_model::hf::{BertConfig, Config};
 use fedra_model::{Adapters, Head, Model};
-use fedra_plan::{Cut, Plan, Role, Round, Scope, Site};
+use fedra_plan::{Cut, Layer, Plan, Role, Round, Scope};
 use fedra_seed::Seed;
 use fedra_wire::{Header, Kind, ParamValues, encode};
 use std::collections::BTreeMap;
@@ -119,7 +119,7 @@ impl World {
     }
 
     pub fn head(&self) -> Scope {
-        Scope::of_sites(self.model.layout(), [Site::Head])
+        Scope::of_sites(self.model.layout(), [Layer::Head])
     }
 
     /// All but query and key.

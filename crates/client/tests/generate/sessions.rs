@@ -2,7 +2,7 @@
 
 use crate::tiny::{LONGEST, Tiny, WIDTH, bits, key, rows, step};
 use fedra_client::generate::{Answer, DecodeSessions, SessionError, SessionKey, SessionLimits};
-use fedra_plan::{ParamId, Part, Role, Site};
+use fedra_plan::{Layer, ParamId, Part, Role};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
@@ -232,7 +232,7 @@ fn an_open_session_takes_memory_only_as_rows_come() {
 #[test]
 fn a_step_whose_result_is_no_number_is_undone() {
     let mut tiny = Tiny::new();
-    let down = ParamId::new(Site::Block(2), Role::Down, Part::Weight);
+    let down = ParamId::new(Layer::Block(2), Role::Down, Part::Weight);
     tiny.params.get_mut(down).unwrap().scale(1e30);
     tiny.params.get_mut(down).unwrap().scale(1e10);
     let mut all = tiny.sessions(1, 1, SessionLimits::default());
@@ -247,6 +247,6 @@ fn a_step_whose_result_is_no_number_is_undone() {
 
 #[test]
 fn a_server_keeps_the_weights_of_its_own_blocks_only() {
-    let sites: BTreeSet<Site> = sessions().params().iter().map(|(id, _)| id.site).collect();
-    assert_eq!(sites, [Site::Block(1), Site::Block(2)].into());
+    let sites: BTreeSet<Layer> = sessions().params().iter().map(|(id, _)| id.site).collect();
+    assert_eq!(sites, [Layer::Block(1), Layer::Block(2)].into());
 }

@@ -7,7 +7,7 @@ use fedra_client::generate::{
 use fedra_compute::{Device, Params, Seed};
 use fedra_model::hf::{Config, LlamaConfig};
 use fedra_model::{Adapters, Head, Model};
-use fedra_plan::{Cut, ParamId, Part, Role, Site};
+use fedra_plan::{Cut, Layer, ParamId, Part, Role};
 
 pub const WORDS: usize = 60;
 pub const BLOCKS: u16 = 4;
@@ -67,8 +67,8 @@ impl Tiny {
     /// The client's own parameters.
     pub fn near_params(&self, first: u16, last: u16) -> Params {
         let here = |id: ParamId| match id.site {
-            Site::Embedding | Site::Head => true,
-            Site::Block(block) => block < first || block >= BLOCKS - last,
+            Layer::Embedding | Layer::Head => true,
+            Layer::Block(block) => block < first || block >= BLOCKS - last,
         };
         let kept = self.params.iter().filter(|(id, _)| here(*id));
         kept.map(|(id, tensor)| (id, tensor.clone())).collect()

@@ -2,7 +2,7 @@
 
 use super::elementwise::RUN;
 use super::simd::vectorised;
-use crate::operands::{Change, Slope};
+use crate::operands::{Change, GradientView};
 use crate::solver::Step;
 use crate::storage::Numbers;
 use crate::tensor::Tensor;
@@ -25,7 +25,7 @@ pub fn run(changes: &mut [Change<'_>]) {
 
 fn read<'a>(change: &Change<'a>) -> Numbers<'a> {
     match change.slope {
-        Slope::Dense(values) | Slope::Rows { values, .. } => values.read(),
+        GradientView::Dense(values) | GradientView::Rows { values, .. } => values.read(),
     }
 }
 
@@ -41,13 +41,13 @@ fn cut<'a>(
     let [m, v] = change.moments.each_mut().map(|moment| Tensor::write(moment));
     let mut runs = Runs { w: change.weight.write(), m, v };
     match change.slope {
-        Slope::Dense(_) => {
+        GradientView::Dense(_) => {
             for g in gradient.chunks(RUN) {
                 let (w, m, v) = runs.next(g.len());
                 jobs.push(Job { w, m, v, g, step });
             }
         }
-        Slope::Rows { rows: given, touched, .. } => {
+        GradientView::Rows { rows: given, touched, .. } => {
             let values = gradient.chunks_exact(cols.max(1));
             let mut given = given.iter().zip(values).peekable();
             for row in 0..rows {

@@ -5,7 +5,7 @@ use crate::device::Device;
 use crate::gradients::Gradient;
 use crate::params::Weight;
 use crate::sequences::Sequences;
-use fedra_plan::{ParamId, Site};
+use fedra_plan::{Layer, ParamId};
 use std::collections::BTreeMap;
 
 /// What a tape that tells examples apart knows before it is replayed.
@@ -33,7 +33,7 @@ impl Examples {
 pub(super) struct Book {
     pub examples: usize,
     /// Squared norms by site and example.
-    pub squares: BTreeMap<Site, Vec<f64>>,
+    pub squares: BTreeMap<Layer, Vec<f64>>,
     /// In the order of the backward pass.
     pub kept: Vec<Kept>,
     /// Weights that several operations train: an example's gradient is the sum of what each gives, so
@@ -49,7 +49,7 @@ impl Book {
         }
     }
 
-    fn add_to_site(&mut self, site: Site, squares: &[f64]) {
+    fn add_to_site(&mut self, site: Layer, squares: &[f64]) {
         let sums = self.squares.entry(site).or_insert_with(|| vec![0.0; self.examples]);
         sums.iter_mut().zip(squares).for_each(|(sum, square)| *sum += square);
     }

@@ -32,13 +32,13 @@ impl Tape {
     ///
     /// ```
     /// # use fedra_compute::{Device, LossWeights, Projection, Sequences, Tape, Tensor, Weight};
-    /// # use fedra_plan::{ParamId, Part, Role, Site};
+    /// # use fedra_plan::{ParamId, Part, Role, Layer};
     /// let device = Device::cpu();
     /// let examples = Sequences::of_lengths(&[1, 1]);
     /// let mut tape = Tape::by_example(&device, &examples);
     /// let x = Tensor::from_slice(&device, 2, 1, &[1.0, 10.0])?;
     /// let x = tape.constant(x).in_sequences(&examples)?;
-    /// let id = ParamId::new(Site::Head, Role::Classifier, Part::Weight);
+    /// let id = ParamId::new(Layer::Head, Role::Classifier, Part::Weight);
     /// let weight = Weight { id, tensor: Tensor::zeros(&device, 2, 1), trains: true };
     /// let logits = tape.linear(&x, &[Projection { weight, bias: None, lora: None }])?;
     /// let loss = tape.cross_entropy(&logits, &[Some(0), Some(1)], LossWeights::SUM)?;

@@ -4,7 +4,7 @@ use super::book::Book;
 use super::kept::Factors;
 use crate::device::Device;
 use crate::gradients::Gradients;
-use fedra_plan::Site;
+use fedra_plan::Layer;
 
 /// The norms of each example's gradient, and all that their weighted sum is made of.
 ///
@@ -27,7 +27,7 @@ impl ExampleGradients {
     }
 
     /// The sites where something trains, in order.
-    pub fn sites(&self) -> impl ExactSizeIterator<Item = Site> {
+    pub fn sites(&self) -> impl ExactSizeIterator<Item = Layer> {
         self.book.squares.keys().copied()
     }
 
@@ -37,7 +37,7 @@ impl ExampleGradients {
     }
 
     /// The squared norm of an example's gradient of one site's weights.
-    pub fn square_at(&self, site: Site, example: usize) -> f64 {
+    pub fn square_at(&self, site: Layer, example: usize) -> f64 {
         self.book.squares.get(&site).map_or(0.0, |squares| squares[example])
     }
 
@@ -45,9 +45,9 @@ impl ExampleGradients {
     ///
     /// A factor of zero leaves the example out, also where its gradient is not finite. A weight that no
     /// example's loss depends on has no gradient here, as in [`Tape::backward`](crate::Tape::backward).
-    pub fn weighted_sum(self, factor: impl Fn(Site, usize) -> f32) -> Gradients {
+    pub fn weighted_sum(self, factor: impl Fn(Layer, usize) -> f32) -> Gradients {
         let Book { examples, squares, kept, .. } = self.book;
-        let of_site = |site: Site| (site, (0..examples).map(|e| factor(site, e)).collect());
+        let of_site = |site: Layer| (site, (0..examples).map(|e| factor(site, e)).collect());
         let factors = Factors(squares.into_keys().map(of_site).collect());
         let mut sum = Gradients::default();
         for kept in kept {

@@ -11,7 +11,7 @@ use crate::kernels::{self, Factor, Fill, LinearBackward, Outer, View, WeightGrad
 use crate::params::Weight;
 use crate::sequences::Sequences;
 use crate::tensor::Tensor;
-use fedra_plan::{ParamId, Site};
+use fedra_plan::{Layer, ParamId};
 use std::ops::Range;
 
 /// Both factors of the gradients, or the gradients themselves where they are small.
@@ -110,10 +110,10 @@ fn weighted_columns(
 
 /// A factor for each site and example.
 #[derive(Debug)]
-pub(super) struct Factors(pub std::collections::BTreeMap<Site, Vec<f32>>);
+pub(super) struct Factors(pub std::collections::BTreeMap<Layer, Vec<f32>>);
 
 impl Factors {
-    fn of(&self, site: Site) -> &[f32] {
+    fn of(&self, site: Layer) -> &[f32] {
         self.0.get(&site).expect("every site that trains was asked for its factors")
     }
 }

@@ -205,7 +205,7 @@ fn look_ups_and_losses_of_any_shape_answer_or_refuse() {
 #[test]
 fn a_gradient_that_somebody_made_up_is_refused_by_the_optimiser() {
     const TABLE: ParamId =
-        ParamId::new(fedra_plan::Site::Embedding, Role::Token, fedra_plan::Part::Weight);
+        ParamId::new(fedra_plan::Layer::Embedding, Role::Token, fedra_plan::Part::Weight);
     let device = Device::cpu();
     let real = |ids: &[u32]| {
         let params: Params = [(TABLE, tensor(&device, (5, 3), 1))].into_iter().collect();

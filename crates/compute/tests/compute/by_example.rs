@@ -6,7 +6,7 @@ use fedra_compute::{
     Activation, Clipping, ComputeError, Device, ExampleGradients, Gradient, Gradients, Lora,
     LossWeights, Projection, Sequences, Tape, Tensor, ThreadPool, Value,
 };
-use fedra_plan::{ParamId, Part, Role, Scope, Site};
+use fedra_plan::{Layer, ParamId, Part, Role, Scope};
 use std::collections::BTreeMap;
 
 /// Largest difference relative to the norm of what was expected.
@@ -36,16 +36,16 @@ fn naive(chain: &Chain, scope: &Scope, vocabulary: Vocabulary) -> Vec<Gradients>
     (0..chain.sequences().len()).map(alone).collect()
 }
 
-fn square_at(gradients: &Gradients, site: Site) -> f64 {
+fn square_at(gradients: &Gradients, site: Layer) -> f64 {
     let here = gradients.iter().filter(|(id, _)| id.site == site);
     here.map(|(_, gradient)| gradient.values().sum_of_squares()).sum()
 }
 
-fn weight_of(site: Site, example: usize) -> f32 {
+fn weight_of(site: Layer, example: usize) -> f32 {
     let place = match site {
-        Site::Embedding => 1,
-        Site::Block(block) => 2 + usize::from(block),
-        Site::Head => 9,
+        Layer::Embedding => 1,
+        Layer::Block(block) => 2 + usize::from(block),
+        Layer::Head => 9,
     };
     (0.1 + uniform(91, 10 * example + place)) as f32
 }
@@ -53,7 +53,7 @@ fn weight_of(site: Site, example: usize) -> f32 {
 /// The weighted sum of whole gradients, in f64.
 fn sums(
     gradients: &[Gradients],
-    factor: impl Fn(Site, usize) -> f32,
+    factor: impl Fn(Layer, usize) -> f32,
 ) -> BTreeMap<ParamId, Vec<f64>> {
     let mut sums: BTreeMap<ParamId, Vec<f64>> = BTreeMap::new();
     for (example, gradients) in gradients.iter().enumerate() {
@@ -118,7 +118,7 @@ fn a_weight_that_two_operations_train_has_the_norm_of_the_sum() {
     for lengths in [&LENGTHS[..], &[7, 1, 2]] {
         let chain = Chain::new(lengths);
         check(&chain, &chain.everything(), Vocabulary::Tied);
-        check(&chain, &part_of(&chain, |id| id.site == Site::Embedding), Vocabulary::Tied);
+        check(&chain, &part_of(&chain, |id| id.site == Layer::Embedding), Vocabulary::Tied);
     }
 }
 
@@ -134,9 +134,9 @@ fn any_part_of_the_model_can_be_told_apart() {
         &|id| id.part == Part::LoraB,
         &|id| id.part == Part::Bias,
         &norm,
-        &|id| id.site == Site::Embedding,
-        &|id| id.site == Site::Head,
-        &|id| id.role == Role::Query && id.site == Site::Block(0),
+        &|id| id.site == Layer::Embedding,
+        &|id| id.site == Layer::Head,
+        &|id| id.role == Role::Query && id.site == Layer::Block(0),
         &|id| id.role == Role::Value || id.role == Role::Query,
     ];
     for keep in parts {
@@ -221,11 +221,11 @@ impl Given {
         let weight = tensor(&device, (self.outputs, self.inputs), 1);
         let weight = fedra_compute::Weight { trains: !lora, ..trained(id(Role::Up), weight) };
         let a = trained(
-            ParamId::new(Site::Block(0), Role::Up, Part::LoraA),
+            ParamId::new(Layer::Block(0), Role::Up, Part::LoraA),
             tensor(&device, (2, self.inputs), 2),
         );
         let b = trained(
-            ParamId::new(Site::Block(0), Role::Up, Part::LoraB),
+            ParamId::new(Layer::Block(0), Role::Up, Part::LoraB),
             tensor(&device, (self.outputs, 2), 3),
         );
         let lora = lora.then_some(Lora { a, b, scale: 0.7 });
@@ -379,7 +379,7 @@ fn a_spoilt_example_leaves_the_whole_chain_clean() {
             chain.ids[place] = 299;
         }
     }
-    let table = ParamId::new(Site::Embedding, Role::Token, Part::Weight);
+    let table = ParamId::new(Layer::Embedding, Role::Token, Part::Weight);
     let mut numbers = chain.params.get(table).unwrap().to_host().into_owned();
     let last = numbers.len() - 1;
     numbers[last] = f32::NAN;
@@ -423,8 +423,8 @@ fn norms_and_sums_are_the_same_bits_on_any_number_of_threads() {
 fn clipping_by_site_bounds_each_site() {
     let chain = Chain::new(&[20, 30]);
     let scope = chain.everything();
-    let norms: BTreeMap<Site, f64> =
-        [(Site::Embedding, 0.1), (Site::Block(0), 0.2), (Site::Block(1), 1e6)]
+    let norms: BTreeMap<Layer, f64> =
+        [(Layer::Embedding, 0.1), (Layer::Block(0), 0.2), (Layer::Block(1), 1e6)]
             .into_iter()
             .collect();
     let found = by_example(&chain, &scope, Vocabulary::Own);
@@ -437,9 +437,9 @@ fn clipping_by_site_bounds_each_site() {
             assert!(through <= bound * (1.0 + 1e-6), "{site:?}: {through} of {bound}");
         }
     }
-    assert_eq!((factors.clipped(Site::Embedding), factors.clipped(Site::Block(1))), (2, 0));
+    assert_eq!((factors.clipped(Layer::Embedding), factors.clipped(Layer::Block(1))), (2, 0));
     let sum = found.weighted_sum(|site, example| factors.at(site, example));
-    assert_eq!(square_at(&sum, Site::Head), 0.0);
+    assert_eq!(square_at(&sum, Layer::Head), 0.0);
 }
 
 #[test]

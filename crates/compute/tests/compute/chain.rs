@@ -7,7 +7,7 @@ use fedra_compute::{
     Activation, Angles, Attention, Device, Gradients, Lora, LossWeights, Mask, Params, Projected,
     Projection, Sequences, Span, Tape, Tensor, Value, Weight, Weights,
 };
-use fedra_plan::{ParamId, Part, Role, Scope, Site};
+use fedra_plan::{Layer, ParamId, Part, Role, Scope};
 use std::sync::Arc;
 
 /// Lengths of the packed sequences, 700 tokens in all (few where Miri runs them).
@@ -76,19 +76,19 @@ impl Chain {
     }
 
     /// The parameters of one site.
-    pub fn site(&self, site: Site) -> Scope {
+    pub fn site(&self, site: Layer) -> Scope {
         self.params.iter().map(|(id, _)| id).filter(|id| id.site == site).collect()
     }
 
     pub fn embedding(&self, tape: &mut Tape, weights: Weights<'_>) -> Value {
-        let at = Place { weights, site: Site::Embedding };
+        let at = Place { weights, site: Layer::Embedding };
         let (token, position) = (at.weight(Role::Token), at.weight(Role::Position));
         let sum = tape.embed(&[(&token, &self.ids), (&position, &self.positions)]);
         at.layer_norm(tape, &sum.expect("indices are in range"), Role::EmbeddingNorm)
     }
 
     pub fn encoder(&self, tape: &mut Tape, weights: Weights<'_>, x: &Value) -> Value {
-        let at = Place { weights, site: Site::Block(0) };
+        let at = Place { weights, site: Layer::Block(0) };
         let roles = [Role::Query, Role::Key, Role::Value];
         let projected = tape.linear(x, &roles.map(|role| at.projection(role))).expect(FITS);
         let mixed = tape.attention(ENCODER, Projected::Together(&projected), &self.spans, None);
@@ -101,7 +101,7 @@ impl Chain {
     }
 
     pub fn decoder(&self, tape: &mut Tape, weights: Weights<'_>, x: &Value) -> Value {
-        let at = Place { weights, site: Site::Block(1) };
+        let at = Place { weights, site: Layer::Block(1) };
         let normed = tape.rms_norm(x, &at.weight(Role::AttentionNorm), 1e-5).expect(FITS);
         let roles = [Role::Query, Role::Key, Role::Value];
         let projected = tape.linear(&normed, &roles.map(|role| at.projection(role))).expect(FITS);
@@ -119,7 +119,7 @@ impl Chain {
     }
 
     pub fn loss(&self, tape: &mut Tape, weights: Weights<'_>, x: &Value) -> Value {
-        let at = Place { weights, site: Site::Head };
+        let at = Place { weights, site: Layer::Head };
         let (weight, bias) = (at.weight(Role::Vocabulary), at.find(Role::Vocabulary, Part::Bias));
         let (vocabulary, mean) = ((&weight, bias.as_ref()), mean(&self.targets));
         tape.vocabulary_cross_entropy(x, vocabulary, &self.targets, mean).expect(FITS)
@@ -152,7 +152,7 @@ impl Chain {
         let x = self.encoder(tape, weights, &x);
         let x = self.decoder(tape, weights, &x);
         let (head, embedding) =
-            (Place { weights, site: Site::Head }, Place { weights, site: Site::Embedding });
+            (Place { weights, site: Layer::Head }, Place { weights, site: Layer::Embedding });
         let weight = match vocabulary {
             Vocabulary::Own => head.weight(Role::Vocabulary),
             Vocabulary::Tied => embedding.weight(Role::Token),
@@ -186,7 +186,7 @@ const FITS: &str = "the chain's sizes fit together";
 #[derive(Clone, Copy)]
 struct Place<'a> {
     weights: Weights<'a>,
-    site: Site,
+    site: Layer,
 }
 
 impl Place<'_> {
@@ -217,15 +217,15 @@ fn shapes() -> Vec<(ParamId, (usize, usize))> {
     let mut shapes = Vec::new();
     let mut add = |site, role, part, shape| shapes.push((ParamId::new(site, role, part), shape));
     let positions = *LENGTHS.iter().max().expect("there are sequences");
-    add(Site::Embedding, Role::Token, Part::Weight, (WORDS, WIDTH));
-    add(Site::Embedding, Role::Position, Part::Weight, (positions, WIDTH));
+    add(Layer::Embedding, Role::Token, Part::Weight, (WORDS, WIDTH));
+    add(Layer::Embedding, Role::Position, Part::Weight, (positions, WIDTH));
     let mut layer_norm = |site, role| {
         add(site, role, Part::Weight, (1, WIDTH));
         add(site, role, Part::Bias, (1, WIDTH));
     };
-    layer_norm(Site::Embedding, Role::EmbeddingNorm);
-    layer_norm(Site::Block(0), Role::AttentionNorm);
-    layer_norm(Site::Block(0), Role::MlpNorm);
+    layer_norm(Layer::Embedding, Role::EmbeddingNorm);
+    layer_norm(Layer::Block(0), Role::AttentionNorm);
+    layer_norm(Layer::Block(0), Role::MlpNorm);
     let encoder = [
         (Role::Query, WIDTH, WIDTH),
         (Role::Key, WIDTH, WIDTH),
@@ -235,8 +235,8 @@ fn shapes() -> Vec<(ParamId, (usize, usize))> {
         (Role::Down, WIDTH, ENCODER_MLP),
     ];
     for (role, outputs, inputs) in encoder {
-        add(Site::Block(0), role, Part::Weight, (outputs, inputs));
-        add(Site::Block(0), role, Part::Bias, (1, outputs));
+        add(Layer::Block(0), role, Part::Weight, (outputs, inputs));
+        add(Layer::Block(0), role, Part::Bias, (1, outputs));
     }
     let kv_width = DECODER.kv_heads * DECODER.width;
     let decoder = [
@@ -251,11 +251,11 @@ fn shapes() -> Vec<(ParamId, (usize, usize))> {
         (Role::Down, WIDTH, DECODER_MLP),
     ];
     for (role, outputs, inputs) in decoder {
-        add(Site::Block(1), role, Part::Weight, (outputs, inputs));
+        add(Layer::Block(1), role, Part::Weight, (outputs, inputs));
     }
-    add(Site::Block(1), Role::Query, Part::LoraA, (RANK, WIDTH));
-    add(Site::Block(1), Role::Query, Part::LoraB, (WIDTH, RANK));
-    add(Site::Head, Role::Vocabulary, Part::Weight, (WORDS, WIDTH));
-    add(Site::Head, Role::Vocabulary, Part::Bias, (1, WORDS));
+    add(Layer::Block(1), Role::Query, Part::LoraA, (RANK, WIDTH));
+    add(Layer::Block(1), Role::Query, Part::LoraB, (WIDTH, RANK));
+    add(Layer::Head, Role::Vocabulary, Part::Weight, (WORDS, WIDTH));
+    add(Layer::Head, Role::Vocabulary, Part::Bias, (1, WORDS));
     shapes
 }

@@ -3,7 +3,7 @@
 //! The formula is that of `tools/golden.py`, which made the golden values from the same inputs.
 
 use fedra_compute::{Device, LossWeights, Projection, Span, Tensor, Weight};
-use fedra_plan::{ParamId, Part, Role, Site};
+use fedra_plan::{Layer, ParamId, Part, Role};
 
 /// Gamma of splitmix64, and what spreads the seeds apart.
 const GOLDEN_RATIO: u64 = 0x9E37_79B9_7F4A_7C15;
@@ -44,12 +44,12 @@ pub fn of(device: &Device, (rows, cols): (usize, usize), numbers: &[f32]) -> Ten
 
 /// A weight of block zero.
 pub fn id(role: Role) -> ParamId {
-    ParamId::new(Site::Block(0), role, Part::Weight)
+    ParamId::new(Layer::Block(0), role, Part::Weight)
 }
 
 /// A bias of block zero.
 pub fn bias_id(role: Role) -> ParamId {
-    ParamId::new(Site::Block(0), role, Part::Bias)
+    ParamId::new(Layer::Block(0), role, Part::Bias)
 }
 
 /// A weight that trains.

@@ -3,10 +3,10 @@
 use crate::draw::{bare, bits, distance, frozen, id, indices, numbers, of, tensor, trained};
 use crate::golden::{drawn, float, floats, list, read};
 use fedra_compute::{ComputeError, Device, Gradients, Optimiser, Params, Solver, Tape, Tensor};
-use fedra_plan::{ParamId, Part, Role, Scope, Site};
+use fedra_plan::{Layer, ParamId, Part, Role, Scope};
 
-const TABLE: ParamId = ParamId::new(Site::Embedding, Role::Token, Part::Weight);
-const OTHER: ParamId = ParamId::new(Site::Head, Role::Classifier, Part::Weight);
+const TABLE: ParamId = ParamId::new(Layer::Embedding, Role::Token, Part::Weight);
+const OTHER: ParamId = ParamId::new(Layer::Head, Role::Classifier, Part::Weight);
 
 /// Relative to the norm, after up to six steps of a few f32 roundings each.
 const TOLERANCE: f64 = 1e-6;

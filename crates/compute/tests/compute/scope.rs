@@ -6,7 +6,7 @@ use fedra_compute::{
     Activation, Angles, Attention, ComputeError, Device, Gradients, LossWeights, Mask, Projected,
     Projection, Tape, Tensor, Value, Weight,
 };
-use fedra_plan::{ParamId, Role, Scope, Site};
+use fedra_plan::{Layer, ParamId, Role, Scope};
 use std::sync::Arc;
 
 const LAYER: Attention = Attention { heads: 2, kv_heads: 2, width: 4, mask: Mask::Causal };
@@ -60,7 +60,7 @@ fn gradients_are_those_of_the_scope_and_no_others() {
     let chain = Chain::new(&LENGTHS);
     let whole = chain.run(&chain.everything()).1;
     assert_eq!(ids(&whole), chain.everything());
-    for site in [Site::Embedding, Site::Block(0), Site::Block(1), Site::Head] {
+    for site in [Layer::Embedding, Layer::Block(0), Layer::Block(1), Layer::Head] {
         let scope = chain.site(site);
         let part = chain.run(&scope).1;
         assert_eq!(ids(&part), scope);
@@ -92,7 +92,7 @@ const REGROUPED: f64 = 1e-6;
 #[test]
 fn nothing_below_the_lowest_trained_block_is_kept() {
     let chain = Chain::new(&LENGTHS);
-    let scope = chain.site(Site::Block(1));
+    let scope = chain.site(Layer::Block(1));
     let weights = chain.params.training(&scope);
     let mut tape = Tape::new(&chain.device);
     let before = chain.device.usage().live_bytes;

@@ -8,7 +8,7 @@ use fedra_compute::{
     Activation, Angles, Attention, ComputeError, Device, Gradient, Lora, LossWeights, Mask, Params,
     Projected, Projection, RowWeights, Sequences, Span, Tape, Tensor, Value, Weights,
 };
-use fedra_plan::{ParamId, Part, Role, Scope, Site};
+use fedra_plan::{Layer, ParamId, Part, Role, Scope};
 use std::sync::Arc;
 
 /// Distance of the neighbours. The four-point formula errs by its fourth power, below 1e-7.
@@ -21,10 +21,10 @@ const ROUNDING: f64 = 2e-7;
 /// Directions per leaf.
 const DIRECTIONS: u64 = 3;
 
-const WEIGHT: ParamId = ParamId::new(Site::Block(0), Role::Up, Part::Weight);
-const BIAS: ParamId = ParamId::new(Site::Block(0), Role::Up, Part::Bias);
-const LORA_A: ParamId = ParamId::new(Site::Block(0), Role::Up, Part::LoraA);
-const LORA_B: ParamId = ParamId::new(Site::Block(0), Role::Up, Part::LoraB);
+const WEIGHT: ParamId = ParamId::new(Layer::Block(0), Role::Up, Part::Weight);
+const BIAS: ParamId = ParamId::new(Layer::Block(0), Role::Up, Part::Bias);
+const LORA_A: ParamId = ParamId::new(Layer::Block(0), Role::Up, Part::LoraA);
+const LORA_B: ParamId = ParamId::new(Layer::Block(0), Role::Up, Part::LoraB);
 
 type Built = Result<Value, ComputeError>;
 type Shape = (usize, usize);

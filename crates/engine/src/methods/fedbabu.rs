@@ -9,7 +9,7 @@
 //! scores  each client first trains the head (or all) on its own examples, on a copy
 //! ```
 
-use fedra_plan::{Rule, Site};
+use fedra_plan::{Layer, Rule};
 
 use crate::recipe::{Adapt, Recipe};
 use crate::settings::settings;
@@ -26,7 +26,7 @@ settings! {
 
 impl FedBabu {
     pub(super) fn recipe(self, base: Recipe) -> Recipe {
-        let head = Rule::Sites([Site::Head].into());
+        let head = Rule::Sites([Layer::Head].into());
         let learns = if self.adapt_all { Rule::Everything } else { head.clone() };
         let adapt = Adapt { learns, epochs: self.adapt_epochs };
         Recipe {

@@ -14,7 +14,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::recipe::{Pace, Recipe};
+use crate::recipe::{Recipe, StepNormalisation};
 
 /// The method; it has no settings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -24,6 +24,6 @@ pub struct FedNova {}
 impl FedNova {
     pub(super) fn recipe(self, base: Recipe) -> Recipe {
         let Self {} = self;
-        Recipe { pace: Pace::Normalised, ..base }
+        Recipe { pace: StepNormalisation::Normalised, ..base }
     }
 }

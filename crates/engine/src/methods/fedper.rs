@@ -10,7 +10,7 @@
 //!
 //! The global model's head stays the initial one: score the clients' own sets.
 
-use fedra_plan::{Rule, Site};
+use fedra_plan::{Layer, Rule};
 use serde::{Deserialize, Serialize};
 
 use crate::recipe::Recipe;
@@ -23,6 +23,6 @@ pub struct FedPer {}
 impl FedPer {
     pub(super) fn recipe(self, base: Recipe) -> Recipe {
         let Self {} = self;
-        Recipe { personal: Rule::Sites([Site::Head].into()), ..base }
+        Recipe { personal: Rule::Sites([Layer::Head].into()), ..base }
     }
 }

@@ -20,7 +20,7 @@ mod selector;
 
 use std::collections::BTreeMap;
 
-use fedra_plan::{AttentionSide, Probe, RelevantTokens, Rule, Site};
+use fedra_plan::{AttentionSide, Layer, Probe, RelevantTokens, Rule};
 use fedra_wire::Encoding;
 use serde::{Deserialize, Serialize};
 
@@ -87,8 +87,8 @@ impl<Base: Beneath> Safl<Base> {
             BlockCount::Memory(budget) => (1, BTreeMap::new(), Some(budget)),
         };
         let always = match self.embeddings {
-            Embeddings::Frozen => [Site::Head].into(),
-            Embeddings::Learn => [Site::Embedding, Site::Head].into(),
+            Embeddings::Frozen => [Layer::Head].into(),
+            Embeddings::Learn => [Layer::Embedding, Layer::Head].into(),
         };
         let part = Rule::Chosen | Rule::Sites(always);
         let mut work = base.work;

@@ -27,7 +27,7 @@ use crate::conditions::Fate;
 use crate::downloads::Downloads;
 use crate::error::EngineError;
 use crate::fleet::{Absence, ClientInfo, Fleet, TrainRequest};
-use crate::gather::{Gather, Gathered};
+use crate::gather::{Aggregator, Gathered};
 use crate::max_norm::MaxNorm;
 use crate::middle::{MiddleHost, SideMemory};
 use crate::phases::{Phases, Stopwatch};
@@ -328,7 +328,7 @@ impl State {
         requests: Vec<TrainRequest>,
         cohort: &[ClientInfo],
     ) -> Result<Gathered, EngineError> {
-        let mut gather = Gather::new(self, &requests, cohort);
+        let mut gather = Aggregator::new(self, &requests, cohort);
         if requests.is_empty() {
             return gather.close();
         }

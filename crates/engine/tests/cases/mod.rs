@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fedra_engine::*;
-use fedra_plan::{BlockScores, Layout, ParamId, Part, Probe, Role, Rule, Shape, Site};
+use fedra_plan::{BlockScores, Layer, Layout, ParamId, Part, Probe, Role, Rule, Shape};
 use fedra_privacy::{Delta, NoiseMultiplier, Promise, Relation, Unit};
 
 use super::fleet;
@@ -18,7 +18,7 @@ pub fn layout() -> Layout {
     let id = |site, role, part| ParamId::new(site, role, part);
     let square = Shape::matrix(3, 3);
     let block = |block: u16| {
-        let site = Site::Block(block);
+        let site = Layer::Block(block);
         [
             (id(site, Role::Query, Part::Weight), square),
             (id(site, Role::Key, Part::Weight), square),
@@ -28,8 +28,8 @@ pub fn layout() -> Layout {
         ]
     };
     let ends = [
-        (id(Site::Embedding, Role::Token, Part::Weight), Shape::matrix(6, 3)),
-        (id(Site::Head, Role::Classifier, Part::Weight), Shape::vector(4)),
+        (id(Layer::Embedding, Role::Token, Part::Weight), Shape::matrix(6, 3)),
+        (id(Layer::Head, Role::Classifier, Part::Weight), Shape::vector(4)),
     ];
     Layout::new(ends.into_iter().chain((0..4).flat_map(block))).expect("legal")
 }
@@ -180,7 +180,7 @@ pub fn away(recipe: &mut Recipe, client: u32, rounds: Away) {
 }
 
 fn adapters(parts: &[Part]) -> Rule {
-    Rule::Parts(parts.iter().copied().collect()) | Rule::Sites([Site::Head].into())
+    Rule::Parts(parts.iter().copied().collect()) | Rule::Sites([Layer::Head].into())
 }
 
 /// Text that anybody may have: blocks in the middle get the most attention.

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use fedra_engine::*;
-use fedra_plan::{BlockScores, Layout, ParamId, Part, Role, Round, Scope, Shape, Site};
+use fedra_plan::{BlockScores, Layer, Layout, ParamId, Part, Role, Round, Scope, Shape};
 use fedra_seed::Seed;
 use fedra_wire::{Expectation, Header, Kind, decode, encode};
 
@@ -14,10 +14,10 @@ use fedra_wire::{Expectation, Header, Kind, decode, encode};
 pub fn layout() -> Layout {
     let id = |site, role| ParamId::new(site, role, Part::Weight);
     Layout::new([
-        (id(Site::Embedding, Role::Token), Shape::matrix(3, 2)),
-        (id(Site::Block(0), Role::Query), Shape::matrix(2, 2)),
-        (id(Site::Block(1), Role::Value), Shape::matrix(2, 2)),
-        (id(Site::Head, Role::Classifier), Shape::vector(2)),
+        (id(Layer::Embedding, Role::Token), Shape::matrix(3, 2)),
+        (id(Layer::Block(0), Role::Query), Shape::matrix(2, 2)),
+        (id(Layer::Block(1), Role::Value), Shape::matrix(2, 2)),
+        (id(Layer::Head, Role::Classifier), Shape::vector(2)),
     ])
     .expect("legal")
 }

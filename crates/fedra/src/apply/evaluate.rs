@@ -29,7 +29,7 @@ use crate::config::raw_config::{
 };
 use crate::error::{Context, Error, Result, refuse};
 use crate::folder::run_model::RunModel;
-use crate::prepare::holdings::Holdings;
+use crate::prepare::holdings::PartitionedData;
 use crate::prepare::prepared::Prepared;
 use crate::prepare::remarks;
 use crate::prepare::token_lengths::TokenLengths;
@@ -120,9 +120,9 @@ pub fn evaluate(
     let device = Device::cpu();
     let (prepared, division, owners, read) = followed(&experiment, listener, |work| {
         let holdings = match data {
-            EvaluationData::Experiment(_) => Holdings::of_with(&experiment, work)?,
+            EvaluationData::Experiment(_) => PartitionedData::of_with(&experiment, work)?,
             EvaluationData::File(file, split) => {
-                let mut holdings = Holdings::of_server(&experiment, work)?;
+                let mut holdings = PartitionedData::of_server(&experiment, work)?;
                 keep_split(&mut holdings, *split, file)?;
                 holdings
             }
@@ -287,7 +287,7 @@ fn named(scores: &Scores) -> BTreeMap<String, f64> {
     scores.named().into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-fn keep_split(holdings: &mut Holdings, split: Option<Split>, file: &Data) -> Result<()> {
+fn keep_split(holdings: &mut PartitionedData, split: Option<Split>, file: &Data) -> Result<()> {
     let Some(split) = split else { return Ok(()) };
     let examples = &holdings.table.examples;
     holdings.division.central_test.retain(|&row| examples[row].split == Some(split));

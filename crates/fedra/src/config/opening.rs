@@ -251,7 +251,8 @@ mod tests {
             "work.optimiser.raet: unknown key\n\
              hint: did you mean work.optimiser.rate?",
         );
-        let names = Method::NAMES.join(", ");
+        let [names @ .., last] = Method::NAMES;
+        let names = format!("{} or {last}", names.join(", "));
         refused(
             &["method.name=fedporx"],
             &format!(

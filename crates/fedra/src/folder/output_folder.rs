@@ -24,14 +24,14 @@ use crate::folder::run_files::{
 use crate::folder::run_folder;
 use crate::folder::summary::Summary;
 use crate::prepare::fingerprint::Inputs;
-use crate::prepare::holdings::Holdings;
+use crate::prepare::holdings::PartitionedData;
 
 /// How a checkpoint of any version begins.
 const CHECKPOINT_MAGIC: [u8; 4] = *b"FDCK";
 
 /// What may be written over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Over {
+pub enum OverwritePolicy {
     /// Nothing.
     Nothing,
     /// An earlier run of the same name: a command that keeps its own folder begins again.
@@ -41,13 +41,13 @@ pub enum Over {
 }
 
 /// Refuses a folder in which the experiment may not begin.
-pub fn check(path: &Path, experiment: &Experiment, over: Over) -> Result<()> {
+pub fn check(path: &Path, experiment: &Experiment, over: OverwritePolicy) -> Result<()> {
     Lock::check(path)?;
     check_held(path, experiment, over)
 }
 
 /// The same for a folder whose lock is held by this process.
-pub fn check_held(path: &Path, experiment: &Experiment, over: Over) -> Result<()> {
+pub fn check_held(path: &Path, experiment: &Experiment, over: OverwritePolicy) -> Result<()> {
     let shown = path.display();
     if path.exists() && !path.is_dir() {
         refuse!("found the file {shown}, expected a folder");
@@ -76,12 +76,14 @@ pub fn check_held(path: &Path, experiment: &Experiment, over: Over) -> Result<()
     }
     check_model(path, experiment)?;
     match over {
-        Over::AnyRun => return Ok(()),
-        Over::Namesake if name_in(path).as_ref() == Some(&experiment.name) => return Ok(()),
-        Over::Namesake => {
+        OverwritePolicy::AnyRun => return Ok(()),
+        OverwritePolicy::Namesake if name_in(path).as_ref() == Some(&experiment.name) => {
+            return Ok(());
+        }
+        OverwritePolicy::Namesake => {
             refuse!("found a run of another experiment in {shown}, expected a free folder")
         }
-        Over::Nothing => {}
+        OverwritePolicy::Nothing => {}
     }
     let (is_complete, is_served) = (has(SUMMARY), has(SITES));
     let kind = match (is_complete, is_served) {
@@ -107,7 +109,7 @@ pub fn check_held(path: &Path, experiment: &Experiment, over: Over) -> Result<()
 fn whose(path: &Path, experiment: &Experiment) -> (String, bool) {
     let unknown = (" of the same file".to_owned(), true);
     let Ok(Some(held)) = run_folder::Folder::inputs(path) else { return unknown };
-    let now = Holdings::of(experiment).and_then(|rows| Inputs::of(experiment, &rows));
+    let now = PartitionedData::of(experiment).and_then(|rows| Inputs::of(experiment, &rows));
     let Ok(now) = now else { return unknown };
     let changes: Vec<&str> = held.changes(&now).iter().map(|change| change.what).collect();
     let what = match changes.split_last() {
@@ -220,14 +222,14 @@ mod tests {
         fs::write(folder.path().join(EXPERIMENT), first.to_toml().unwrap()).unwrap();
         let summary = serde_json::to_string(&Summary::of_nothing(3)).unwrap();
         fs::write(folder.path().join(SUMMARY), summary).unwrap();
-        assert!(check(folder.path(), &first, Over::Namesake).is_ok());
-        assert!(check(folder.path(), &first, Over::Nothing).is_err());
-        assert!(check(folder.path(), &named("other"), Over::Namesake).is_err());
-        assert!(check(folder.path(), &named("other"), Over::AnyRun).is_ok());
+        assert!(check(folder.path(), &first, OverwritePolicy::Namesake).is_ok());
+        assert!(check(folder.path(), &first, OverwritePolicy::Nothing).is_err());
+        assert!(check(folder.path(), &named("other"), OverwritePolicy::Namesake).is_err());
+        assert!(check(folder.path(), &named("other"), OverwritePolicy::AnyRun).is_ok());
 
         let mut second = named("other");
         second.model = ModelSource::Folder(folder.path().join(MODEL));
-        let refused = check(folder.path(), &second, Over::AnyRun).unwrap_err();
+        let refused = check(folder.path(), &second, OverwritePolicy::AnyRun).unwrap_err();
         assert!(refused.to_string().starts_with("model.path: found"), "{refused}");
     }
 }

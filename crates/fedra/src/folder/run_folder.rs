@@ -361,7 +361,7 @@ fn is_empty(folder: &Path) -> bool {
 mod tests {
     use super::*;
     use crate::config::Overrides;
-    use crate::prepare::holdings::Holdings;
+    use crate::prepare::holdings::PartitionedData;
 
     #[test]
     fn a_summary_of_fewer_rounds_is_no_complete_run() {
@@ -372,7 +372,8 @@ mod tests {
         };
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path();
-        let inputs = Inputs::of(&of_rounds(3), &Holdings::of(&of_rounds(3)).unwrap()).unwrap();
+        let inputs =
+            Inputs::of(&of_rounds(3), &PartitionedData::of(&of_rounds(3)).unwrap()).unwrap();
         let standing = |rounds: u32| Folder::standing(path, &of_rounds(rounds), &inputs);
         assert_eq!(standing(3), Standing::Absent);
         let run = Folder::create(path, &of_rounds(3)).unwrap();

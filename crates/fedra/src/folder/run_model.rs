@@ -15,7 +15,7 @@ use crate::folder::run_files::{ADAPTER_BEST, EXPERIMENT, FOLDERS, MODEL_BEST, SU
 use crate::folder::run_folder::Folder;
 use crate::folder::summary::{Score, Summary};
 use crate::prepare::fingerprint::{Inputs, OtherData};
-use crate::prepare::holdings::Holdings;
+use crate::prepare::holdings::PartitionedData;
 
 /// The run that a model comes from.
 #[derive(Clone, Debug)]
@@ -76,7 +76,7 @@ impl RunModel {
 
     /// That rows of an experiment that are to be scored may have trained the model: they are others than the
     /// run's, or divided in another way.
-    pub(crate) fn note_on_rows(&self, holdings: &Holdings) -> Option<String> {
+    pub(crate) fn note_on_rows(&self, holdings: &PartitionedData) -> Option<String> {
         let inputs: Inputs = Folder::inputs(&self.run).ok()??;
         let shown = self.run.display();
         let found = match inputs.other_data(holdings)? {

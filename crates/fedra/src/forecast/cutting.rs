@@ -5,7 +5,7 @@
 
 use fedra_engine::{CrossingBytes, Ends, Recipe, RowPrivacy, SideMemory, Split, SplitMode};
 use fedra_model::Model;
-use fedra_plan::{ByteCount, Cut, Plan, Round, Rule, Scope, Site};
+use fedra_plan::{ByteCount, Cut, Layer, Plan, Round, Rule, Scope};
 
 use crate::config::Experiment;
 use crate::config::config_error::ConfigError;
@@ -63,7 +63,7 @@ fn learning(experiment: &Experiment, ends: Ends, blocks: u16) -> Rule {
 /// What a client has of a model that is cut there.
 fn sites(Ends { first, last }: Ends, blocks: u16) -> Rule {
     let own = (0..first.min(blocks)).chain(blocks.saturating_sub(last)..blocks);
-    Rule::Sites(own.map(Site::Block).chain([Site::Embedding, Site::Head]).collect())
+    Rule::Sites(own.map(Layer::Block).chain([Layer::Embedding, Layer::Head]).collect())
 }
 
 /// What never leaves a client whose model is cut there.

@@ -1,15 +1,15 @@
 //! Tensor memory of a run's steps, foreseen for the batches that the run will have.
 //!
-//! What a batch takes is found by a rehearsal ([`Rehearsal`]): the run's own steps on a device without
+//! What a batch takes is found by a rehearsal ([`MemoryDryRun`]): the run's own steps on a device without
 //! numbers. Here it is decided which batches stand for a run: the largest ones, drawn as the clients
 //! will draw them. Where rows must not matter, because a server has none, it is a batch of the longest
 //! sequences.
 
-use fedra_client::{ClientError, Examples, Limits, Rehearsal, evaluation_batches};
+use fedra_client::{ClientError, Examples, Limits, MemoryDryRun, evaluation_batches};
 use fedra_data::{Encoded, LabelSet, Target, Task, epoch};
 use fedra_engine::{Recipe, SideMemory};
 use fedra_model::{Head, Model};
-use fedra_plan::{ByteCount, Plan, Round, Side, Site};
+use fedra_plan::{ByteCount, Layer, Plan, Round, Side};
 
 use crate::config::Experiment;
 use crate::error::Result;
@@ -161,7 +161,7 @@ impl LargestBatches {
         let own = &of_client(model, plan)?;
         let client = |step| {
             let rehearsal = self.rehearsal(own, recipe, (plan, step));
-            Rehearsal { scored: &self.scored_here, ..rehearsal }.client()
+            MemoryDryRun { scored: &self.scored_here, ..rehearsal }.client()
         };
         let weights = plan.memory(Side::Client, model.layout()).in_training(0);
         let beside = most(self.steps.iter().map(client))?.0 - weights.0;
@@ -173,8 +173,8 @@ impl LargestBatches {
         model: &'a Model,
         recipe: &'a Recipe,
         (plan, step): (&'a Plan, &'a LargestStep),
-    ) -> Rehearsal<'a> {
-        Rehearsal {
+    ) -> MemoryDryRun<'a> {
+        MemoryDryRun {
             model,
             plan,
             split: recipe.split.as_ref(),
@@ -192,7 +192,7 @@ impl LargestBatches {
 
 /// The model as a client with this plan has it: it may lack the upper blocks.
 fn of_client(model: &Model, plan: &Plan) -> Result<Model> {
-    let blocks = (0..model.layout().blocks()).map(Site::Block);
+    let blocks = (0..model.layout().blocks()).map(Layer::Block);
     let has = blocks.filter(|block| plan.has().iter().any(|id| id.site == *block));
     Ok(model.shallow(has.count())?)
 }

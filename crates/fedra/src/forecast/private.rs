@@ -13,7 +13,7 @@ use fedra_engine::{
     BLOCK_SCORES, ClientId, EXAMPLE_GRADIENTS, Ends, EndsLearn, EngineError, Population, Privacy,
     PrivateSelection, Recipe, RoundReport, Sampler, SiteNoise, joint_noise, noised_scores,
 };
-use fedra_plan::{Layout, Round, Rule, Site};
+use fedra_plan::{Layer, Layout, Round, Rule};
 use fedra_privacy::{
     Event, Ledger, NO_PROTECTION, NoiseMultiplier, PrivacyError, Promise, Release, Spent, Unit,
     calibration, shown,
@@ -69,7 +69,7 @@ impl PrivacySummary {
     /// The same with the means over the rounds of these reports.
     #[must_use]
     pub fn over(mut self, reports: &[RoundReport]) -> Self {
-        let mut sums: BTreeMap<Site, (SiteNoise, f64)> = BTreeMap::new();
+        let mut sums: BTreeMap<Layer, (SiteNoise, f64)> = BTreeMap::new();
         let told = reports.iter().filter_map(|report| report.privacy.as_ref());
         for site in told.flat_map(|privacy| &privacy.sites) {
             let none = SiteNoise { released: 0.0, noise: 0.0, ..*site };

@@ -7,7 +7,7 @@ use super::proposal::Proposal;
 use crate::config::config_error::ConfigError;
 use crate::config::{Experiment, ModelSource, Overrides};
 use crate::error::{Context, Result};
-use crate::prepare::holdings::Holdings;
+use crate::prepare::holdings::PartitionedData;
 use crate::prepare::token_lengths::TokenLengths;
 use crate::run::listener::Listener;
 
@@ -20,7 +20,7 @@ impl Proposal {
         self.training.max_tokens.value = most;
         let experiment = experiment_of(&self.to_toml(""), "experiment")?;
         check_preset(&experiment)?;
-        let holdings = Holdings::heard(&experiment, listener)
+        let holdings = PartitionedData::heard(&experiment, listener)
             .context("its rows cannot be used as proposed")?;
         let lengths = TokenLengths::of_experiment(&experiment, &holdings)
             .context("its rows cannot be cut into tokens")?;

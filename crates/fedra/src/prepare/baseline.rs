@@ -11,7 +11,7 @@ use fedra_client::{Counts, Scores};
 use fedra_data::{Body, Choice, Holding, LabelScore, Labels, SpanScore, printable};
 use serde::{Deserialize, Serialize};
 
-use crate::prepare::holdings::Holdings;
+use crate::prepare::holdings::PartitionedData;
 
 /// Scores without a model, on the sets that a run is scored on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -24,7 +24,7 @@ pub struct Baseline {
 
 impl Baseline {
     /// The baseline of some rows; `None` for tasks that have none or where nobody trains on a label.
-    pub fn of(holdings: &Holdings) -> Option<Self> {
+    pub fn of(holdings: &PartitionedData) -> Option<Self> {
         let guess = Guess::from_training(holdings)?;
         let division = &holdings.division;
         let mut scores = BTreeMap::new();
@@ -70,8 +70,8 @@ enum Guess<'a> {
 }
 
 impl<'a> Guess<'a> {
-    fn from_training(holdings: &'a Holdings) -> Option<Self> {
-        let Holdings { table, division, .. } = holdings;
+    fn from_training(holdings: &'a PartitionedData) -> Option<Self> {
+        let PartitionedData { table, division, .. } = holdings;
         let rows = || division.clients.iter().flat_map(|holding| &holding.train);
         match Scores::new(table.task, &table.labels).counts() {
             Counts::Classes(_) => {
@@ -98,7 +98,7 @@ impl<'a> Guess<'a> {
         }
     }
 
-    fn score(&self, holdings: &Holdings, rows: &[usize]) -> BTreeMap<String, f64> {
+    fn score(&self, holdings: &PartitionedData, rows: &[usize]) -> BTreeMap<String, f64> {
         let table = &holdings.table;
         let scores = match self {
             Self::Label(guess) => {
@@ -124,7 +124,7 @@ impl<'a> Guess<'a> {
         scores.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     }
 
-    fn in_words(&self, holdings: &Holdings) -> String {
+    fn in_words(&self, holdings: &PartitionedData) -> String {
         match self {
             Self::Label(label) => {
                 format!("always answering \"{}\"", printable(holdings.table.labels.name(*label)))
@@ -151,7 +151,7 @@ fn single_labels(labels: &Labels) -> &[u32] {
     }
 }
 
-fn tagged(holdings: &Holdings, row: usize) -> Option<(&Vec<String>, &Vec<u32>)> {
+fn tagged(holdings: &PartitionedData, row: usize) -> Option<(&Vec<String>, &Vec<u32>)> {
     let example = &holdings.table.examples[row];
     match (&example.body, &example.labels) {
         (Body::Words(words), Labels::PerWord(tags)) => Some((words, tags)),
@@ -170,7 +170,7 @@ mod tests {
         rows: Vec<Row>,
         clients: &[(&[usize], &[usize])],
         central: &[usize],
-    ) -> Holdings {
+    ) -> PartitionedData {
         let mut builder = TableBuilder::new(task);
         for row in rows {
             builder.push(row).unwrap();
@@ -185,7 +185,7 @@ mod tests {
             clients: clients.iter().map(holding).collect(),
             central_test: central.to_vec(),
         };
-        Holdings { table: builder.finish(), division, small: 0 }
+        PartitionedData { table: builder.finish(), division, small: 0 }
     }
 
     #[test]

@@ -17,7 +17,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::config::{Experiment, ModelSource, Vocabulary};
 use crate::error::{Context, Result, refuse};
-use crate::prepare::holdings::Holdings;
+use crate::prepare::holdings::PartitionedData;
 use crate::run::listener::{Listener, Silent};
 
 /// The inputs of a run.
@@ -44,13 +44,13 @@ pub struct Inputs {
 
 impl Inputs {
     /// Hashes what an experiment starts from.
-    pub fn of(experiment: &Experiment, holdings: &Holdings) -> Result<Self> {
+    pub fn of(experiment: &Experiment, holdings: &PartitionedData) -> Result<Self> {
         Self::of_rows(holdings).with_model(Folder::of(&experiment.model)?, experiment)
     }
 
     /// Hashes rows and their division; of the model nothing is known yet.
-    fn of_rows(holdings: &Holdings) -> Self {
-        let Holdings { table, division, .. } = holdings;
+    fn of_rows(holdings: &PartitionedData) -> Self {
+        let PartitionedData { table, division, .. } = holdings;
         let (mut rows, mut labels, mut dealt) = (Sum::new(), Sum::new(), Sum::new());
         labels.texts(table.labels.names());
         for example in &table.examples {
@@ -112,7 +112,7 @@ impl Inputs {
     }
 
     /// Which of a run's rows and their division is another here; labels decide about neither.
-    pub(crate) fn other_data(&self, holdings: &Holdings) -> Option<OtherData> {
+    pub(crate) fn other_data(&self, holdings: &PartitionedData) -> Option<OtherData> {
         let now = Self::of_rows(holdings);
         let are_same = self.rows == now.rows && self.labels == now.labels;
         match (are_same, self.division == now.division) {
@@ -178,7 +178,7 @@ impl Fingerprints {
         let data = if let Some((_, data)) = known {
             data.clone()
         } else {
-            let data = Inputs::of_rows(&Holdings::heard(experiment, listener)?);
+            let data = Inputs::of_rows(&PartitionedData::heard(experiment, listener)?);
             self.data.push((key, data.clone()));
             data
         };
@@ -474,7 +474,7 @@ mod tests {
         );
         let experiment =
             Experiment::from_text(&text, "x.toml", "x", &Overrides::default()).unwrap();
-        Inputs::of(&experiment, &Holdings::of(&experiment).unwrap()).unwrap()
+        Inputs::of(&experiment, &PartitionedData::of(&experiment).unwrap()).unwrap()
     }
 
     fn rows(change: &dyn Fn(usize, &mut [String; 3])) -> Vec<[String; 3]> {

@@ -13,7 +13,7 @@ use crate::text::grid::counted;
 
 /// A table and its division over clients, capped as the experiment says. Which rows are left out is drawn
 /// for each row by itself ([`RowLots`]).
-pub struct Holdings {
+pub struct PartitionedData {
     /// All rows.
     pub table: Table,
     /// Who holds which.
@@ -22,7 +22,7 @@ pub struct Holdings {
     pub small: usize,
 }
 
-impl Holdings {
+impl PartitionedData {
     /// What one client has, without the rows of others that its files may have too.
     pub fn only(mut self, client: &str) -> Self {
         self.division.clients.retain(|holding| holding.client == client);

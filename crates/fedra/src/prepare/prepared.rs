@@ -18,13 +18,13 @@ use fedra_model::hf::config::Problem;
 use fedra_model::hf::{Answers, Companions, Config, TrainedHead, WhyFresh};
 use fedra_model::peft::AdapterFolder;
 use fedra_model::{Adapters, Classifier, Head, Loaded, Model, Wanted, load_part};
-use fedra_plan::{ByteCount, Digest, Layout, ParamId, Scope, Site};
+use fedra_plan::{ByteCount, Digest, Layer, Layout, ParamId, Scope};
 
 use crate::config::{ConfigError, Experiment, HeadChoice, ModelSource, Source, Vocabulary};
 use crate::error::{Context, Result};
 use crate::prepare::classes;
 use crate::prepare::fingerprint::Sum;
-use crate::prepare::holdings::Holdings;
+use crate::prepare::holdings::PartitionedData;
 use crate::prepare::pretrained::Pretrained;
 use crate::prepare::public_text;
 use crate::prepare::row_cache::{RowCache, key_of_sequences, key_of_vocabulary};
@@ -72,7 +72,7 @@ pub type PartHeld<'a> = &'a dyn Fn(&Layout) -> Result<Scope>;
 impl Prepared {
     /// Opens or makes the model, and encodes the rows for it. A trained head may number the rows'
     /// labels anew.
-    pub fn of(experiment: &Experiment, holdings: Holdings, device: &Device) -> Result<Self> {
+    pub fn of(experiment: &Experiment, holdings: PartitionedData, device: &Device) -> Result<Self> {
         Self::of_part(experiment, holdings, (device, None), &Work::default())
     }
 
@@ -80,7 +80,7 @@ impl Prepared {
     /// for its digest, and never held.
     pub fn of_part(
         experiment: &Experiment,
-        mut holdings: Holdings,
+        mut holdings: PartitionedData,
         how: (&Device, Option<PartHeld<'_>>),
         work: &Work<'_>,
     ) -> Result<Self> {
@@ -189,7 +189,7 @@ fn check_labels(experiment: &Experiment) -> Result<()> {
 /// A preset with fresh weights and a vocabulary of its own.
 fn fresh(
     experiment: &Experiment,
-    (holdings, work, notes): (&Holdings, &Work<'_>, &mut Vec<String>),
+    (holdings, work, notes): (&PartitionedData, &Work<'_>, &mut Vec<String>),
     (config, vocabulary): (&Config, &Vocabulary),
     (device, part): (&Device, Option<PartHeld<'_>>),
 ) -> Result<Opened> {
@@ -323,8 +323,8 @@ fn open(
 /// The digest of all weights, of which one site after another is there.
 fn digest_by_site(layout: &Layout, read: &dyn Fn(Kept<'_>) -> Result<Params>) -> Result<Digest> {
     let mut digest = Sum::new();
-    let blocks = (0..layout.blocks()).map(Site::Block);
-    for site in [Site::Embedding].into_iter().chain(blocks).chain([Site::Head]) {
+    let blocks = (0..layout.blocks()).map(Layer::Block);
+    for site in [Layer::Embedding].into_iter().chain(blocks).chain([Layer::Head]) {
         digest.params(&read(&|id| id.site == site)?);
     }
     Ok(digest.end())
@@ -414,11 +414,11 @@ type KeyOf<'a> = &'a dyn Fn(&[&Example]) -> Result<Digest>;
 /// Everybody's examples as tokens, from the cache if they are there.
 fn cached(
     cache: &RowCache,
-    (holdings, work): (&Holdings, &Work<'_>),
+    (holdings, work): (&PartitionedData, &Work<'_>),
     encoder: &Encoder<'_>,
     (key, notes): (KeyOf<'_>, &mut Vec<String>),
 ) -> Result<Shards> {
-    let Holdings { table, division, .. } = holdings;
+    let PartitionedData { table, division, .. } = holdings;
     let rows: Vec<&Example> =
         Shards::used(division).into_iter().map(|row| &table.examples[row]).collect();
     let key = key(&rows)?;
@@ -435,7 +435,7 @@ fn cached(
 /// A vocabulary from the training rows, or from the cache if one grew from the same.
 fn grown_vocabulary(
     experiment: &Experiment,
-    (holdings, work, notes): (&Holdings, &Work<'_>, &mut Vec<String>),
+    (holdings, work, notes): (&PartitionedData, &Work<'_>, &mut Vec<String>),
     limit: usize,
 ) -> Result<Tokenizer> {
     let texts = training_texts(holdings);
@@ -452,7 +452,7 @@ fn grown_vocabulary(
 }
 
 /// The text of every training row.
-pub(crate) fn training_texts(holdings: &Holdings) -> Vec<Cow<'_, str>> {
+pub(crate) fn training_texts(holdings: &PartitionedData) -> Vec<Cow<'_, str>> {
     let rows = holdings.division.clients.iter().flat_map(|holding| &holding.train);
     rows.map(|&row| holdings.table.examples[row].body.as_text()).collect()
 }

@@ -10,14 +10,14 @@ use fedra_data::{
     Body, Choice, LabelShape, Labels, ReadingReport, RowPlace, Split, Trimmed, folded, printable,
 };
 
-use crate::prepare::holdings::Holdings;
+use crate::prepare::holdings::PartitionedData;
 use crate::text::grid::{counted, grouped};
 
 /// Most labels, or clients, that are named in one line.
 const MOST_NAMED: usize = 5;
 
 /// What the rows and their division show, without a tokenizer.
-pub fn of_data(holdings: &Holdings) -> Vec<String> {
+pub fn of_data(holdings: &PartitionedData) -> Vec<String> {
     let remarks = [
         one_label(holdings),
         only_in_test(holdings),
@@ -34,7 +34,7 @@ pub fn of_data(holdings: &Holdings) -> Vec<String> {
 }
 
 /// What reading the rows changed, and names that look like one another.
-pub fn of_reading(holdings: &Holdings) -> Vec<String> {
+pub fn of_reading(holdings: &PartitionedData) -> Vec<String> {
     let ReadingReport { trimmed, left_out } = &holdings.table.reading;
     let mut remarks: Vec<String> = trimmed_names(*trimmed).into_iter().collect();
     if let (rows @ 1.., Some(place)) = (left_out.rows, left_out.place()) {
@@ -68,14 +68,14 @@ fn trimmed_names(trimmed: Trimmed) -> Option<String> {
 }
 
 /// The labels that rows or words have, each with how many have it.
-fn labels(holdings: &Holdings) -> Vec<(&str, usize)> {
+fn labels(holdings: &PartitionedData) -> Vec<(&str, usize)> {
     let counts = holdings.table.label_counts().into_iter();
     let named = holdings.table.labels.names().iter().map(String::as_str).zip(counts);
     named.filter(|(_, count)| *count > 0).collect()
 }
 
 /// The clients that rows name, each with how many do.
-fn clients(holdings: &Holdings) -> Vec<(&str, usize)> {
+fn clients(holdings: &PartitionedData) -> Vec<(&str, usize)> {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for client in holdings.table.examples.iter().filter_map(|example| example.client.as_deref()) {
         *counts.entry(client).or_default() += 1;
@@ -114,7 +114,7 @@ fn alike((what, kinds): (&str, &str), names: &[(&str, usize)]) -> Vec<String> {
 pub(crate) const NO_VALUES: [&str; 8] = ["nan", "na", "n/a", "null", "none", "-", "?", "nat"];
 
 /// Labels that stand for no label, by what is usual.
-fn no_values(holdings: &Holdings) -> Option<String> {
+fn no_values(holdings: &PartitionedData) -> Option<String> {
     match holdings.table.task.shape() {
         LabelShape::One | LabelShape::Many => {}
         LabelShape::PerWord | LabelShape::Absent => return None,
@@ -139,7 +139,7 @@ fn no_values(holdings: &Holdings) -> Option<String> {
 const FEWEST_SCORED: usize = 10;
 
 /// Declared sets with so few rows that a slip of the pen may have made them.
-fn few_declared(holdings: &Holdings) -> Vec<String> {
+fn few_declared(holdings: &PartitionedData) -> Vec<String> {
     let examples = &holdings.table.examples;
     let sets = [
         (Split::Test, "test", "the central test set is so small that its score says little"),
@@ -168,7 +168,7 @@ fn few_declared(holdings: &Holdings) -> Vec<String> {
 }
 
 /// Rows without a split in files where other rows have one.
-fn undeclared(holdings: &Holdings) -> Option<String> {
+fn undeclared(holdings: &PartitionedData) -> Option<String> {
     let mut files: BTreeMap<&Path, (u64, Vec<&RowPlace>)> = BTreeMap::new();
     for example in &holdings.table.examples {
         let Some((file, _)) = example.place.get() else { continue };
@@ -189,7 +189,7 @@ fn undeclared(holdings: &Holdings) -> Option<String> {
 }
 
 /// Rows in a site's files that are not its own.
-pub fn of_others(holdings: &Holdings, site: &str) -> Option<String> {
+pub fn of_others(holdings: &PartitionedData, site: &str) -> Option<String> {
     let clients = holdings.table.examples.iter().filter_map(|example| example.client.as_deref());
     let others: Vec<&str> = clients.filter(|client| *client != site).collect();
     let names: Vec<&str> = others.iter().copied().collect::<BTreeSet<_>>().into_iter().collect();
@@ -205,7 +205,7 @@ fn few(names: &[&str]) -> String {
     format!("{}{more}", named.join(", "))
 }
 
-fn without_text(holdings: &Holdings) -> Option<String> {
+fn without_text(holdings: &PartitionedData) -> Option<String> {
     let blank = holdings.table.examples.iter().filter(|example| example.body.is_blank());
     let (blank, all) = (blank.count() as u64, holdings.table.examples.len() as u64);
     let verb = if blank == 1 { "has" } else { "have" };
@@ -213,7 +213,7 @@ fn without_text(holdings: &Holdings) -> Option<String> {
 }
 
 /// Test rows whose very text is also in a training row, of whomever.
-fn seen_in_training(holdings: &Holdings) -> Option<String> {
+fn seen_in_training(holdings: &PartitionedData) -> Option<String> {
     let (division, examples) = (&holdings.division, &holdings.table.examples);
     let train = division.clients.iter().flat_map(|holding| &holding.train);
     let train: HashSet<&Body> = train.map(|&row| &examples[row].body).collect();
@@ -233,7 +233,7 @@ fn seen_in_training(holdings: &Holdings) -> Option<String> {
 }
 
 /// Labels that look like something else than names: a row of zeros and ones, a list as text.
-fn not_names(holdings: &Holdings) -> Option<String> {
+fn not_names(holdings: &PartitionedData) -> Option<String> {
     let names = holdings.table.labels.names();
     if let Some(list) = names.iter().find(|name| name.starts_with('[') && name.ends_with(']')) {
         let list = printable(list);
@@ -245,7 +245,7 @@ fn not_names(holdings: &Holdings) -> Option<String> {
     })
 }
 
-fn one_label(holdings: &Holdings) -> Option<String> {
+fn one_label(holdings: &PartitionedData) -> Option<String> {
     let table = &holdings.table;
     let [only] = table.labels.names() else { return None };
     let everywhere = match table.task.shape() {
@@ -262,7 +262,7 @@ fn one_label(holdings: &Holdings) -> Option<String> {
     })
 }
 
-fn only_in_test(holdings: &Holdings) -> Option<String> {
+fn only_in_test(holdings: &PartitionedData) -> Option<String> {
     let division = &holdings.division;
     let train = present(holdings, division.clients.iter().flat_map(|holding| &holding.train));
     let tested = division.clients.iter().flat_map(|holding| &holding.test);
@@ -294,7 +294,7 @@ fn only_in_test(holdings: &Holdings) -> Option<String> {
 }
 
 /// Which labels some rows have.
-fn present<'a>(holdings: &Holdings, rows: impl Iterator<Item = &'a usize>) -> Vec<bool> {
+fn present<'a>(holdings: &PartitionedData, rows: impl Iterator<Item = &'a usize>) -> Vec<bool> {
     let mut present = vec![false; holdings.table.labels.len()];
     for &row in rows {
         match &holdings.table.examples[row].labels {
@@ -313,7 +313,7 @@ fn present<'a>(holdings: &Holdings, rows: impl Iterator<Item = &'a usize>) -> Ve
 }
 
 /// Clients whose rows were all drawn for something else: each row is drawn by itself, so few rows may.
-pub fn without_training(holdings: &Holdings) -> Option<String> {
+pub fn without_training(holdings: &PartitionedData) -> Option<String> {
     let clients = &holdings.division.clients;
     let without: Vec<&str> =
         clients.iter().filter(|it| it.train.is_empty()).map(|it| it.client.as_str()).collect();
@@ -328,7 +328,7 @@ pub fn without_training(holdings: &Holdings) -> Option<String> {
     })
 }
 
-fn without_test(holdings: &Holdings) -> Option<String> {
+fn without_test(holdings: &PartitionedData) -> Option<String> {
     let division = &holdings.division;
     let clients = division.clients.len();
     let without = division.clients.iter().filter(|holding| holding.test.is_empty()).count();
@@ -353,7 +353,11 @@ mod tests {
     use super::*;
 
     /// Rows of one label each; a client holds some for training and some for testing.
-    fn held(labels: &[&str], clients: &[(&[usize], &[usize])], central: &[usize]) -> Holdings {
+    fn held(
+        labels: &[&str],
+        clients: &[(&[usize], &[usize])],
+        central: &[usize],
+    ) -> PartitionedData {
         let mut builder = TableBuilder::new(Task::Classes);
         for (row, label) in labels.iter().enumerate() {
             let text = format!("three plain words {row}");
@@ -366,7 +370,7 @@ mod tests {
         };
         let clients = clients.iter().map(holding).collect();
         let division = Division { clients, central_test: central.to_vec() };
-        Holdings { table: builder.finish(), division, small: 0 }
+        PartitionedData { table: builder.finish(), division, small: 0 }
     }
 
     #[test]

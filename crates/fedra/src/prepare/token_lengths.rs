@@ -9,7 +9,7 @@ use fedra_model::hf::Config;
 
 use crate::config::{Experiment, ModelSource, Vocabulary};
 use crate::error::{Context, Result};
-use crate::prepare::holdings::Holdings;
+use crate::prepare::holdings::PartitionedData;
 use crate::prepare::prepared::{answer_rules, grow, training_texts};
 use crate::prepare::pretrained::Pretrained;
 use crate::text::grid::{counted, grouped};
@@ -45,7 +45,7 @@ impl TokenLengths {
     }
 
     /// Those of an experiment's rows, by its model's tokenizer and without its weights.
-    pub fn of_experiment(experiment: &Experiment, holdings: &Holdings) -> Result<Self> {
+    pub fn of_experiment(experiment: &Experiment, holdings: &PartitionedData) -> Result<Self> {
         let (tokenizer, config): (Tokenizer, Config) = match &experiment.model {
             ModelSource::Fresh(config, Vocabulary::Grown(limit)) => {
                 let grown = grow(&training_texts(holdings), &Work::default(), *limit)?;

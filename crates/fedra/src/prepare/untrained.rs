@@ -4,7 +4,7 @@
 //! weights it stays as it was drawn, and the rest works on noise; nothing in the scores says so.
 
 use fedra_engine::{Choice, ClientId, ClientInfo, Masks, Recipe};
-use fedra_plan::{Layout, ParamId, Part, Round, Scope, Site};
+use fedra_plan::{Layer, Layout, ParamId, Part, Round, Scope};
 
 use crate::config::{Experiment, ModelSource, safl_table};
 use crate::error::Result;
@@ -30,7 +30,7 @@ pub fn untrained(
     }
     let count = grouped(never.elements(layout) as u64);
     let of = grouped(layout.elements() as u64);
-    let embedding = never.iter().any(|id| id.site == Site::Embedding);
+    let embedding = never.iter().any(|id| id.site == Layer::Embedding);
     let remedy = match safl_table(experiment) {
         _ if experiment.raw.model.lora.is_some() => "without model.lora they learn".to_owned(),
         Some((table, _)) if embedding => {
@@ -89,21 +89,21 @@ fn in_round(
 
 /// `the embeddings, block.1, block.3, query, key`.
 fn in_words(never: &Scope, layout: &Layout) -> String {
-    let drawn = |site: Site| {
+    let drawn = |site: Layer| {
         let own = Scope::of_sites(layout, [site]);
         own.filter(|id| is_drawn(layout, id) && id.part == Part::Weight)
     };
     let mut words = Vec::new();
-    if never.iter().any(|id| id.site == Site::Embedding) {
+    if never.iter().any(|id| id.site == Layer::Embedding) {
         words.push("the embeddings".to_owned());
     }
     let whole: Vec<u16> =
-        (0..layout.blocks()).filter(|block| drawn(Site::Block(*block)).is_subset(never)).collect();
+        (0..layout.blocks()).filter(|block| drawn(Layer::Block(*block)).is_subset(never)).collect();
     let some = |id: &ParamId| id.site.block().is_some_and(|block| !whole.contains(&block));
     if whole.len() == usize::from(layout.blocks()) {
         words.push("all blocks".to_owned());
     } else {
-        words.extend(whole.iter().map(|block| Site::Block(*block).to_string()));
+        words.extend(whole.iter().map(|block| Layer::Block(*block).to_string()));
     }
     let mut roles: Vec<String> = Vec::new();
     for id in never.iter().filter(some) {
@@ -113,7 +113,7 @@ fn in_words(never: &Scope, layout: &Layout) -> String {
         }
     }
     words.extend(roles);
-    if never.iter().any(|id| id.site == Site::Head) {
+    if never.iter().any(|id| id.site == Layer::Head) {
         words.push("the head".to_owned());
     }
     words.join(", ")

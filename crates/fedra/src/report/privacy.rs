@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use fedra_engine::{PrivacyReport, RoundReport, SiteNoise};
-use fedra_plan::Site;
+use fedra_plan::Layer;
 use fedra_report::{CellFace, Chart, Content, HeatCell, HeatMap, Point, Scale};
 
 use crate::report::binned::Columns;
@@ -49,10 +49,10 @@ fn signal(record: &RunRecord) -> Option<HeatMap> {
     let sites = |report: &RoundReport| {
         report.privacy.as_ref().map_or(Vec::new(), |privacy| privacy.sites.clone())
     };
-    let all: BTreeSet<Site> = rounds.iter().flat_map(&sites).map(|site| site.site).collect();
-    let from_top: Vec<Site> = all.into_iter().rev().collect();
+    let all: BTreeSet<Layer> = rounds.iter().flat_map(&sites).map(|site| site.site).collect();
+    let from_top: Vec<Layer> = all.into_iter().rev().collect();
     let columns = Columns::of(rounds);
-    let row = |site: &Site| {
+    let row = |site: &Layer| {
         let cell = |range: &std::ops::Range<usize>| {
             let told = rounds[range.clone()].iter().flat_map(&sites);
             let ratios: Vec<f64> =
@@ -70,7 +70,7 @@ fn signal(record: &RunRecord) -> Option<HeatMap> {
                   model. Below 1 the noise is larger."
                 .to_owned(),
         x: (columns.in_words(), columns.names.clone()),
-        y: ("part".to_owned(), from_top.iter().map(Site::to_string).collect()),
+        y: ("part".to_owned(), from_top.iter().map(Layer::to_string).collect()),
         cells,
         value: "signal-to-noise ratio, at most".to_owned(),
         hatching: None,

@@ -169,7 +169,7 @@ fn flatten(name: &str, value: &Value, facts: &mut BTreeMap<String, String>) {
 mod tests {
     use super::*;
     use crate::config::Overrides;
-    use crate::prepare::holdings::Holdings;
+    use crate::prepare::holdings::PartitionedData;
 
     const FILE: &str = include_str!("../../tests/tiny.toml");
 
@@ -177,7 +177,7 @@ mod tests {
         let sets =
             if set.is_empty() { Overrides::default() } else { Overrides::default().set(set) };
         let experiment = Experiment::from_toml(FILE, &sets).unwrap();
-        let holdings = Holdings::of(&experiment).unwrap();
+        let holdings = PartitionedData::of(&experiment).unwrap();
         let device = fedra_compute::Device::cpu();
         let prepared = Prepared::of(&experiment, holdings, &device).unwrap();
         agreement(&experiment, &prepared).unwrap()

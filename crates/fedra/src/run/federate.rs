@@ -33,7 +33,7 @@ use crate::forecast::traffic;
 use crate::prepare::baseline::Baseline;
 use crate::prepare::census::Census;
 use crate::prepare::fingerprint::Inputs;
-use crate::prepare::holdings::Holdings;
+use crate::prepare::holdings::PartitionedData;
 use crate::prepare::prepared::Prepared;
 use crate::prepare::public_text::PublicRows;
 use crate::prepare::remarks;
@@ -110,7 +110,7 @@ impl Run {
         listener: &dyn Listener,
     ) -> Result<Self> {
         let mut run = followed(experiment, listener, |work| {
-            let holdings = Holdings::of_with(experiment, work)?;
+            let holdings = PartitionedData::of_with(experiment, work)?;
             let (remarks, baseline) = (remarks::of_data(&holdings), Baseline::of(&holdings));
             let mut run = Self::with_holdings(experiment, holdings, (device, work))?;
             (run.remarks, run.baseline) = ([remarks, run.remarks].concat(), baseline);
@@ -123,7 +123,7 @@ impl Run {
     /// Opens the model for these rows; what is scored waits for a census of everybody's examples.
     pub(crate) fn with_holdings(
         experiment: &Experiment,
-        holdings: Holdings,
+        holdings: PartitionedData,
         how: (Device, &Work<'_>),
     ) -> Result<Self> {
         let opened = Self::opened(experiment, holdings, how);
@@ -132,7 +132,7 @@ impl Run {
 
     fn opened(
         experiment: &Experiment,
-        holdings: Holdings,
+        holdings: PartitionedData,
         (device, work): (Device, &Work<'_>),
     ) -> Result<Self> {
         let inputs = Inputs::of(experiment, &holdings)?;

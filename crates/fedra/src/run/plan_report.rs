@@ -7,7 +7,7 @@
 use fedra_compute::Device;
 use fedra_engine::{Population, Recipe};
 use fedra_model::{Head, Model};
-use fedra_plan::{ByteCount, Cut, Layout, Plan, Scope, Side, Site};
+use fedra_plan::{ByteCount, Cut, Layer, Layout, Plan, Scope, Side};
 use fedra_wire::payload_length;
 
 use crate::config::{Experiment, ModelSource, unused_settings};
@@ -140,7 +140,7 @@ pub struct PartRow {
     /// The round that the stage begins in, counted from 0.
     pub from: u32,
     /// The site; none for the whole model.
-    pub site: Option<Site>,
+    pub site: Option<Layer>,
     /// Its parameters.
     pub parameters: u64,
     /// Those that learn.
@@ -234,11 +234,11 @@ fn has_large_fresh_weights(experiment: &Experiment) -> bool {
 /// What each site holds, what of it learns, what travels.
 fn parts(layout: &Layout, stages: &[(u32, Plan)], recipe: &Recipe) -> Vec<PartRow> {
     let mut rows = Vec::new();
-    let blocks = (0..layout.blocks()).map(Site::Block);
-    let sites: Vec<Site> =
-        [Site::Embedding].into_iter().chain(blocks).chain([Site::Head]).collect();
+    let blocks = (0..layout.blocks()).map(Layer::Block);
+    let sites: Vec<Layer> =
+        [Layer::Embedding].into_iter().chain(blocks).chain([Layer::Head]).collect();
     for (from, plan) in stages {
-        let row = |site: Option<Site>| {
+        let row = |site: Option<Layer>| {
             let whole = site
                 .map_or_else(|| Scope::everything(layout), |site| Scope::of_sites(layout, [site]));
             let (learns, travels) = (&whole & plan.learns(), &whole & &plan.uploads());

@@ -26,7 +26,7 @@ use crate::folder::round_log;
 use crate::folder::run_files::{CHECKPOINT, EXPERIMENT, ROUNDS, SITES};
 use crate::folder::run_folder::Folder;
 use crate::prepare::census::Census;
-use crate::prepare::holdings::Holdings;
+use crate::prepare::holdings::PartitionedData;
 use crate::prepare::prepared::Prepared;
 use crate::run::agreement::agreement;
 use crate::run::federate::{Beginning, Ending, Run};
@@ -180,7 +180,7 @@ fn prepare(experiment: &Experiment, listener: &dyn Listener) -> Result<Run> {
         return Err(ConfigError::new("method.name", "\"centralised\"", expected).into());
     }
     followed(experiment, listener, |work| {
-        let holdings = Holdings::of_server(experiment, work)?;
+        let holdings = PartitionedData::of_server(experiment, work)?;
         Run::with_holdings(experiment, holdings, (Device::frugal_cpu(), work))
     })
 }

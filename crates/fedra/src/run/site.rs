@@ -15,7 +15,7 @@ use fedra_plan::{Layout, Plan, Round, Scope, Side};
 use crate::config::config_error::ConfigError;
 use crate::config::{Experiment, ModelSource, Source, Vocabulary};
 use crate::error::Result;
-use crate::prepare::holdings::Holdings;
+use crate::prepare::holdings::PartitionedData;
 use crate::prepare::prepared::{PartHeld, Prepared};
 use crate::prepare::remarks;
 use crate::prepare::token_lengths::TokenLengths;
@@ -56,13 +56,17 @@ pub fn join(experiment: &Experiment, name: &str, listener: &dyn Listener) -> Res
 }
 
 /// The rows of the named site, as it reads them when it joins.
-pub fn holdings(experiment: &Experiment, name: &str, listener: &dyn Listener) -> Result<Holdings> {
+pub fn holdings(
+    experiment: &Experiment,
+    name: &str,
+    listener: &dyn Listener,
+) -> Result<PartitionedData> {
     followed(experiment, listener, |work| read(experiment, name, work))
 }
 
-fn read(experiment: &Experiment, name: &str, work: &Work<'_>) -> Result<Holdings> {
+fn read(experiment: &Experiment, name: &str, work: &Work<'_>) -> Result<PartitionedData> {
     check_declared(experiment)?;
-    let holdings = Holdings::of_site(experiment, name, work)?;
+    let holdings = PartitionedData::of_site(experiment, name, work)?;
     let declared = &experiment.raw.federation.names;
     if !declared.is_empty() && !declared.iter().any(|other| other == name) {
         let expected = format!("one of {}", declared.join(", "));
@@ -76,7 +80,7 @@ fn read(experiment: &Experiment, name: &str, work: &Work<'_>) -> Result<Holdings
     Ok(holdings)
 }
 
-fn names(holdings: &Holdings) -> Vec<String> {
+fn names(holdings: &PartitionedData) -> Vec<String> {
     holdings.division.clients.iter().map(|holding| holding.client.clone()).collect()
 }
 

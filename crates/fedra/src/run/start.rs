@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use crate::config::{Experiment, unused_settings};
 use crate::error::{Result, refuse};
 use crate::folder::lock::Lock;
-use crate::folder::output_folder::{self, Over};
+use crate::folder::output_folder::{self, OverwritePolicy};
 use crate::folder::round_log;
 use crate::folder::run_files::{ROUNDS, SITES};
 use crate::folder::run_folder::Folder;
@@ -23,13 +23,13 @@ pub struct Output {
     /// The folder; it is made.
     pub folder: PathBuf,
     /// What may be replaced in it.
-    pub over: Over,
+    pub over: OverwritePolicy,
 }
 
 impl Output {
     /// A folder that is free, or not there yet.
     pub fn new(folder: impl Into<PathBuf>) -> Self {
-        Self { folder: folder.into(), over: Over::Nothing }
+        Self { folder: folder.into(), over: OverwritePolicy::Nothing }
     }
 }
 

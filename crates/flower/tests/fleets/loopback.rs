@@ -4,7 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use fedra_net::{
-    Dialer, FleetOptions, NetFleet, Routes, Runtime, ServerOptions, ServerSecurity, Site, join,
+    ClientNode, Dialer, FleetOptions, NetFleet, Routes, Runtime, ServerOptions, ServerSecurity,
+    join,
 };
 
 use crate::deployment::{Clients, Deployment, Opened};
@@ -28,7 +29,7 @@ impl Deployment for Loopback {
             let fleet = NetFleet::listen(federated, place, options, listener, world.central());
             let fleet = fleet.unwrap();
             let address = fleet.address();
-            let way: Join = Arc::new(move |site: &mut Site, _folder: &Path, told: &Told| {
+            let way: Join = Arc::new(move |site: &mut ClientNode, _folder: &Path, told: &Told| {
                 let runtime = Runtime::start().map_err(|error| error.to_string())?;
                 let dialer = Dialer::new(&address, &ServerSecurity::Plain);
                 let dialer = dialer.map_err(|error| error.to_string())?;

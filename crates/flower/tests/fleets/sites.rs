@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use fedra_client::Observer;
 use fedra_engine::{Arrival, ClientInfo, Fleet, RoundProgress};
-use fedra_net::{FleetOptions, Left, NetFleet, Site, Start};
+use fedra_net::{ClientNode, FleetOptions, Left, NetFleet, Start};
 use fedra_plan::Round;
 use fedra_wire::ClientId;
 
@@ -20,7 +20,7 @@ use crate::world::{Told, World};
 pub const PATIENCE: Duration = Duration::from_mins(2);
 
 /// Takes part until the run is over: a site, the folder with its state, and who listens.
-pub type Join = Arc<dyn Fn(&mut Site, &Path, &Told) -> Result<Left, String> + Send + Sync>;
+pub type Join = Arc<dyn Fn(&mut ClientNode, &Path, &Told) -> Result<Left, String> + Send + Sync>;
 
 /// Sites that are joined with a fleet.
 pub struct Sites<'c> {
@@ -65,7 +65,7 @@ impl<'c> Sites<'c> {
         let (join, told, returns) = (Arc::clone(&self.join), Told::default(), Arc::default());
         let (listener, comes_back) = (told.clone(), Arc::<AtomicBool>::clone(&returns));
         let thread = std::thread::spawn(move || {
-            let site = Site::new(client, World::agreement(), &folder);
+            let site = ClientNode::new(client, World::agreement(), &folder);
             let mut site = site.map_err(|error| error.to_string())?;
             loop {
                 let left = join(&mut site, &folder, &listener)?;

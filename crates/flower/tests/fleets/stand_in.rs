@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 use fedra_flower::{Admission, Apps, Endpoint, Membership, Task, join};
 use fedra_net::certs::{Authority, Days};
-use fedra_net::{Carrier, FleetOptions, NetFleet, Routes, Runtime, Site};
+use fedra_net::{Carrier, ClientNode, FleetOptions, NetFleet, Routes, Runtime};
 
 use crate::deployment::{Clients, Deployment, Opened};
 use crate::https::{Answer, listen_with};
@@ -67,7 +67,7 @@ impl Deployment for StandIn {
             };
             let (listener, central) = (Box::new(told.clone()), clients.world.central());
             let fleet = NetFleet::over(federated, (folder, options), (listener, central), start);
-            let way: Join = Arc::new(move |site: &mut Site, folder: &Path, told: &Told| {
+            let way: Join = Arc::new(move |site: &mut ClientNode, folder: &Path, told: &Told| {
                 let (endpoint, folder) = (endpoint.clone(), folder.to_owned());
                 let key = kept_key(&folder);
                 let give_up_after = None;

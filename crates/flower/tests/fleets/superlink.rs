@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use fedra_flower::{Admission, Apps, Endpoint, Membership, NodeKey, Task, join, write_app};
-use fedra_net::{Carrier, FleetOptions, NetFleet, Routes, Runtime, Site};
+use fedra_net::{Carrier, ClientNode, FleetOptions, NetFleet, Routes, Runtime};
 
 use crate::deployment::{Clients, Deployment, Opened};
 use crate::sites::{Join, PATIENCE, Sites};
@@ -127,7 +127,7 @@ impl Deployment for SuperLink {
             };
             let (listener, central) = (Box::new(told.clone()), clients.world.central());
             let fleet = NetFleet::over(federated, (folder, options), (listener, central), start);
-            let way: Join = Arc::new(move |site: &mut Site, folder: &Path, told: &Told| {
+            let way: Join = Arc::new(move |site: &mut ClientNode, folder: &Path, told: &Told| {
                 let (endpoint, folder) = (endpoint.clone(), folder.to_owned());
                 let key = kept_key(&folder);
                 let membership =

@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use fedra_plan::{ParamId, Part, Role, Site};
+use fedra_plan::{Layer, ParamId, Part, Role};
 use serde_json::{Map, json};
 
 use super::reader::Reader;
@@ -193,9 +193,9 @@ fn parameter(name: &str) -> Option<ParamId> {
     let module = name.strip_suffix(".weight")?;
     let weight = |site, role| Some(ParamId::new(site, role, Part::Weight));
     match module {
-        "token_embd" => return weight(Site::Embedding, Role::Token),
-        "output_norm" => return weight(Site::Head, Role::FinalNorm),
-        "output" => return weight(Site::Head, Role::Vocabulary),
+        "token_embd" => return weight(Layer::Embedding, Role::Token),
+        "output_norm" => return weight(Layer::Head, Role::FinalNorm),
+        "output" => return weight(Layer::Head, Role::Vocabulary),
         _ => {}
     }
     let (number, module) = module.strip_prefix("blk.")?.split_once('.')?;
@@ -212,7 +212,7 @@ fn parameter(name: &str) -> Option<ParamId> {
         "ffn_down" => Role::Down,
         _ => return None,
     };
-    weight(Site::Block(block), role)
+    weight(Layer::Block(block), role)
 }
 
 /// Rows of `width` values, in heads of `head` rows, from rotary pairs side by side to pairs half a
@@ -242,7 +242,7 @@ mod tests {
 
     #[test]
     fn names_are_the_files_own_and_nothing_else() {
-        let query = ParamId::new(Site::Block(7), Role::Query, Part::Weight);
+        let query = ParamId::new(Layer::Block(7), Role::Query, Part::Weight);
         assert_eq!(parameter("blk.7.attn_q.weight"), Some(query));
         for other in ["blk.07.attn_q.weight", "blk.7.attn_q.bias", "blk.7.ffn_gate_inp.weight", ""]
         {

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::path::Path;
 
-use fedra_plan::{Layout, ParamId, Part, Role, Shape, Site};
+use fedra_plan::{Layer, Layout, ParamId, Part, Role, Shape};
 
 use super::companions::Companions;
 use super::config::Config;
@@ -125,7 +125,7 @@ impl Checkpoint {
             }
         }
         for (id, tensor) in present {
-            if id.site != Site::Head || matches!(id.part, Part::LoraA | Part::LoraB) {
+            if id.site != Layer::Head || matches!(id.part, Part::LoraA | Part::LoraB) {
                 return Err(self.unplaced(id, tensor));
             }
             found.ignore(tensor, Reason::UnwantedHead(id));
@@ -197,8 +197,8 @@ impl Checkpoint {
 
     /// What a name means in this model, where an output vocabulary may be a copy of the embedding.
     fn meaning(&self, tensor: &str) -> Meaning {
-        let vocabulary = ParamId::new(Site::Head, Role::Vocabulary, Part::Weight);
-        let token = ParamId::new(Site::Embedding, Role::Token, Part::Weight);
+        let vocabulary = ParamId::new(Layer::Head, Role::Vocabulary, Part::Weight);
+        let token = ParamId::new(Layer::Embedding, Role::Token, Part::Weight);
         let meaning = self.config.family().meaning(tensor);
         if self.config.tied() && meaning == Meaning::Parameter(vocabulary) {
             return Meaning::Copy(token);

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use fedra_plan::{Layout, ParamId, Part, Role, Site};
+use fedra_plan::{Layer, Layout, ParamId, Part, Role};
 use serde_json::json;
 
 use super::companions::{self, Companions};
@@ -84,7 +84,7 @@ impl Folder<'_> {
 
     /// The library would fill an output vocabulary that is neither tied nor saved with noise.
     fn check_vocabulary(&self, layout: &Layout) -> Result<(), ModelError> {
-        let id = ParamId::new(Site::Head, Role::Vocabulary, Part::Weight);
+        let id = ParamId::new(Layer::Head, Role::Vocabulary, Part::Weight);
         let own = layout.contains(id);
         if self.architecture != Architecture::LlamaForCausalLM || own != self.config.tied() {
             return Ok(());
@@ -98,7 +98,7 @@ impl Folder<'_> {
     /// none.
     fn stand_in_segments(&self, layout: &Layout) -> Option<Outline> {
         let Config::Bert(config) = self.config else { return None };
-        let id = ParamId::new(Site::Embedding, Role::Segment, Part::Weight);
+        let id = ParamId::new(Layer::Embedding, Role::Segment, Part::Weight);
         if config.type_vocab_size > 0 || layout.contains(id) {
             return None;
         }

@@ -6,7 +6,7 @@
 
 mod table;
 
-use fedra_plan::{ParamId, Part, Role, Site};
+use fedra_plan::{Layer, ParamId, Part, Role};
 
 use self::table::{Place, Row};
 
@@ -114,15 +114,15 @@ impl Architecture {
     /// ```
     pub fn tensor_name(self, id: ParamId) -> Option<String> {
         let ParamId { site, role, part } = id;
-        if site == Site::Head && !self.has_head(role, part) {
+        if site == Layer::Head && !self.has_head(role, part) {
             return None;
         }
         let row = self.family().rows().iter().find(|row| row.is(id))?;
         let adapter = if matches!(part, Part::LoraA | Part::LoraB) { PEFT } else { "" };
         let backbone = if row.place == Place::Head { "" } else { self.prefix() };
         let block = match site {
-            Site::Block(number) => format!("{}{number}.", self.family().block_prefix()),
-            Site::Embedding | Site::Head => String::new(),
+            Layer::Block(number) => format!("{}{number}.", self.family().block_prefix()),
+            Layer::Embedding | Layer::Head => String::new(),
         };
         Some(format!("{adapter}{backbone}{block}{}{}", row.module, suffix(part)))
     }
@@ -174,10 +174,10 @@ impl Family {
         }
         match (self, bare) {
             (Self::Bert, "cls.predictions.decoder.weight") => {
-                Meaning::Copy(ParamId::new(Site::Embedding, Role::Token, Part::Weight))
+                Meaning::Copy(ParamId::new(Layer::Embedding, Role::Token, Part::Weight))
             }
             (Self::Bert, "cls.predictions.decoder.bias") => {
-                Meaning::Copy(ParamId::new(Site::Head, Role::Vocabulary, Part::Bias))
+                Meaning::Copy(ParamId::new(Layer::Head, Role::Vocabulary, Part::Bias))
             }
             (Self::Bert, "embeddings.position_ids" | "embeddings.token_type_ids") => {
                 Meaning::Buffer
@@ -194,7 +194,7 @@ impl Family {
         let (site, module) = match module.strip_prefix(self.block_prefix()) {
             Some(rest) => {
                 let (digits, module) = rest.split_once('.')?;
-                (Some(Site::Block(block_number(digits)?)), module)
+                (Some(Layer::Block(block_number(digits)?)), module)
             }
             None => (None, module),
         };
@@ -208,8 +208,8 @@ impl Family {
             return None;
         }
         let site = site.unwrap_or(match row.place {
-            Place::Embedding => Site::Embedding,
-            Place::Block | Place::BackboneHead | Place::Head => Site::Head,
+            Place::Embedding => Layer::Embedding,
+            Place::Block | Place::BackboneHead | Place::Head => Layer::Head,
         });
         let id = ParamId::new(site, row.role, part);
         row.is(id).then_some(id)
@@ -331,9 +331,9 @@ mod tests {
             for row in architecture.family().rows() {
                 for part in [Part::Weight, Part::Bias, Part::LoraA, Part::LoraB] {
                     let site = match row.place {
-                        Place::Embedding => Site::Embedding,
-                        Place::Block => Site::Block(17),
-                        Place::BackboneHead | Place::Head => Site::Head,
+                        Place::Embedding => Layer::Embedding,
+                        Place::Block => Layer::Block(17),
+                        Place::BackboneHead | Place::Head => Layer::Head,
                     };
                     let id = ParamId::new(site, row.role, part);
                     let Some(name) = architecture.tensor_name(id) else { continue };
@@ -346,7 +346,7 @@ mod tests {
     #[test]
     fn older_names_are_understood_and_others_are_not() {
         let norm =
-            |part| Meaning::Parameter(ParamId::new(Site::Embedding, Role::EmbeddingNorm, part));
+            |part| Meaning::Parameter(ParamId::new(Layer::Embedding, Role::EmbeddingNorm, part));
         let meaning = |name| Family::Bert.meaning(name);
         assert_eq!(meaning("bert.embeddings.LayerNorm.gamma"), norm(Part::Weight));
         assert_eq!(meaning("embeddings.LayerNorm.beta"), norm(Part::Bias));

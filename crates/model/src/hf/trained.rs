@@ -11,7 +11,7 @@
 
 use std::fmt;
 
-use fedra_plan::{ParamId, Part, Role, Site};
+use fedra_plan::{Layer, ParamId, Part, Role};
 
 use super::checkpoint::Checkpoint;
 use super::config::{self, Labels, Problem};
@@ -113,7 +113,7 @@ impl Checkpoint {
     /// labels is refused.
     pub fn trained_head(&self, answers: Answers) -> Result<TrainedHead, ModelError> {
         let tensor = |part| {
-            let id = ParamId::new(Site::Head, Role::Classifier, part);
+            let id = ParamId::new(Layer::Head, Role::Classifier, part);
             let family = self.config().family();
             let mut names = self.weights().names();
             names.find(|name| family.meaning(name) == Meaning::Parameter(id))

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use fedra_compute::{Device, Params, Tensor};
-use fedra_plan::{ParamId, Part, Role, Site};
+use fedra_plan::{Layer, ParamId, Part, Role};
 use serde_json::Value;
 
 use super::config::AdapterConfig;
@@ -54,7 +54,7 @@ impl AdapterFolder {
             };
             let is_adapter = matches!(id.part, Part::LoraA | Part::LoraB);
             let is_in_block = id.site.block().is_some();
-            if is_adapter != is_in_block || id.site == Site::Embedding {
+            if is_adapter != is_in_block || id.site == Layer::Embedding {
                 let expected = "an adapter inside a block, or a whole head";
                 return refuse(name, &format!("{id}"), expected);
             }
@@ -88,7 +88,7 @@ impl AdapterFolder {
 
     /// The classification head that learnt with it.
     pub fn trained_head(&self) -> TrainedHead {
-        let id = ParamId::new(Site::Head, Role::Classifier, Part::Weight);
+        let id = ParamId::new(Layer::Head, Role::Classifier, Part::Weight);
         let rows = self.tensors.get(&id).and_then(|name| self.weights.info(name));
         match (rows.and_then(|info| info.shape.first().copied()), &self.labels) {
             (None, _) => TrainedHead::Absent,
@@ -120,7 +120,7 @@ impl AdapterFolder {
             let is_classifier = id.role == Role::Classifier;
             let begins_anew = matches!(classifier, Classifier::Fresh(_)) && is_classifier;
             let Some(shape) = wanted.get(id) else {
-                if id.site == Site::Head {
+                if id.site == Layer::Head {
                     continue;
                 }
                 let expected = format!("a part of one of the {} blocks", model.blocks());

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use fedra_compute::Params;
-use fedra_plan::{ParamId, Part, Role, Site};
+use fedra_plan::{Layer, ParamId, Part, Role};
 use serde_json::{Value, json};
 
 use super::files::{CONFIG, HEAD, LABELS, WEIGHTS};
@@ -56,7 +56,7 @@ pub fn save(
     let architecture = model.head().architecture(model.config().family())?;
     let (mut outlines, mut ids) = (Vec::new(), BTreeMap::new());
     let is_part =
-        |id: &ParamId| id.site == Site::Head || matches!(id.part, Part::LoraA | Part::LoraB);
+        |id: &ParamId| id.site == Layer::Head || matches!(id.part, Part::LoraA | Part::LoraB);
     for (id, shape) in model.layout().iter().filter(|(id, _)| is_part(id)) {
         let name = architecture.tensor_name(id);
         let name = name.ok_or(ModelError::Unnamed { id, architecture })?;
@@ -110,14 +110,14 @@ fn modules_to_save(model: &Model, family: Family) -> BTreeSet<&'static str> {
         (Role::FinalNorm, "model.norm"),
         (Role::Vocabulary, "lm_head"),
     ];
-    let has = |role| model.layout().ids().any(|id| id.site == Site::Head && id.role == role);
+    let has = |role| model.layout().ids().any(|id| id.site == Layer::Head && id.role == role);
     modules.into_iter().filter(|(role, _)| has(*role)).map(|(_, module)| module).collect()
 }
 
 /// The adapted modules: by the ends of their names, or by a pattern where an end would say too much.
 fn target_modules(adapters: &Adapters, architecture: Architecture) -> Value {
     let module = |role: &Role| {
-        let id = ParamId::new(Site::Block(0), *role, Part::Weight);
+        let id = ParamId::new(Layer::Block(0), *role, Part::Weight);
         let name = architecture.tensor_name(id)?;
         let (_, inside) = name.split_once(".0.")?;
         Some(inside.trim_end_matches(".weight").to_owned())

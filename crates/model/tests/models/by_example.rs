@@ -5,7 +5,7 @@ use crate::step::Step;
 use crate::weighted::{alone, counted, take_with};
 use fedra_compute::{Clipping, Gradients, LossWeights, RowWeights, Tape, Tensor};
 use fedra_model::Weighted;
-use fedra_plan::{Part, Scope, Site};
+use fedra_plan::{Layer, Part, Scope};
 
 /// Largest difference relative to the norm of what was expected.
 const NEAR: f64 = 1e-5;
@@ -69,7 +69,7 @@ fn check(step: &Step, scope: &Scope) {
 fn every_task_of_every_model_can_be_told_apart_by_example() {
     for step in Step::every_tiny() {
         check(&step, &step.everything());
-        for site in [Site::Embedding, Site::Block(0), Site::Head] {
+        for site in [Layer::Embedding, Layer::Block(0), Layer::Head] {
             let scope = Scope::of_sites(step.model.layout(), [site]);
             if !scope.is_empty() {
                 check(&step, &scope);

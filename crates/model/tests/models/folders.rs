@@ -8,7 +8,7 @@ use fedra_model::hf::{
 use fedra_model::{
     Backbone, Classifier, Head, Loaded, Model, ModelError, Saving, Wanted, load, load_part, save,
 };
-use fedra_plan::{ParamId, Site};
+use fedra_plan::{Layer, ParamId};
 use half::{bf16, f16};
 use std::path::Path;
 
@@ -267,7 +267,7 @@ fn one_side_of_a_cut_is_loaded_without_the_other_and_to_the_bit() {
     let dir = tempfile::tempdir().unwrap();
     write(dir.path(), &step, Precision::F32);
     let checkpoint = Checkpoint::open(dir.path()).unwrap();
-    let server = |site: Site| site == Site::Block(1);
+    let server = |site: Layer| site == Layer::Block(1);
     for kept_by_server in [true, false] {
         let wanted =
             Wanted { head: Head::Language, classifier: Classifier::Stored, adapters: None };

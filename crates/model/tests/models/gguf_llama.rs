@@ -4,7 +4,7 @@ use crate::gguf_writer::{GgufFile, GgufTensor, Value};
 use fedra_compute::Params;
 use fedra_model::Model;
 use fedra_model::hf::Config;
-use fedra_plan::{ParamId, Role, Site};
+use fedra_plan::{Layer, ParamId, Role};
 
 /// The file of a decoder with a language head, in F32 and without a tokenizer.
 pub fn file(model: &Model, params: &Params) -> GgufFile {
@@ -68,7 +68,7 @@ fn name(id: ParamId) -> String {
         | Role::Classifier => panic!("{id} is no decoder's"),
     };
     match id.site {
-        Site::Block(block) => format!("blk.{block}.{part}.weight"),
-        Site::Embedding | Site::Head => format!("{part}.weight"),
+        Layer::Block(block) => format!("blk.{block}.{part}.weight"),
+        Layer::Embedding | Layer::Head => format!("{part}.weight"),
     }
 }

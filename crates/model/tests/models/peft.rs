@@ -9,7 +9,7 @@ use fedra_model::hf::safetensors::Reader;
 use fedra_model::hf::{Companions, Precision, Problem, Tensors as _, writer};
 use fedra_model::peft::{self, AdapterFolder, AdapterSaving};
 use fedra_model::{Adapters, Classifier, Head, Model, Saving, load, save};
-use fedra_plan::{Part, Role, Site};
+use fedra_plan::{Layer, Part, Role};
 use serde_json::{Value, json};
 use std::path::Path;
 
@@ -62,7 +62,7 @@ fn an_adapter_comes_back_to_the_bit_and_its_head_with_it() {
         saved(dir.path(), &step);
         // A head that begins otherwise, so that it has to come from the folder.
         let fresh = base.model.fresh_params(&base.device, Seed(9)).unwrap();
-        for (id, tensor) in fresh.iter().filter(|(id, _)| id.site == Site::Head) {
+        for (id, tensor) in fresh.iter().filter(|(id, _)| id.site == Layer::Head) {
             base.params.insert(id, tensor.clone());
         }
         let back = loaded(dir.path(), &base);

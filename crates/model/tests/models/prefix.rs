@@ -3,7 +3,7 @@
 use crate::step::{Outcome, Step};
 use fedra_compute::Tape;
 use fedra_model::PrefixCache;
-use fedra_plan::{Scope, Site};
+use fedra_plan::{Layer, Scope};
 
 /// The step with its prefix from the cache; sequence `i` is example `i`.
 fn take(cache: &mut PrefixCache, step: &Step, scope: &Scope) -> Outcome {
@@ -21,7 +21,7 @@ fn take(cache: &mut PrefixCache, step: &Step, scope: &Scope) -> Outcome {
 /// What trains behind a prefix of `blocks` blocks.
 fn behind(step: &Step, blocks: usize) -> Scope {
     let rest = blocks as u16..step.model.layout().blocks();
-    let sites = rest.map(Site::Block).chain([Site::Head]);
+    let sites = rest.map(Layer::Block).chain([Layer::Head]);
     Scope::of_sites(step.model.layout(), sites)
 }
 

@@ -3,11 +3,11 @@
 use crate::agreement::relative_f32;
 use crate::step::{Step, bits};
 use fedra_compute::{Optimiser, Solver, Tape};
-use fedra_plan::{Part, Role, Scope, Site};
+use fedra_plan::{Layer, Part, Role, Scope};
 
-fn sites(step: &Step) -> Vec<Site> {
-    let blocks = (0..step.model.layout().blocks()).map(Site::Block);
-    std::iter::once(Site::Embedding).chain(blocks).chain([Site::Head]).collect()
+fn sites(step: &Step) -> Vec<Layer> {
+    let blocks = (0..step.model.layout().blocks()).map(Layer::Block);
+    std::iter::once(Layer::Embedding).chain(blocks).chain([Layer::Head]).collect()
 }
 
 /// Every set of sites but the empty one.
@@ -75,7 +75,7 @@ fn an_empty_scope_computes_the_loss_and_records_nothing() {
 fn what_is_frozen_stays_identical_under_adamw() {
     for step in Step::every_tiny() {
         let frozen = Scope::of_roles(step.model.layout(), [Role::Query, Role::Key]);
-        let frozen = frozen | Scope::of_sites(step.model.layout(), [Site::Embedding]);
+        let frozen = frozen | Scope::of_sites(step.model.layout(), [Layer::Embedding]);
         let scope = step.everything() - frozen.clone();
         let mut after = step.params.clone();
         let mut optimiser = Optimiser::new(&step.device, Solver::adamw(1e-2, 0.1)).unwrap();

@@ -14,7 +14,7 @@ use super::{FleetOptions, NetFleet, failure};
 use crate::frame::Message;
 use crate::link::from_meta;
 use crate::listener::GLANCE;
-use crate::protocol::{Answer, Asked, HeldModel, Label, Request};
+use crate::protocol::{Answer, Asked, HeldModel, Request, StateVersion};
 use crate::roster::Event;
 
 /// A request that waits for its answer.
@@ -132,7 +132,11 @@ impl NetFleet {
     }
 
     /// A part of the shared model as clients hold it, exactly.
-    fn catching_up(&self, part: &Scope, base: Option<Label>) -> Result<Message, EngineError> {
+    fn catching_up(
+        &self,
+        part: &Scope,
+        base: Option<StateVersion>,
+    ) -> Result<Message, EngineError> {
         let header = Header::download(Kind::Values, Encoding::F32, self.round);
         let payload = encode(&self.layout, &header, &self.shared.subset(part), None)?;
         let request = Request::Sync { round: self.round, encoding: Encoding::F32 };
@@ -250,7 +254,7 @@ impl NetFleet {
     }
 
     /// The last answer of a site that counts.
-    fn base(&self, seat: usize) -> Option<Label> {
+    fn base(&self, seat: usize) -> Option<StateVersion> {
         self.host.roster().journal.label(&self.infos[seat].name)
     }
 

@@ -7,7 +7,7 @@ use fedra_engine::EngineError;
 use fedra_wire::ClientId;
 
 use super::{FleetPhase, MOST_NAMED, NetFleet};
-use crate::roster::Seat;
+use crate::roster::Slot;
 
 /// The longest wait before a round is repeated.
 const LONGEST: Duration = Duration::from_mins(10);
@@ -16,7 +16,7 @@ impl NetFleet {
     /// The seats on which nobody sits, of those that are meant.
     pub(super) fn away(&self, is_meant: impl Fn(usize) -> bool) -> BTreeSet<usize> {
         let roster = self.host.roster();
-        let is_away = |(_, seat): &(usize, &Seat)| seat.connection.is_none();
+        let is_away = |(_, seat): &(usize, &Slot)| seat.connection.is_none();
         let away = roster.seats.iter().enumerate().filter(is_away).map(|(number, _)| number);
         away.filter(|number| is_meant(*number)).collect()
     }

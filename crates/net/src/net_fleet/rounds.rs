@@ -19,7 +19,7 @@ use fedra_wire::{ClientId, Expectation, Header, Kind, ParamValues, open};
 
 use super::answers::{no_update, read_evidence, read_reply, unexpected};
 use super::{NetFleet, failure};
-use crate::protocol::{Answer, Counts, Label, Request, Step};
+use crate::protocol::{Answer, Counts, Request, StateVersion, Step};
 
 impl NetFleet {
     fn seat(&self, client: ClientId) -> Result<usize, EngineError> {
@@ -33,7 +33,7 @@ impl NetFleet {
 
     /// Notes that an answer counts.
     fn note_answer(&self, seat: usize, step: Step) {
-        let label = Label { round: self.round, step };
+        let label = StateVersion { round: self.round, step };
         self.host.roster().journal.note_answer(&self.infos[seat].name, label);
     }
 

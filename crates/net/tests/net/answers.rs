@@ -1,7 +1,7 @@
 //! How long a site keeps an answer that may have got lost.
 
 use fedra_engine::EvaluationSet;
-use fedra_net::{Asked, Message, Request, Site};
+use fedra_net::{Asked, ClientNode, Message, Request};
 use fedra_plan::Round;
 
 use crate::world::World;
@@ -14,7 +14,7 @@ fn again(id: u64) -> Message {
 #[test]
 fn an_answer_stays_until_another_question_is_announced() {
     let (world, folder) = (World::new(2), tempfile::tempdir().unwrap());
-    let mut site = Site::new(world.client(0), World::agreement(), folder.path()).unwrap();
+    let mut site = ClientNode::new(world.client(0), World::agreement(), folder.path()).unwrap();
     let (on, round) = (EvaluationSet::ClientValidation, Round(0));
     let request = Request::Evaluate { on, adapt: None, round, seed: 1, split: None };
     let meta = serde_json::to_vec(&Asked { base: None, request }).unwrap().into();

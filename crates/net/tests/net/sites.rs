@@ -10,8 +10,8 @@ use fedra_client::{Client, Middle, to_values};
 use fedra_compute::Seed;
 use fedra_engine::{Federation, Fleet, Recipe, RoundReport};
 use fedra_net::{
-    Dialer, FleetOptions, Left, NetError, NetFleet, Routes, Runtime, ServerOptions, ServerSecurity,
-    Site, Start, join, with_middle,
+    ClientNode, Dialer, FleetOptions, Left, NetError, NetFleet, Routes, Runtime, ServerOptions,
+    ServerSecurity, Start, join, with_middle,
 };
 
 use crate::world::{Reports, Told, World, bits};
@@ -89,7 +89,7 @@ impl Joined {
         let told = Told::default();
         let listener = told.clone();
         let thread = std::thread::spawn(move || {
-            let mut site = Site::new(client, World::agreement(), &folder)?;
+            let mut site = ClientNode::new(client, World::agreement(), &folder)?;
             let runtime = Runtime::start()?;
             join(&mut site, (&runtime, &dialer), &listener)
         });

@@ -1,17 +1,17 @@
 //! Laws of ids, layouts and digests.
 
-use fedra_plan::{ParamId, Part, Role, Shape, Site};
+use fedra_plan::{Layer, ParamId, Part, Role, Shape};
 use proptest::prelude::*;
 
 use crate::strategies::{layout, legal, parameters, part, role, shape};
 
-fn any_site() -> impl Strategy<Value = Site> {
-    prop_oneof![Just(Site::Embedding), Just(Site::Head), any::<u16>().prop_map(Site::Block),]
+fn any_site() -> impl Strategy<Value = Layer> {
+    prop_oneof![Just(Layer::Embedding), Just(Layer::Head), any::<u16>().prop_map(Layer::Block),]
 }
 
 #[test]
 fn every_role_and_part_reads_back_at_every_kind_of_site() {
-    for site in [Site::Embedding, Site::Block(0), Site::Block(u16::MAX), Site::Head] {
+    for site in [Layer::Embedding, Layer::Block(0), Layer::Block(u16::MAX), Layer::Head] {
         for role in Role::ALL {
             for part in Part::ALL {
                 let id = ParamId::new(site, role, part);

@@ -1,6 +1,6 @@
 //! Laws of plans: sides, traffic and the reach of the backward pass.
 
-use fedra_plan::{Crossing, Cut, Plan, Scope, Side, Site};
+use fedra_plan::{Crossing, Cut, Layer, Plan, Scope, Side};
 use proptest::prelude::*;
 
 use crate::strategies::{cut, plan_parts, three_scopes};
@@ -31,10 +31,10 @@ proptest! {
     fn the_side_changes_exactly_at_the_crossings(
         (blocks, cut) in (1_u16..9).prop_flat_map(|blocks| (Just(blocks), cut(blocks)))
     ) {
-        let inner = (0..blocks).map(Site::Block);
-        let path: Vec<Site> =
-            [Site::Embedding].into_iter().chain(inner).chain([Site::Head]).collect();
-        let changes: Vec<(Side, Site)> = path
+        let inner = (0..blocks).map(Layer::Block);
+        let path: Vec<Layer> =
+            [Layer::Embedding].into_iter().chain(inner).chain([Layer::Head]).collect();
+        let changes: Vec<(Side, Layer)> = path
             .windows(2)
             .filter(|pair| cut.side(pair[0]) != cut.side(pair[1]))
             .map(|pair| (cut.side(pair[1]), pair[0]))
@@ -64,7 +64,7 @@ proptest! {
     ) {
         let plan = Plan::new(&layout, scope.clone(), cut).expect("drawn for this layout");
         let prefix = plan.frozen_prefix();
-        prop_assert_eq!(prefix.is_none(), scope.lowest_site() == Some(Site::Embedding));
+        prop_assert_eq!(prefix.is_none(), scope.lowest_site() == Some(Layer::Embedding));
         let frozen = prefix.unwrap_or(0);
         prop_assert!(scope.blocks().into_iter().all(|number| number >= frozen));
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use fedra_plan::{Layout, Rule, Scope, Site};
+use fedra_plan::{Layer, Layout, Rule, Scope};
 use proptest::collection::btree_set;
 use proptest::prelude::*;
 
@@ -45,7 +45,7 @@ proptest! {
 
     #[test]
     fn all_blocks_with_both_ends_are_everything((layout, _, _, _) in setting()) {
-        let rule = Rule::Chosen | Rule::Sites([Site::Embedding, Site::Head].into());
+        let rule = Rule::Chosen | Rule::Sites([Layer::Embedding, Layer::Head].into());
         let all = (0..layout.blocks()).collect();
         prop_assert_eq!(select(&rule, (&layout, &all)), Scope::everything(&layout));
     }

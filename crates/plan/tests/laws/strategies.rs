@@ -1,6 +1,6 @@
 //! How ids, layouts, scopes, cuts and rules are drawn.
 
-use fedra_plan::{Cut, Layout, ParamId, Part, Role, Rule, Scope, Shape, Site};
+use fedra_plan::{Cut, Layer, Layout, ParamId, Part, Role, Rule, Scope, Shape};
 use proptest::collection::{btree_map, btree_set, vec};
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -14,9 +14,9 @@ pub(crate) fn part() -> impl Strategy<Value = Part> {
 }
 
 /// A site of a model with so many blocks.
-pub(crate) fn site(blocks: u16) -> impl Strategy<Value = Site> {
-    let blocks = (0..blocks).map(Site::Block);
-    let sites = [Site::Embedding, Site::Head].into_iter().chain(blocks);
+pub(crate) fn site(blocks: u16) -> impl Strategy<Value = Layer> {
+    let blocks = (0..blocks).map(Layer::Block);
+    let sites = [Layer::Embedding, Layer::Head].into_iter().chain(blocks);
     select(sites.collect::<Vec<_>>())
 }
 
@@ -36,7 +36,7 @@ pub(crate) fn parameters() -> impl Strategy<Value = Vec<(ParamId, Shape)>> {
             |(mut shapes, queries)| {
                 for (number, shape) in (0..).zip(queries) {
                     shapes.insert(
-                        ParamId::new(Site::Block(number), Role::Query, Part::Weight),
+                        ParamId::new(Layer::Block(number), Role::Query, Part::Weight),
                         shape,
                     );
                 }

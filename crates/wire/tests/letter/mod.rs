@@ -1,6 +1,6 @@
 //! A payload of a small layout, and what its receiver expects.
 
-use fedra_plan::{Layout, ParamId, Part, Role, Round, Scope, Shape, Site};
+use fedra_plan::{Layer, Layout, ParamId, Part, Role, Round, Scope, Shape};
 use fedra_seed::Seed;
 use fedra_wire::{ClientId, Encoding, Expectation, Header, Kind, ParamValues};
 
@@ -8,10 +8,10 @@ use fedra_wire::{ClientId, Encoding, Expectation, Header, Kind, ParamValues};
 pub fn layout(first: Shape) -> Layout {
     let id = |site, role, part| ParamId::new(site, role, part);
     Layout::new([
-        (id(Site::Embedding, Role::Token, Part::Weight), first),
-        (id(Site::Block(0), Role::Query, Part::Weight), Shape::matrix(3, 4)),
-        (id(Site::Block(0), Role::Query, Part::Bias), Shape::vector(3)),
-        (id(Site::Head, Role::Classifier, Part::Weight), Shape::matrix(1, 1)),
+        (id(Layer::Embedding, Role::Token, Part::Weight), first),
+        (id(Layer::Block(0), Role::Query, Part::Weight), Shape::matrix(3, 4)),
+        (id(Layer::Block(0), Role::Query, Part::Bias), Shape::vector(3)),
+        (id(Layer::Head, Role::Classifier, Part::Weight), Shape::matrix(1, 1)),
     ])
     .expect("legal")
 }

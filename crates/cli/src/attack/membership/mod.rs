@@ -22,7 +22,7 @@ use fedra_engine::durable;
 use crate::console;
 use crate::experiment::Overrides;
 use crate::files;
-use crate::flags::{Quiet, Voice};
+use crate::flags::{Quiet, Verbosity};
 use crate::interrupt;
 use crate::progress::Stopping;
 use crate::screen::TextLine;
@@ -182,7 +182,7 @@ fn earlier(file: &Path, request: &ShadowRequest<'_>) -> Result<Option<ShadowMode
 
 /// Shows the models as they are trained: a live line on a terminal, a line for each elsewhere.
 struct Follower {
-    voice: Voice,
+    voice: Verbosity,
     line: TextLine,
     /// Models in all, and how many of them are done.
     models: u64,
@@ -193,10 +193,10 @@ struct Follower {
 }
 
 impl Follower {
-    fn new(voice: Voice, models: u64) -> Self {
+    fn new(voice: Verbosity, models: u64) -> Self {
         let line = match voice {
-            Voice::Lively => TextLine::new(),
-            Voice::Quiet => TextLine::hidden(),
+            Verbosity::Lively => TextLine::new(),
+            Verbosity::Quiet => TextLine::hidden(),
         };
         let (name, noted) = (RefCell::default(), RefCell::default());
         Self { voice, line, models, done: Cell::new(0), name, rounds: Cell::new(0), noted }

@@ -9,7 +9,7 @@ use fedra_engine::{
     Sampler, Split, Weighting, Work,
 };
 use fedra_model::hf::Config;
-use fedra_plan::{AttentionSide, Part, Probe, RelevantTokens, Rule, Site};
+use fedra_plan::{AttentionSide, Layer, Part, Probe, RelevantTokens, Rule};
 use fedra_privacy::Unit;
 use serde::Serialize;
 use serde::de::Error;
@@ -135,7 +135,7 @@ fn trainable(raw: &RawConfig, task: Task) -> Result<Rule> {
     ConfigError::new("model.lora.head", "\"frozen\"", expected)
         .when(lora.head == LoraHead::Frozen && has_labels)?;
     Ok(match lora.head {
-        LoraHead::Learns => adapters | Rule::Sites([Site::Head].into()),
+        LoraHead::Learns => adapters | Rule::Sites([Layer::Head].into()),
         LoraHead::Frozen => adapters,
     })
 }

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use fedra_client::{Examples, to_values};
 use fedra_data::{Encoded, Target};
 use fedra_engine::{Away, EvaluationSet, OptimiserConfig};
-use fedra_plan::{ParamId, Part, Role, Rule, Site};
+use fedra_plan::{Layer, ParamId, Part, Role, Rule};
 use fedra_wire::{ClientId, ParamValues};
 
 use super::absence::absent_in_the_second;
@@ -69,7 +69,7 @@ pub fn counts(deployment: &dyn Deployment) -> Outcome {
 
 /// How far the numbers of each row of the token table have moved, for rows that have.
 fn moved_rows(before: &ParamValues, after: &ParamValues) -> BTreeMap<u32, Vec<f64>> {
-    let id = ParamId::new(Site::Embedding, Role::Token, Part::Weight);
+    let id = ParamId::new(Layer::Embedding, Role::Token, Part::Weight);
     let (before, after) = (before.get(id).unwrap(), after.get(id).unwrap());
     let width = before.len() / 200;
     let rows = (0..).zip(before.chunks(width).zip(after.chunks(width)));

@@ -1,6 +1,6 @@
 //! The tables: which module of the library holds which role.
 
-use fedra_plan::{ParamId, Part, Role, Site};
+use fedra_plan::{Layer, ParamId, Part, Role};
 
 /// One module of a model.
 #[derive(Debug)]
@@ -47,9 +47,9 @@ impl Row {
     /// Whether this module holds the parameter.
     pub fn is(&self, id: ParamId) -> bool {
         let here = match self.place {
-            Place::Embedding => id.site == Site::Embedding,
-            Place::Block => matches!(id.site, Site::Block(_)),
-            Place::BackboneHead | Place::Head => id.site == Site::Head,
+            Place::Embedding => id.site == Layer::Embedding,
+            Place::Block => matches!(id.site, Layer::Block(_)),
+            Place::BackboneHead | Place::Head => id.site == Layer::Head,
         };
         let has_part = match self.kind {
             Kind::Lookup | Kind::Scale => id.part == Part::Weight,
