@@ -160,7 +160,7 @@ def a_coordinator_killed_in_the_middle_of_a_transfer_goes_on_in_the_same_run(fed
             place.coordinator.kill()
             held.abandon()
             begun = time.monotonic()
-            place.coordinate().wait_for(f"goes on with run {run} of the SuperLink")
+            place.coordinate().wait_for(f"resumes run {run} of the SuperLink")
             place.wait_for_rounds("far", place.rounds("far") + 1)
             took = time.monotonic() - begun
             print(f"    killed in {path}: the next round was complete after {took:.1f} s")
@@ -169,7 +169,7 @@ def a_coordinator_killed_in_the_middle_of_a_transfer_goes_on_in_the_same_run(fed
         assert place.coordinator.end() == 130, place.coordinator.said()
         assert "within a minute in the same run" in place.coordinator.said(), place.coordinator.said()
         assert place.rounds("far") < 8, "it was told to stop too late"
-        place.coordinate().wait_for(f"goes on with run {run} of the SuperLink")
+        place.coordinate().wait_for(f"resumes run {run} of the SuperLink")
         place.succeed()
         assert len(tokens) == 1, "one run has one token"
         for file in [*place.folder.glob("*.log"), *place.folder.glob("far/**/*")]:
@@ -307,7 +307,7 @@ def who_answers_late_does_not_count(fedra):
         wait("a request that is not answered", lambda: former)
         place.coordinator.kill()
         place.flwr("stop", str(run), "link")
-        place.coordinate().wait_for(f"run {run} is over at the SuperLink")
+        place.coordinate().wait_for(f"run {run} has ended at the SuperLink")
         place.flower_run()
         log = place.count()
         assert late.is_set() and len(former) == 2 and former[1] is False, (late.is_set(), former)
@@ -329,7 +329,7 @@ def nothing_is_counted_twice_or_lost_while_all_are_killed(fedra):
             held.wait()
             place.coordinator.kill()
             held.abandon()
-            place.coordinate().wait_for("goes on with run")
+            place.coordinate().wait_for("resumes run")
         for path, act in (("/confirm-message-received", lose_reply), ("/pull-messages", cut)):
             place.way(0).rule(path, act).wait()
         place.wait_for_rounds("far", 4)

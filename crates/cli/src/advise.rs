@@ -20,8 +20,8 @@ Examples:
   fedra advise experiments/frozen.toml --warmups 1,4,12        other candidates
   fedra advise experiments/frozen.toml --seed 2 --json
 
-A pilot costs about four runs of the experiment. It needs validation examples, and it writes nothing.
-docs/advise.md says how the pilot decides.";
+A pilot costs about four runs of the experiment. It needs validation examples, and it writes
+nothing. docs/advise.md says how the pilot decides.";
 
 /// The whole command.
 #[derive(Args)]

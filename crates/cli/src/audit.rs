@@ -23,8 +23,9 @@ Examples:
   fedra audit experiments/audit.toml
   fedra audit experiments/audit.toml --set privacy.noise=0.5 --canaries 600 --json
 
-The status is 1 if the proven lower bound is above the epsilon that the ledger claims. A bound below the
-claim does not prove the claim. docs/audit.md describes the method and what an experiment needs for it.";
+The status is 1 if the proven lower bound is above the epsilon that the ledger claims. A bound
+below the claim does not prove the claim. docs/audit.md describes the method and what an
+experiment needs for it.";
 
 /// The whole command.
 #[derive(Args)]

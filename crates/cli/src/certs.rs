@@ -15,8 +15,8 @@ Examples:
   fedra certs certs --server server.example 203.0.113.7 --client north --client south
   fedra certs certs --client west                    one more client, by the CA that is there
 
-Keep ca.key where nobody else can read it: whoever has it can certify anybody. A site gets ca.pem and its
-own two files and nothing else.";
+Keep ca.key where nobody else can read it: whoever has it can certify anybody. A site gets
+ca.pem and its own two files and nothing else.";
 
 /// The whole command.
 #[derive(Args)]

@@ -32,8 +32,9 @@ Examples:
   fedra compare experiments/safl_k_sweep.toml --seeds 5 --jobs 2
   fedra compare a.toml b.toml --tune work.optimiser.rate=3e-4,1e-3,3e-3
 
-Every combination of swept values is a variant, and every variant runs with every seed. The same command
-again runs only the missing runs. docs/compare.md describes the tables and the [compare] table of a file.";
+Every combination of swept values is a variant, and every variant runs with every seed. The
+same command again runs only the missing runs. docs/compare.md describes the tables and the
+[compare] table of a file.";
 
 /// The whole command.
 #[derive(Args)]

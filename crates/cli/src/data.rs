@@ -4,7 +4,7 @@ use anyhow::Result;
 use clap::Args;
 use fedra::Experiment;
 use fedra::config::Party;
-use fedra::prepare::holdings::PartitionedData;
+use fedra::prepare::partitioned_data::PartitionedData;
 use fedra::prepare::remarks;
 use fedra::prepare::token_lengths::TokenLengths;
 use fedra::text::grid::{Grid, grouped};

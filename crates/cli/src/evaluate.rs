@@ -28,8 +28,8 @@ Examples:
   fedra evaluate --model runs/notes notes.csv --columns text=note,label=diagnosis
   fedra evaluate --model runs/notes notes.jsonl --split test --predictions answers.jsonl
 
-An experiment file brings its own rows, splits, clients and longest text. docs/predict.md explains the
-numbers.";
+An experiment file brings its own rows, splits, clients and longest text. docs/predict.md
+explains the numbers.";
 
 /// The whole command.
 #[derive(Args)]
@@ -134,7 +134,7 @@ impl Evaluate {
             ] {
                 if given {
                     bail!(
-                        "{flag}: found it beside an experiment, expected it only for a file of rows\n\
+                        "{flag} applies only to a file of rows, not to an experiment\n\
                            hint: --set changes a key of the experiment"
                     );
                 }

@@ -76,7 +76,7 @@ pub struct AtSuperLink {
     /// Connect through this Flower SuperLink (1.40 to 1.42), as in `https://link.example:8000`
     #[arg(long, value_name = "URL")]
     superlink: Option<String>,
-    /// With --superlink: the certificate of the CA that signed the SuperLink's
+    /// Certificate of the CA that signed the SuperLink's
     #[arg(long = "ca", value_name = "FILE", requires = "superlink")]
     superlink_ca: Option<PathBuf>,
 }

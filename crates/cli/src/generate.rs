@@ -37,8 +37,8 @@ Examples:
   fedra generate --server 127.0.0.1:7400 --model models/smollm2 --prompt 'The patient' --encoding bf16
   echo 'Once upon a time' | fedra generate --model models/stories260k - --temperature 0.8 --top-p 0.9 --seed 7
 
-Text goes to stdout as it is generated, figures to stderr. Filters apply in this order: temperature,
-top-k, top-p. The same seed draws the same text on any number of threads.";
+Text goes to stdout as it is generated, figures to stderr. Filters apply in this order:
+temperature, top-k, top-p. The same seed draws the same text on any number of threads.";
 
 const ENCODINGS: [(&str, RowEncoding); 3] =
     [("f32", RowEncoding::F32), ("bf16", RowEncoding::Bf16), ("int8", RowEncoding::Int8)];

@@ -85,7 +85,7 @@ mod tests {
     fn an_example_is_never_cut_in_two() {
         let after = "Examples:\n  a\n  b \\\n    c \\\n    d\n\nMore.";
         assert_eq!(examples(after), "Examples:\n  a\n--help says more");
-        assert_eq!(examples("Examples:\n  a\n\nMore."), "Examples:\n  a\n--help says more");
+        assert_eq!(examples("Examples:\n  a\n\nMore."), "Examples:\n  a\n\nMore.");
         assert_eq!(examples("Examples:\n  a"), "Examples:\n  a");
     }
 }

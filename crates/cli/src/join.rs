@@ -38,8 +38,8 @@ Examples:
   fedra join study.toml --superlink https://link.example:8000 --client north --set data.path=north.jsonl \\
       --key north.key --ca certs/ca.pem
 
-A lost connection is dialled again, with growing waits. A site that was killed resumes from --state when
-the same command is given again. docs/deploy.md describes a whole deployment.";
+A lost connection is dialled again, with growing waits. A site that was killed resumes from
+--state when the same command is given again. docs/deploy.md describes a whole deployment.";
 
 /// The whole command.
 #[derive(Args)]
@@ -60,14 +60,14 @@ pub struct Join {
     server: Option<String>,
     #[command(flatten)]
     flower: AtSuperLink,
-    /// With --superlink: the key of this node, as `fedra flower key` writes it [default: one in --state]
+    /// Key of this node at the SuperLink, as `fedra flower key` writes it [default: one in --state]
     #[arg(long = "key", value_name = "FILE", requires = "superlink")]
     node_key: Option<PathBuf>,
     /// Which client of the experiment this site is
     #[arg(long, value_name = "NAME")]
     client: String,
-    /// With --superlink: take part in a FedAvg run of a Flower app, which sends the whole model by Hugging
-    /// Face's names; this site trains it as the experiment says. Ctrl-C leaves
+    /// Take part in a FedAvg run of a Flower app at the SuperLink; it sends the whole model by Hugging Face's
+    /// names, and this site trains it as the experiment says. Ctrl-C leaves
     #[arg(long, requires = "superlink")]
     stock: bool,
     /// Where this site keeps its state [default: runs/NAME-CLIENT]
@@ -195,7 +195,7 @@ impl Join {
         let cut = CutDialer::new(way, self.client.clone(), client.model().width());
         let cut = cut.with_observer(steps);
         if let (Some(seed), Some(_)) = (self.noise_seed, &experiment.recipe.privacy) {
-            let expected = "none beside [privacy]: noise comes from the key in --state";
+            let expected = "none together with [privacy]: noise comes from the key in --state";
             bail!("--noise-seed: found {seed}, expected {expected}");
         }
         let seed = noise_seed(folder, self.noise_seed)?;

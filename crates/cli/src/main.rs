@@ -191,9 +191,6 @@ fn ended(outcome: Result<ExitCode>) -> ExitCode {
         if let Some(fedra::Error::Occupied(occupied)) = ours {
             console::say(ways_out(occupied));
         }
-        if let Some(fedra::Error::Occupied(occupied)) = ours {
-            console::say(ways_out(occupied));
-        }
         ExitCode::from(status(&error))
     })
 }
@@ -203,9 +200,9 @@ fn ways_out(Occupied { folder, goes_on, free, .. }: &Occupied) -> String {
     let (folder, free) = (folder.display(), free.display());
     let go_on = match goes_on {
         None => String::new(),
-        Some(GoesOn::Resume) => format!("fedra run --resume {folder} goes on with it, "),
+        Some(GoesOn::Resume) => format!("fedra run --resume {folder} resumes it, "),
         Some(GoesOn::Serve) => format!(
-            "the `fedra serve` command with which it began goes on with it ({folder}/experiment.toml has all of \
+            "the `fedra serve` command with which it began resumes it ({folder}/experiment.toml has all of \
              its settings), "
         ),
     };

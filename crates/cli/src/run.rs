@@ -27,8 +27,9 @@ Examples:
   fedra run experiments/clinic-concepts.toml --seed 2 --out runs/second
   fedra run --resume runs/second
 
-Ctrl-C or SIGTERM stops after the current step; --resume repeats the round that was interrupted and ends
-with the same bytes as a run that was never stopped. docs/output.md lists the files in the folder.";
+Ctrl-C or SIGTERM stops after the current step; --resume repeats the round that was interrupted
+and ends with the same bytes as a run that was never stopped. docs/output.md lists the files in
+the folder.";
 
 /// The whole command.
 #[derive(Args)]

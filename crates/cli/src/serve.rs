@@ -56,7 +56,7 @@ pub struct Serve {
     /// Experiment file in TOML
     #[arg(value_name = "FILE.toml", required_unless_present = "model")]
     file: Option<PathBuf>,
-    /// Serve the middle of this decoder to `fedra generate --server`, in place of an experiment
+    /// Serve the middle of this decoder to `fedra generate`; then there is no experiment
     #[arg(long, value_name = "DIR", conflicts_with_all = ["file", "out", "force"])]
     model: Option<PathBuf>,
     #[command(flatten)]
@@ -76,13 +76,13 @@ pub struct Serve {
     listen: Option<SocketAddr>,
     #[command(flatten)]
     flower: AtSuperLink,
-    /// With --superlink: this client is a Flower app with this number of training examples; it receives the
-    /// whole model by Hugging Face's names and trains it (FedAvg only). It is the node with its key in
+    /// A client at the SuperLink that is a Flower app; it has this number of training examples, receives the whole
+    /// model by Hugging Face's names and trains it (FedAvg only). It is the node with its key in
     /// --node-keys, or else the first node without a key
     #[arg(long, value_name = "NAME=EXAMPLES", requires = "superlink", value_parser = stock_client)]
     stock: Vec<(String, u64)>,
-    /// With --superlink: the public keys of the clients, in files such as north.key.pub; a node is who its
-    /// key says [default: a node is who it claims to be]
+    /// Public keys of the clients at the SuperLink; in files such as north.key.pub, and a node is who its key
+    /// says [default: a node is who it claims to be]
     #[arg(long, value_name = "DIR", requires = "superlink")]
     node_keys: Option<PathBuf>,
     #[command(flatten)]
@@ -103,16 +103,16 @@ pub struct Serve {
     #[arg(long, value_name = "SECONDS", default_value_t = 3600,
           value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
     deadline: u64,
-    /// How long a site may be disconnected before it is left out
+    /// How long a site may be disconnected; then it is left out
     #[arg(long, value_name = "SECONDS", default_value_t = 30,
           value_parser = clap::value_parser!(u64).range(0..=31_536_000))]
     grace: u64,
-    /// How long to wait for disconnected clients before a round with too few updates is repeated
-    /// (federation.retries); twice as long each time, up to ten minutes
+    /// Wait for clients before a round is repeated; it is, where too few updates came (federation.retries), and the
+    /// wait doubles each time, up to ten minutes
     #[arg(long, value_name = "SECONDS", default_value_t = 30,
           value_parser = clap::value_parser!(u64).range(0..=31_536_000))]
     retry_after: u64,
-    /// With --listen: most connections at a time; each client needs one, and two where the model is cut
+    /// Most connections at a time; each client needs one, and two where the model is cut
     /// [default: 1000, or what the system allows]
     #[arg(long, value_name = "N", conflicts_with = "superlink",
           value_parser = clap::value_parser!(u32).range(1..))]

@@ -50,7 +50,9 @@ impl Tls {
     /// Refuses certificates where another network has its own.
     pub fn refuse_certificates(&self, flag: &str) -> Result<()> {
         if let Some((found, _)) = self.files().into_iter().find(|(_, is_given)| *is_given) {
-            bail!("{found}: found it beside {flag}, expected --ca and, for a node, --key");
+            bail!(
+                "{found} cannot be combined with {flag}, which takes --ca and, for a node, --key"
+            );
         }
         Ok(())
     }

@@ -121,6 +121,15 @@ impl Evaluator<'_> {
         evaluation_batches(&lengths, self.tokens)
     }
 
+    /// Answers as scoring does, but for the texts that it would write, and forgets what: to see what it holds.
+    pub(crate) fn rehearse(&self, params: &Params, examples: &Examples) -> Result<()> {
+        for batch in self.batches(examples) {
+            let question = Question::gather(self, examples, &batch)?;
+            self.answer_from(params, (examples, &batch), (&question, None))?;
+        }
+        Ok(())
+    }
+
     /// What the model says to one batch.
     fn answer(
         &self,

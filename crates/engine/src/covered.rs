@@ -53,13 +53,13 @@ impl Recipe {
                 "none: it is about rows, not about clients"
             }
             () if self.split.is_some() => {
-                "none beside [split]: every row of a client crosses the cut"
+                "none together with [split]: every row of a client crosses the cut"
             }
             () if privacy.cap.is_some() => {
-                "none beside privacy.cap: how often a batch reaches it follows from the true number"
+                "none together with privacy.cap: how often a batch reaches it follows from the true number"
             }
             () if matches!(privacy.selection, PrivateSelection::Gaussian { .. }) => {
-                "none beside privacy.selection = { gaussian = .. }, whose noise follows from the true number"
+                "none together with privacy.selection = { gaussian = .. }, whose noise follows from the true number"
             }
             () if self.population == Population::Pooled => {
                 "none with all rows in one place: it is the number of one client's"

@@ -35,10 +35,10 @@ mod waiting;
 mod work;
 
 mod adapter_mean;
+mod aggregator;
 mod client_state;
 mod fleet;
 mod fold;
-mod gather;
 mod middle;
 mod server;
 mod state_store;

@@ -9,7 +9,7 @@ use fedra::compute::{Device, SecretKey, Seed};
 use fedra::data::Tokenizer;
 use fedra::engine::Work;
 use fedra::plan::{ByteCount, ParamId, Scope};
-use fedra::prepare::holdings::PartitionedData;
+use fedra::prepare::partitioned_data::PartitionedData;
 use fedra::prepare::prepared::Prepared;
 use fedra::{Experiment, Overrides};
 
@@ -180,7 +180,7 @@ fn what_counts_other_rows_is_refused_where_single_rows_are_hidden() {
             "they are cut by counting",
         ),
         (&["data.partition.min_examples=20"], "cannot be combined with privacy.rows"),
-        (&["privacy.cap=1.5"], "none beside privacy.cap"),
+        (&["privacy.cap=1.5"], "none together with privacy.cap"),
         (&["privacy.unit='client'"], "it is about rows, not about clients"),
         (
             &[

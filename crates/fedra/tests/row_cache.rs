@@ -96,5 +96,8 @@ fn a_folder_that_is_not_there_is_refused() {
     let overrides = Overrides::default().set("data.cache=/nowhere/at/all");
     let refused = Experiment::from_toml(include_str!("tiny.toml"), &overrides);
     let words = refused.unwrap_err().in_words();
-    assert!(words.contains("data.cache") && words.contains("exists"), "{words}");
+    assert!(
+        words.contains("data.cache") && words.contains("there is no file or folder"),
+        "{words}"
+    );
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use fedra::client::to_values;
 use fedra::data::Tokenizer;
 use fedra::engine::ClientId;
-use fedra::prepare::holdings::PartitionedData;
+use fedra::prepare::partitioned_data::PartitionedData;
 use fedra::prepare::prepared::Prepared;
 use fedra::{Experiment, Overrides};
 

@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 use fedra_net::{Carrier, Fault, Listener, NetError, Reception, RunEnd, Standing};
 
 use crate::app::Apps;
-use crate::courier::{Admission, MessagePump};
 use crate::error::FlowerError;
 use crate::http::Endpoint;
 use crate::kept_task::KeptTask;
+use crate::message_pump::{Admission, MessagePump};
 use crate::runtime_api::{RuntimeApi, Sought};
 use crate::superlink::{Caller, SuperLink};
 
@@ -66,7 +66,7 @@ impl Task {
                 None => SuperLink::reach(endpoint, Caller::Anybody, &|line| listener.told(line)),
             };
             let before = kept.read(&place);
-            let how = if before.is_some() { "goes on with" } else { "coordinates" };
+            let how = if before.is_some() { "resumes" } else { "coordinates" };
             let sought = reached.and_then(|link| match before {
                 Some(taken) => RuntimeApi::resume(link, taken, &kept),
                 None => RuntimeApi::acquire(link, apps, &kept),

@@ -16,8 +16,8 @@
 #![forbid(unsafe_code)]
 
 mod coordinator;
-mod courier;
 mod guest;
+mod message_pump;
 mod node;
 
 mod arrays;
@@ -57,10 +57,10 @@ mod error;
 pub use app::{Apps, write_app};
 pub use arrays::TensorNames;
 pub use coordinator::{Coordinator, Task};
-pub use courier::Admission;
 pub use error::FlowerError;
 pub use http::Endpoint;
 pub use key::NodeKey;
+pub use message_pump::Admission;
 pub use node::{Membership, join};
 pub use node_keys::NodeKeys;
 pub use stock::StockRun;

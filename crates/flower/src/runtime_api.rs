@@ -97,7 +97,7 @@ impl RuntimeApi {
         if !alive {
             kept.remove();
             link.become_caller(Caller::Anybody);
-            let told = format!("run {run} is over at the SuperLink, or it has forgotten it");
+            let told = format!("run {run} has ended at the SuperLink, or it has forgotten it");
             return Ok(Sought::None(link, Some(told)));
         }
         // It is refused where the task had begun, and has to be made where it had not.

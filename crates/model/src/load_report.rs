@@ -12,10 +12,10 @@ use crate::model::Model;
 /// How many names of a group are shown.
 const SHOWN: usize = 4;
 
-/// What was drawn anew, and what was left aside.
+/// What was reinitialised, and what was ignored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadReport {
-    /// Parameters that were drawn anew: a head, adapters.
+    /// Parameters that were reinitialised: a head, adapters.
     pub fresh: Vec<Fresh>,
     /// Tensors of the folder that the model has no use for, each with the reason.
     pub ignored: Vec<Ignored>,
@@ -23,7 +23,7 @@ pub struct LoadReport {
     pub classifier: Classifier,
 }
 
-/// A parameter that was drawn anew.
+/// A parameter that was reinitialised.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fresh {
     /// Which one.
@@ -48,8 +48,8 @@ impl LoadReport {
     /// A line for each group, for people to read; adapters, which are always fresh, have none.
     ///
     /// ```text
-    /// drawn anew: classifier.weight, classifier.bias (the head is 16 x 384, the folder has 2 x 384)
-    /// left aside: embeddings.position_ids (a computed constant)
+    /// reinitialised: classifier.weight, classifier.bias (the head is 16 x 384, the folder has 2 x 384)
+    /// ignored: embeddings.position_ids (a computed constant)
     /// ```
     pub fn lines(&self) -> Vec<String> {
         let mut drawn = Groups::default();
@@ -69,10 +69,10 @@ impl LoadReport {
             };
             aside.add(&ignored.tensor, why);
         }
-        drawn.lines("drawn anew").chain(aside.lines("left aside")).collect()
+        drawn.lines("reinitialised").chain(aside.lines("ignored")).collect()
     }
 
-    /// A bias is drawn anew with its weight and for the same reason.
+    /// A bias is reinitialised with its weight and for the same reason.
     fn why_fresh(&self, fresh: &Fresh) -> String {
         let is_classifier = fresh.id.site == Layer::Head && fresh.id.role == Role::Classifier;
         if let Classifier::Fresh(why) = &self.classifier

@@ -26,7 +26,7 @@ pub struct Loaded {
     pub params: Params,
     /// Tokenizer and other files that belong to it.
     pub companions: Companions,
-    /// What was drawn anew and what was left aside.
+    /// What was reinitialised and what was ignored.
     pub report: LoadReport,
 }
 

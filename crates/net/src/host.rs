@@ -22,7 +22,7 @@ use crate::peer::Peer;
 use crate::protocol::{
     Counts, DataDigest, HeldModel, Hello, PROTOCOL, StateVersion, check_protocol,
 };
-use crate::roster::{Admitted, Event, Outgoing, Registry, Room};
+use crate::registry::{Admitted, Event, Outgoing, Registry, Room};
 use crate::service::{Inbound, Outbound};
 use crate::site::fresh_number;
 

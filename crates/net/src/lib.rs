@@ -23,7 +23,7 @@ mod protocol;
 mod host;
 mod journal;
 mod processes;
-mod roster;
+mod registry;
 mod site;
 mod site_state;
 
@@ -75,7 +75,7 @@ pub use protocol::{
     Agreement, Answer, Asked, Counts, DataDigest, Forget, HeldModel, Hello, JOIN, PROTOCOL,
     Request, RunEnd, StateVersion, Step, Welcome, limits,
 };
-pub use roster::Room;
+pub use registry::Room;
 pub use runtime::Runtime;
 pub use secret::{kept_key, kept_secret, secret_key, secret_number};
 pub use server::{Server, ServerOptions};

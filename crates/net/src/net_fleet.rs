@@ -35,7 +35,7 @@ use crate::journal::Journal;
 use crate::listener::Listener;
 use crate::peer::WireBytes;
 use crate::protocol::{Agreement, Counts, JOIN, Request, RunEnd, limits};
-use crate::roster::{Event, Registry};
+use crate::registry::{Event, Registry};
 use crate::runtime::Runtime;
 use crate::server::{Server, ServerOptions};
 use crate::service::Routes;

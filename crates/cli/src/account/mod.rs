@@ -29,8 +29,8 @@ Examples:
   fedra account sigma --epsilon 3 --q 0.01 --steps 1000 --delta 1e-5
   fedra account sigma --epsilon 3 --q 0.01 --steps 1000 --delta 1e-5 --phase sigma=20,steps=1
 
-The second leaves room for another release, whose noise is fixed. The noise is rounded up. Below a delta of
-1e-100 the answer is that of rdp, which may be a fifth more than that of pld.";
+The second leaves room for another release, whose noise is fixed. The noise is rounded up.
+Below a delta of 1e-100 the answer is that of rdp, which may be a fifth more than that of pld.";
 
 const STEPS: &str = "\
 Example:

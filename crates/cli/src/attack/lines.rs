@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use fedra::Experiment;
 use fedra::config::ModelSource;
-use fedra::prepare::holdings::PartitionedData;
+use fedra::prepare::partitioned_data::PartitionedData;
 use fedra_compute::Seed;
 use fedra_data::Tokenizer;
 

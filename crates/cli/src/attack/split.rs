@@ -28,8 +28,8 @@ Examples:
   fedra attack split --model SmolLM2-135M-Instruct.Q4_1.gguf --data notes.toml --attack search \\
     --noise absolute --gamma 0.02,0.2,2 --candidates 64 --json
 
-Without --public, the rest of the private text stands in for public text, which favours the attacker.
-docs/attack_methods.md describes the attacks.";
+Without --public, the rest of the private text stands in for public text, which favours the
+attacker. docs/attack_methods.md describes the attacks.";
 
 /// The whole command.
 #[derive(Args)]

@@ -30,8 +30,9 @@ Examples:
   fedra init hospitals/ --model models/minilm --out study.toml --yes
   fedra init --client north=n.csv --client south=s.csv --private 8 --model models/minilm --yes
 
-DATA is CSV or TSV with a header, JSON lines, Parquet or CoNLL, plain or gzip; a folder has one file for
-each client. Every question has a flag. docs/init.md says how columns, task and model are proposed.";
+DATA is CSV or TSV with a header, JSON lines, Parquet or CoNLL, plain or gzip; a folder has one
+file for each client. Every question has a flag. docs/init.md says how columns, task and model
+are proposed.";
 
 /// The whole command.
 #[derive(Args)]

@@ -18,7 +18,8 @@ Examples:
   fedra lab bridge experiments/frozen_bridge.toml            about 100 s on two free cores
   fedra lab bridge experiments/frozen_bridge.toml --out runs/bridge --json
 
-DIR/index.html shows the plots, results.json has every number. docs/lab.md describes the criterion.";
+DIR/index.html shows the plots, results.json has every number. docs/lab.md describes the
+criterion.";
 
 /// The whole command.
 #[derive(Args)]

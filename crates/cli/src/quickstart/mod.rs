@@ -41,8 +41,9 @@ Examples:
   fedra quickstart --seed 2 --out runs/another
   fedra quickstart --set data.clinic.notes=400      smaller and faster; scores are lower
 
-Eight synthetic hospitals mark problems, tests and treatments in their notes. docs/tutorial.md explains the
-rows of the table; experiments/quickstart.toml has the settings. The files of each run are under DIR/NAME.";
+Eight synthetic hospitals mark problems, tests and treatments in their notes. docs/tutorial.md
+explains the rows of the table; experiments/quickstart.toml has the settings. The files of each
+run are under DIR/NAME.";
 
 /// The whole command.
 #[derive(Args)]

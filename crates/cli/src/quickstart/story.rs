@@ -12,7 +12,7 @@ use fedra_privacy::shown;
 /// The row of the public model as it is.
 pub const UNCHANGED: &str = "public model";
 /// The row of answers without a model.
-const FLOOR: &str = "word by word";
+const FLOOR: &str = "word majority";
 /// Columns of a bar for the score 1.
 const BAR: usize = 46;
 

@@ -221,7 +221,7 @@ fn the_quickstart_tells_the_whole_story_in_a_table_a_picture_and_a_page() {
     let (table, words) = (text(&output.stdout), text(&output.stderr));
     assert!(output.status.success(), "{words}");
     let rows = [
-        "word by word",
+        "word majority",
         "public model",
         "centralised",
         "local-only",

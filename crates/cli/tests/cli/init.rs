@@ -213,7 +213,10 @@ fn what_cannot_be_asked_or_used_is_refused_and_nothing_is_written_over() {
             "possible values: concepts, diagnosis, classes",
         ),
         (&["init", "n.csv", "--yes", "--method", "fedsome"], "--method: found \"fedsome\""),
-        (&["init", "n.csv", "--yes", "--client", "a=n.csv"], "--client: found it beside n.csv"),
+        (
+            &["init", "n.csv", "--yes", "--client", "a=n.csv"],
+            "--client cannot be combined with n.csv",
+        ),
         (&["init", "n.csv", "--yes", "--model", "."], "--model ."),
         (&["init", "n.csv", "--yes", "--preset", "huge"], "model.preset: found \"huge\""),
     ] {

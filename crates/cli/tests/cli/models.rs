@@ -1,5 +1,5 @@
-//! Model folders: a trained head is found by the names of its classes, and whatever is drawn anew,
-//! left aside or never trained is said.
+//! Model folders: a trained head is found by the names of its classes, and whatever is reinitialised,
+//! ignored or never trained is said.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -124,7 +124,7 @@ fn check_still(place: &Place, file: &str, set: &str, model: &str) {
     let run = [&["run", file, "--force", "--out", "again"], &sets[..]].concat();
     let output = place.fedra(&run);
     let said = text(&output.stderr);
-    let about_head = ["drawn anew", "left aside", "head"].iter().any(|word| said.contains(word));
+    let about_head = ["reinitialised", "ignored", "head"].iter().any(|word| said.contains(word));
     assert!(output.status.success() && !about_head, "{model}: {said}");
     let (first, again) = (place.summary("first"), place.summary("again"));
     assert_eq!(again["score"], first["score"], "{model}");
@@ -142,7 +142,7 @@ fn a_head_that_knows_more_labels_than_the_data_is_kept_whole() {
     let said = text(&output.stderr);
     let note = "note: the folder's head answers with 3 labels, of which the data has 2: all of them stay\n";
     assert!(output.status.success() && said.contains(note), "{said}");
-    assert!(!said.contains("drawn anew"), "{said}");
+    assert!(!said.contains("reinitialised"), "{said}");
     assert_eq!(labels(&place.path("runs/second/model")), ["hurt", "ill", "well"]);
     assert!(place.summary("runs/second")["score"]["value"].as_f64().unwrap() > 0.9);
 }
@@ -153,7 +153,7 @@ fn a_head_of_other_labels_is_drawn_anew_and_both_lists_are_said_by_plan_and_run(
     trained(&place);
     copy(&place.path("runs/first/model"), &place.path("other"));
     rows(&place, "rows.jsonl", &[("fine", "Well"), ("cough", "ill"), ("fall", "hurt")]);
-    let note = "note: drawn anew: classifier.weight, classifier.bias (the labels are Well, hurt, ill; \
+    let note = "note: reinitialised: classifier.weight, classifier.bias (the labels are Well, hurt, ill; \
                 the folder's head answers with hurt, ill, well)\n";
     for command in [&["plan", "second.toml"][..], &["run", "second.toml"]] {
         let output = place.fedra(command);
@@ -188,7 +188,10 @@ fn classes_without_names_are_not_guessed() {
     );
     let fresh = place.fedra(&["plan", "second.toml", "--set", "model.head=fresh"]);
     let said = text(&fresh.stderr);
-    assert!(said.contains("drawn anew: classifier.weight, classifier.bias (as asked)"), "{said}");
+    assert!(
+        said.contains("reinitialised: classifier.weight, classifier.bias (as asked)"),
+        "{said}"
+    );
     // Numbers are names for the same numbers: the data's 2 is LABEL_2.
     rows(&place, "rows.jsonl", &[("fine", "2"), ("cough", "1"), ("fall", "0")]);
     let output = place.fedra(&["run", "second.toml", "--set", STILL]);

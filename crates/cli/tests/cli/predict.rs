@@ -400,7 +400,7 @@ fn rows_of_a_file_are_scored_by_their_labels_names_and_strange_labels_are_refuse
     assert!(refused.contains("answers with stable, worse, better"), "{refused}");
     assert!(refused.contains("first other label \"mixed\" at "), "{refused}");
     let refused = place.refused(&["evaluate", "--model", &model, "tiny.toml", "--task", "classes"]);
-    assert!(refused.contains("--task: found it beside an experiment"), "{refused}");
+    assert!(refused.contains("--task applies only to a file of rows"), "{refused}");
 }
 
 #[test]

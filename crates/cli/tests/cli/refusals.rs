@@ -10,7 +10,7 @@ fn bad_settings_of_safl_are_refused_before_anything_is_written() {
     for (set, expected) in [
         ("method.k=0", "method.k: found 0, expected at least 1 block"),
         ("method.k=3", "method.k: found 3 of 2 blocks, expected no more blocks than the model has"),
-        ("method.k=-1", "method.k: found -1, expected a number of blocks"),
+        ("method.k=-1", "method.k = -1: expected a number of blocks"),
         ("method.k={ default = 1, \"nobody\" = 1 }", "method.k: found a number for \"nobody\""),
         ("method.selector=best", "method.selector: found \"best\", expected attention, random"),
         ("method.selector={ blocks = [] }", "method.selector: found no block, expected at least"),
@@ -126,12 +126,9 @@ fn numbers_out_of_range_are_refused_before_anything_is_written() {
             "federation.min_arrivals=4",
             "federation.min_arrivals: found 4 of at most 3 clients in a round, expected no more",
         ),
-        ("federation.min_arrivals=1.5", "federation.min_arrivals: found 1.5, expected a whole"),
-        ("federation.min_arrivals=-1", "federation.min_arrivals: found -1, expected a whole"),
-        (
-            "federation.min_arrivals=half",
-            "federation.min_arrivals: found \"half\", expected a whole",
-        ),
+        ("federation.min_arrivals=1.5", "federation.min_arrivals = 1.5: expected a whole"),
+        ("federation.min_arrivals=-1", "federation.min_arrivals = -1: expected a whole"),
+        ("federation.min_arrivals=half", "federation.min_arrivals = \"half\": expected a whole"),
         ("federation.retries=1001", "federation.retries: found 1001, expected from 0 to 1000"),
         (
             "conditions.close_with=4",
@@ -287,7 +284,7 @@ fn bad_values_are_refused_before_anything_is_written() {
     let message = place.refused(&["run", "nowhere.toml"]);
     assert!(message.contains("cannot read nowhere.toml"), "{message}");
     let message = place.refused(&["run", "--resume", "old", "--set", "federation.rounds=9"]);
-    assert!(message.contains("raising federation.rounds in old/experiment.toml"), "{message}");
+    assert!(message.contains("raise federation.rounds in old/experiment.toml"), "{message}");
     let message = place.refused(&["run", "--resume", "nowhere"]);
     assert!(message.contains("expected a run's folder"), "{message}");
 }

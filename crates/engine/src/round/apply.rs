@@ -3,9 +3,9 @@
 use fedra_plan::ParamId;
 use fedra_wire::ClientId;
 
+use crate::aggregator::Gathered;
 use crate::error::EngineError;
 use crate::fleet::ClientInfo;
-use crate::gather::Gathered;
 use crate::privacy::Privacy;
 use crate::server::Step;
 use crate::state::State;

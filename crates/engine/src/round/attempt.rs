@@ -21,13 +21,13 @@ use fedra_plan::{ByteCount, Plan, Round, Scope};
 use fedra_seed::Seed;
 use fedra_wire::{ClientId, Encoding, Kind, payload_length};
 
+use crate::aggregator::{Aggregator, Gathered};
 use crate::attention::AttentionDrift;
 use crate::bytes::Bytes;
 use crate::conditions::Fate;
 use crate::downloads::Downloads;
 use crate::error::EngineError;
 use crate::fleet::{Absence, ClientInfo, Fleet, TrainRequest};
-use crate::gather::{Aggregator, Gathered};
 use crate::max_norm::MaxNorm;
 use crate::middle::{MiddleHost, SideMemory};
 use crate::phases::{Phases, Stopwatch};

@@ -9,9 +9,9 @@ use fedra_wire::ClientId;
 use serde::Serialize;
 
 use crate::account::PrivacyReport;
+use crate::aggregator::Gathered;
 use crate::error::EngineError;
 use crate::fleet::{ClientInfo, TrainRequest};
-use crate::gather::Gathered;
 use crate::privacy::{
     BLOCK_SCORES, CLIENT_UPDATES, EXAMPLE_GRADIENTS, Privacy, PrivateSelection, joint_noise,
 };

@@ -29,7 +29,7 @@ use crate::config::raw_config::{
 };
 use crate::error::{Context, Error, Result, refuse};
 use crate::folder::run_model::RunModel;
-use crate::prepare::holdings::PartitionedData;
+use crate::prepare::partitioned_data::PartitionedData;
 use crate::prepare::prepared::Prepared;
 use crate::prepare::remarks;
 use crate::prepare::token_lengths::TokenLengths;

@@ -24,7 +24,7 @@ use crate::folder::run_files::{
 use crate::folder::run_folder;
 use crate::folder::summary::Summary;
 use crate::prepare::fingerprint::Inputs;
-use crate::prepare::holdings::PartitionedData;
+use crate::prepare::partitioned_data::PartitionedData;
 
 /// How a checkpoint of any version begins.
 const CHECKPOINT_MAGIC: [u8; 4] = *b"FDCK";

@@ -166,7 +166,7 @@ impl Folder {
         let (file, shown) = (path.join(EXPERIMENT), path.display());
         let held = fs::read_to_string(&file).with_context(|| format!("cannot read {shown}"))?;
         if held != experiment.to_toml()? {
-            refuse!("{shown}: found another experiment, expected the one to go on with");
+            refuse!("{shown}: found another experiment, expected the one to resume");
         }
         Ok(Self { path: path.to_owned(), lock: None, made: Vec::new() })
     }
@@ -361,7 +361,7 @@ fn is_empty(folder: &Path) -> bool {
 mod tests {
     use super::*;
     use crate::config::Overrides;
-    use crate::prepare::holdings::PartitionedData;
+    use crate::prepare::partitioned_data::PartitionedData;
 
     #[test]
     fn a_summary_of_fewer_rounds_is_no_complete_run() {

@@ -15,7 +15,7 @@ use crate::folder::run_files::{ADAPTER_BEST, EXPERIMENT, FOLDERS, MODEL_BEST, SU
 use crate::folder::run_folder::Folder;
 use crate::folder::summary::{Score, Summary};
 use crate::prepare::fingerprint::{Inputs, OtherData};
-use crate::prepare::holdings::PartitionedData;
+use crate::prepare::partitioned_data::PartitionedData;
 
 /// The run that a model comes from.
 #[derive(Clone, Debug)]

@@ -7,7 +7,7 @@ use super::proposal::Proposal;
 use crate::config::config_error::ConfigError;
 use crate::config::{Experiment, ModelSource, Overrides};
 use crate::error::{Context, Result};
-use crate::prepare::holdings::PartitionedData;
+use crate::prepare::partitioned_data::PartitionedData;
 use crate::prepare::token_lengths::TokenLengths;
 use crate::run::listener::Listener;
 

@@ -63,8 +63,7 @@ pub fn look(data: Option<&Path>, clients: &[(String, PathBuf)]) -> Result<Sight>
             named.iter().map(file).collect()
         }
         (Some(data), [_, ..]) => {
-            let found = format!("it beside {}", data.display());
-            return Err(ConfigError::new("client", found, "one or the other").into());
+            return Err(ConfigError::excludes("client", data.display()).into());
         }
         (None, []) => {
             refuse!("found no data, expected a file, a folder, or a file for each client")

@@ -173,7 +173,7 @@ impl Training {
         let value = longest.next_multiple_of(8).clamp(FEWEST_TOKENS.min(most), most);
         let (usual, longest) = (grouped(lengths.of_share(0.95) as u64), grouped(longest as u64));
         let why = if roles.task.value == Task::Language {
-            "texts are read in windows of so many tokens".to_owned()
+            "texts are read in windows of this many tokens".to_owned()
         } else if lengths.cut == 0 {
             format!("the longest row has {longest} tokens of this model, 95 % have up to {usual}")
         } else {
@@ -248,7 +248,7 @@ fn model(
     let task = roles.task.value.name();
     if let Some(path) = &wishes.model {
         if wishes.preset.is_some() {
-            return Err(ConfigError::new("preset", "it beside a model", "one of them").into());
+            return Err(ConfigError::excludes("preset", "a model").into());
         }
         let shown = path.display();
         let shape = ModelShape::open(path).with_context(|| format!("model {shown}"))?;

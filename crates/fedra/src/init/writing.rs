@@ -277,7 +277,8 @@ impl Proposal {
         }
         match training.sample {
             Some(sample) => {
-                let why = format!("of {} clients, so many take part in a round", training.clients);
+                let why =
+                    format!("of {} clients, this many take part in a round", training.clients);
                 out.reasoned("sample", format!("{{ uniform = {sample} }}"), &why);
             }
             None => out.set("sample", "\"all\""),
@@ -290,8 +291,7 @@ impl Proposal {
         out.set("epochs", 1);
         out.reasoned("batch", training.batch.value, &training.batch.why);
         if let Some(steps) = training.max_steps {
-            let why =
-                "a client's round ends after so many steps; without this line it sees all its rows";
+            let why = "a client's round ends after this many steps; without this line it sees all its rows";
             out.reasoned("max_steps", steps, why);
         }
         let rate = training.rate.value;

@@ -11,7 +11,7 @@ use fedra_client::{Counts, Scores};
 use fedra_data::{Body, Choice, Holding, LabelScore, Labels, SpanScore, printable};
 use serde::{Deserialize, Serialize};
 
-use crate::prepare::holdings::PartitionedData;
+use crate::prepare::partitioned_data::PartitionedData;
 
 /// Scores without a model, on the sets that a run is scored on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

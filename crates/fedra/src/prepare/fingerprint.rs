@@ -17,7 +17,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::config::{Experiment, ModelSource, Vocabulary};
 use crate::error::{Context, Result, refuse};
-use crate::prepare::holdings::PartitionedData;
+use crate::prepare::partitioned_data::PartitionedData;
 use crate::run::listener::{Listener, Silent};
 
 /// The inputs of a run.

@@ -4,7 +4,7 @@ pub mod baseline;
 pub mod census;
 mod classes;
 pub mod fingerprint;
-pub mod holdings;
+pub mod partitioned_data;
 pub mod prepared;
 pub mod pretrained;
 pub(crate) mod public_text;

@@ -24,7 +24,7 @@ use crate::config::{ConfigError, Experiment, HeadChoice, ModelSource, Source, Vo
 use crate::error::{Context, Result};
 use crate::prepare::classes;
 use crate::prepare::fingerprint::Sum;
-use crate::prepare::holdings::PartitionedData;
+use crate::prepare::partitioned_data::PartitionedData;
 use crate::prepare::pretrained::Pretrained;
 use crate::prepare::public_text;
 use crate::prepare::row_cache::{RowCache, key_of_sequences, key_of_vocabulary};

@@ -14,7 +14,7 @@ use fedra_plan::{BlockScores, Probe};
 use crate::config::config_error::ConfigError;
 use crate::config::{Experiment, Source};
 use crate::error::{Context, Result};
-use crate::prepare::holdings::reader;
+use crate::prepare::partitioned_data::reader;
 
 /// The public rows that a run needs, as tokens; none where it needs none. Labels are those of the clients'
 /// table.
@@ -41,7 +41,8 @@ pub fn rows(
             clinic.generate(experiment.task, Seed(raw.seed).of("public").0)?
         }
         (Source::Clinic(_), Some(_)) => {
-            let expected = "none beside the synthetic clinic, which writes public notes itself";
+            let expected =
+                "none together with the synthetic clinic, which writes public notes itself";
             return Err(ConfigError::new("privacy.public", "a file", expected).into());
         }
         (Source::Files(..) | Source::Mimic(..) | Source::Rows(_), _) => {

@@ -10,7 +10,7 @@ use fedra_data::{
     Body, Choice, LabelShape, Labels, ReadingReport, RowPlace, Split, Trimmed, folded, printable,
 };
 
-use crate::prepare::holdings::PartitionedData;
+use crate::prepare::partitioned_data::PartitionedData;
 use crate::text::grid::{counted, grouped};
 
 /// Most labels, or clients, that are named in one line.

@@ -169,7 +169,7 @@ fn flatten(name: &str, value: &Value, facts: &mut BTreeMap<String, String>) {
 mod tests {
     use super::*;
     use crate::config::Overrides;
-    use crate::prepare::holdings::PartitionedData;
+    use crate::prepare::partitioned_data::PartitionedData;
 
     const FILE: &str = include_str!("../../tests/tiny.toml");
 

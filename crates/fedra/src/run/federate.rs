@@ -33,7 +33,7 @@ use crate::forecast::traffic;
 use crate::prepare::baseline::Baseline;
 use crate::prepare::census::Census;
 use crate::prepare::fingerprint::Inputs;
-use crate::prepare::holdings::PartitionedData;
+use crate::prepare::partitioned_data::PartitionedData;
 use crate::prepare::prepared::Prepared;
 use crate::prepare::public_text::PublicRows;
 use crate::prepare::remarks;

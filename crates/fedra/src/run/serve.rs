@@ -26,7 +26,7 @@ use crate::folder::round_log;
 use crate::folder::run_files::{CHECKPOINT, EXPERIMENT, ROUNDS, SITES};
 use crate::folder::run_folder::Folder;
 use crate::prepare::census::Census;
-use crate::prepare::holdings::PartitionedData;
+use crate::prepare::partitioned_data::PartitionedData;
 use crate::prepare::prepared::Prepared;
 use crate::run::agreement::agreement;
 use crate::run::federate::{Beginning, Ending, Run};

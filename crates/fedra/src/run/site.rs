@@ -15,7 +15,7 @@ use fedra_plan::{Layout, Plan, Round, Scope, Side};
 use crate::config::config_error::ConfigError;
 use crate::config::{Experiment, ModelSource, Source, Vocabulary};
 use crate::error::Result;
-use crate::prepare::holdings::PartitionedData;
+use crate::prepare::partitioned_data::PartitionedData;
 use crate::prepare::prepared::{PartHeld, Prepared};
 use crate::prepare::remarks;
 use crate::prepare::token_lengths::TokenLengths;
@@ -176,10 +176,10 @@ pub(crate) fn check_declared(experiment: &Experiment) -> Result<()> {
         return Err(ConfigError::new("data.partition.leave_out", found, expected).into());
     }
     if experiment.partition.clients().is_some() {
-        let expected = "\"client\" at a site: rows are not dealt between machines";
+        let expected = "\"client\" at a site: rows are not partitioned between machines";
         let hint = "a site's file has its own rows, and data.partition.by = \"client\" reads them so; rows \
-                    are dealt where all of them are on one machine";
-        let refusal = ConfigError::new("data.partition.by", "rows dealt anew", expected);
+                    are partitioned where all of them are on one machine";
+        let refusal = ConfigError::new("data.partition.by", "rows partitioned again", expected);
         return Err(refusal.with_hint(hint).into());
     }
     if data.shares.central > 0.0 && data.test.is_none() {

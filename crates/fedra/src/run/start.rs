@@ -120,7 +120,7 @@ fn go_on(mut folder: Folder, experiment: &Experiment, listener: &dyn Listener) -
         let shown = folder.path().display();
         refuse!(
             "found a run over a network in {shown}, expected one whose clients are all here: sites keep \
-             their own states\nhint: the same `fedra serve` command goes on with it"
+             their own states\nhint: the same `fedra serve` command resumes it"
         );
     }
     folder.lock()?;

@@ -231,7 +231,7 @@ fn check(run: &Run) -> Result<PrivateSteps> {
     for (is_right, key, found, expected) in [
         (is_plain, "work.optimiser", "another one".to_owned(), sgd),
         (*local == LocalRule::Plain, "method", "a local rule".to_owned(), "a method without one"),
-        (clip.is_none(), "work.clip", norm, "none beside privacy.clip"),
+        (clip.is_none(), "work.clip", norm, "none together with privacy.clip"),
         (*encoding == Encoding::F32, "wire.encoding", encoding.to_string(), "\"f32\""),
         (
             steps.clipping == ClipRule::Flat,

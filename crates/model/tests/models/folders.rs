@@ -106,8 +106,8 @@ fn a_new_head_is_fresh_reported_and_the_same_for_the_same_seed() {
     assert_eq!(
         loaded.report.lines(),
         [
-            "drawn anew: classifier.weight, classifier.bias (the head is 9 x 24, the folder has 5 x 24)",
-            "left aside: bert.pooler.dense.weight, bert.pooler.dense.bias (a head that this task \
+            "reinitialised: classifier.weight, classifier.bias (the head is 9 x 24, the folder has 5 x 24)",
+            "ignored: bert.pooler.dense.weight, bert.pooler.dense.bias (a head that this task \
              does not use)",
         ]
     );

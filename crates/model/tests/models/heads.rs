@@ -156,7 +156,7 @@ fn a_head_of_another_type_is_refused_where_it_is_needed_and_said_where_it_is_not
     let lines = load(dir.path(), &step, Classifier::Stored).unwrap().report.lines();
     assert_eq!(
         lines,
-        ["drawn anew: classifier.weight (the folder's is not stored as F32, F16 or BF16)"]
+        ["reinitialised: classifier.weight (the folder's is not stored as F32, F16 or BF16)"]
     );
 }
 
@@ -171,7 +171,7 @@ fn a_head_of_other_labels_is_drawn_anew_and_both_lists_are_told() {
     assert_eq!(
         loaded.report.lines(),
         [
-            "drawn anew: classifier.weight, classifier.bias (the labels are a, b, c, d, e; the folder's \
+            "reinitialised: classifier.weight, classifier.bias (the labels are a, b, c, d, e; the folder's \
           head answers with mild, absent, severe, none, grave)"
         ]
     );

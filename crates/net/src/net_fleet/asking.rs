@@ -15,7 +15,7 @@ use crate::frame::Message;
 use crate::link::from_meta;
 use crate::listener::GLANCE;
 use crate::protocol::{Answer, Asked, HeldModel, Request, StateVersion};
-use crate::roster::Event;
+use crate::registry::Event;
 
 /// A request that waits for its answer.
 pub(super) struct Open {

@@ -7,7 +7,7 @@ use fedra_engine::EngineError;
 use fedra_wire::ClientId;
 
 use super::{FleetPhase, MOST_NAMED, NetFleet};
-use crate::roster::Slot;
+use crate::registry::Slot;
 
 /// The longest wait before a round is repeated.
 const LONGEST: Duration = Duration::from_mins(10);
@@ -57,7 +57,7 @@ impl NetFleet {
         Ok(())
     }
 
-    /// Stays a while for those who took part and are away, so that they hear that the run is over.
+    /// Stays a while for those who took part and are away, so that they hear that the run has finished.
     pub(super) fn tell_latecomers(&mut self, away: BTreeSet<usize>) {
         let mut away = away;
         // Whoever never came in this time of the server is not on its way back.
@@ -68,7 +68,7 @@ impl NetFleet {
         }
         let (names, seconds) = (self.names_of(&away), self.options.farewell.as_secs_f64());
         self.listener.told(&format!(
-            "waiting for {names}, {seconds:.0} s at most, to tell them that the run is over"
+            "waiting for {names}, {seconds:.0} s at most, to tell them that the run has finished"
         ));
         while Instant::now() < until && !self.listener.stops() {
             away.retain(|seat| !self.host.roster().latecomers.contains(seat));

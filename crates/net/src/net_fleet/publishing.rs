@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::NetFleet;
 use super::status::{AT_MOST_EVERY, EVENTS, FleetPhase, FleetStatus, STATUS, SiteStatus};
-use crate::roster::Event;
+use crate::registry::Event;
 
 impl NetFleet {
     /// Another part of the run begins.

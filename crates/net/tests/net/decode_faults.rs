@@ -212,7 +212,7 @@ fn a_hello_that_does_not_fit_is_answered_in_words() {
         raw.farewell()
     };
     let told = refused(&|hello| hello.protocol = 9);
-    assert!(told.contains("protocol: found 9, expected"), "{told}");
+    assert!(told.contains("found protocol 9, expected"), "{told}");
     let told = refused(&|hello| hello.model = "other".to_owned());
     assert!(told.contains("model: found other, expected the server's, tiny"), "{told}");
     let raw = Raw::dial(&address);

@@ -119,8 +119,7 @@ impl MessagePump {
 
     /// Goes without an end: the task waits for whoever comes with its token.
     pub(crate) fn leave(mut self) {
-        self.api
-            .log("fedra serve was stopped; within a minute the same command goes on in this run");
+        self.api.log("fedra serve was stopped; within a minute the same command resumes this run");
     }
 
     /// Takes note of who is online.

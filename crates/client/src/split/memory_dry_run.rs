@@ -99,10 +99,10 @@ impl MemoryDryRun<'_> {
         let tokens = Limits::default().tokens;
         let evaluator = Evaluator { model, device, task: self.task, labels: self.labels, tokens };
         let examples: Examples = self.scored.iter().cloned().collect();
-        match &mut self.ends(device)? {
-            Some(ends) => evaluator.score_cut(params, &examples, (ends, &Meter::unwatched()))?,
-            None => evaluator.score(params, &examples)?,
+        let Some(ends) = &mut self.ends(device)? else {
+            return evaluator.rehearse(params, &examples);
         };
+        evaluator.score_cut(params, &examples, (ends, &Meter::unwatched()))?;
         Ok(())
     }
 
