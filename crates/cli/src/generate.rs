@@ -34,7 +34,7 @@ const EXAMPLES: &str = "\
 Examples:
   fedra generate --model models/smollm2 --prompt 'The patient was admitted with'
   fedra generate --model models/smollm2 --prompt-file note.txt --max-tokens 200 --stop '\\n\\n'
-  fedra generate --server 127.0.0.1:7400 --model models/smollm2 --prompt 'The patient' --encoding bf16
+  fedra generate --server 127.0.0.1:7400 --model models/smollm2 --prompt 'The patient'
   echo 'Once upon a time' | fedra generate --model models/stories260k - --temperature 0.8 --top-p 0.9 --seed 7
 
 Text goes to stdout as it is generated, figures to stderr. Filters apply in this order:
@@ -50,7 +50,7 @@ const LONGEST_PROMPT: u64 = 64 << 20;
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Generate {
-    /// Folder of a decoder in Hugging Face layout, with its tokenizer, or one GGUF file
+    /// Folder of a decoder in Hugging Face layout, or one GGUF file
     #[arg(long, value_name = "DIR")]
     model: PathBuf,
     #[command(flatten)]

@@ -368,5 +368,5 @@ fn blanks_around_a_column_a_blank_split_and_test_texts_that_were_trained_on_are_
     }
     assert!(said.contains("rows.csv:5: they are divided by data.shares"), "{said}");
     let said = place.refused(&["data", "rows.toml", "--client", "client-1"]);
-    assert!(said.contains("rows are dealt where all of them are on one machine"), "{said}");
+    assert!(said.contains("rows are partitioned where all of them are on one machine"), "{said}");
 }
