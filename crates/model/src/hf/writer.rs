@@ -30,7 +30,7 @@ pub struct Outline {
 /// Writes tensors that are all in memory. The file appears under `path` only when it is complete.
 ///
 /// ```
-/// use fedra_model::hf::{dtype::Precision, safetensors::Reader, writer};
+/// use fedra_model::hf::{Tensors as _, dtype::Precision, safetensors::Reader, writer};
 /// let dir = tempfile::tempdir()?;
 /// let path = dir.path().join("model.safetensors");
 /// writer::write(&path, [("bias", &[2][..], &[0.5, 1.5][..])], Precision::F16)?;
