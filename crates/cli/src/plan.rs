@@ -86,7 +86,7 @@ fn cuts(rows: &[CutCosts], chosen: Ends) -> Grid {
 /// One line a site: what it holds, what of it learns, what travels.
 fn parts(rows: &[PartRow]) -> Grid {
     let mut grid =
-        Grid::new(["site", ">parameters", ">learn", ">travel", ">bytes up", "from round"]);
+        Grid::new(["layer", ">parameters", ">learn", ">travel", ">bytes up", "from round"]);
     for row in rows {
         grid.row([
             row.site.map_or_else(|| "all".to_owned(), |site| site.to_string()),

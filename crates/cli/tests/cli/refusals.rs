@@ -26,10 +26,7 @@ fn bad_settings_of_safl_are_refused_before_anything_is_written() {
             "method.k={ memory = \"lots\" }",
             "method.k = { memory = \"lots\" }: expected a number of blocks",
         ),
-        (
-            "method.k={ memory = \"1 MB\", default = 2 }",
-            "expected a number of blocks, { default",
-        ),
+        ("method.k={ memory = \"1 MB\", default = 2 }", "expected a number of blocks, { default"),
         ("method.mask=both", "method.mask: found \"both\", expected consensus or per_client"),
         ("federation.depths={ \"hospital-9\" = 1 }", "federation.depths: found a depth for"),
         ("federation.depths={ default = 3 }", "federation.depths.default: found 3, expected the 2"),

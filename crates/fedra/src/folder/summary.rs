@@ -260,7 +260,7 @@ pub fn travelled((bytes, crossing): (ByteCount, ByteCount), full: ByteCount) -> 
     }
     let parameters = ByteCount(bytes.0.saturating_sub(crossing.0));
     let share = 100.0 * parameters.0 as f64 / full.0 as f64;
-    let of_everything = format!("{share:.1} % of everything in f32");
+    let of_everything = format!("{share:.1} % of FedAvg's bytes in f32");
     if crossing.0 == 0 {
         return format!("{bytes}, {of_everything}");
     }
@@ -313,9 +313,9 @@ mod tests {
         let crossed = ByteCount(29_400_000);
         assert_eq!(
             travelled((bytes, crossed), ByteCount(82)),
-            "29.4 MB: 29.4 MB across the cut, 82 B of parameters, 100.0 % of everything in f32"
+            "29.4 MB: 29.4 MB across the cut, 82 B of parameters, 100.0 % of FedAvg's bytes in f32"
         );
         let all = (ByteCount(500), ByteCount(0));
-        assert_eq!(travelled(all, ByteCount(1000)), "500 B, 50.0 % of everything in f32");
+        assert_eq!(travelled(all, ByteCount(1000)), "500 B, 50.0 % of FedAvg's bytes in f32");
     }
 }
