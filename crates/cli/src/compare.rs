@@ -10,7 +10,7 @@ use std::time::Instant;
 use anyhow::Result;
 use clap::Args;
 use fedra::folder::summary::duration;
-use fedra::run::listener::Listener;
+use fedra::listener::Listener;
 use fedra::study::compare::{
     CompareListener, CompareRequest, ProcessPool, RunEvent, RunsAhead, WorkPlan, Workers,
 };

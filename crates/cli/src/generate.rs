@@ -26,7 +26,7 @@ use crate::console;
 use crate::flags::{Threads, Verbosity, one_of};
 use crate::interrupt;
 use crate::join::Said;
-use crate::model_server::{self, Ends, identity, load_side};
+use crate::model_server::{self, CutFlags, identity, load_side};
 
 use crate::tls::Tls;
 
@@ -85,7 +85,7 @@ struct Far {
     #[arg(long, value_name = "NAME", requires = "server")]
     client: Option<String>,
     #[command(flatten)]
-    ends: Ends,
+    ends: CutFlags,
     /// Encoding of the hidden states on the wire
     #[arg(long, value_name = "ENCODING", default_value = "f32", requires = "server",
           value_parser = one_of(ENCODINGS))]

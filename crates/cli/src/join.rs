@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use fedra::config::Party;
 use fedra::folder::run_files::LEDGER;
-use fedra::run::listener::Finishes;
+use fedra::listener::Finishes;
 use fedra::text::grid::grouped;
 use fedra::{Experiment, Joining};
 use fedra_client::{Agreed, Client, Observer, PrivacyGuard};

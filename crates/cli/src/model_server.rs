@@ -21,7 +21,7 @@ use crate::{console, interrupt};
 
 /// Where a decoder is cut.
 #[derive(Args, Clone, Copy, Debug)]
-pub struct Ends {
+pub struct CutFlags {
     /// Blocks after the embedding that a client keeps [default: 1]
     #[arg(long, value_name = "BLOCKS")]
     first: Option<u16>,
@@ -30,7 +30,7 @@ pub struct Ends {
     last: Option<u16>,
 }
 
-impl Ends {
+impl CutFlags {
     /// The cut of a model.
     pub fn cut(self, model: &Model) -> Result<Cut> {
         let (first, last) = (self.first.unwrap_or(1), self.last.unwrap_or(1));
@@ -50,7 +50,7 @@ impl Ends {
 const GLANCE: Duration = Duration::from_millis(100);
 
 /// Loads one side of a saved decoder; values of the other side are never read.
-pub fn load_side(path: &Path, ends: Ends, side: Side) -> Result<(Loaded, Cut)> {
+pub fn load_side(path: &Path, ends: CutFlags, side: Side) -> Result<(Loaded, Cut)> {
     let checkpoint = open_checkpoint(path)?;
     let wanted = Wanted { head: Head::Language, classifier: Classifier::Stored, adapters: None };
     let cut = {
@@ -93,7 +93,7 @@ pub struct ModelServer<'a> {
     /// The decoder.
     pub path: &'a Path,
     /// Where it is cut.
-    pub ends: Ends,
+    pub ends: CutFlags,
     /// Whether its weights are stored as bf16.
     pub bf16: bool,
     /// Where it listens, and to whom.

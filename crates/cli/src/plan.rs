@@ -8,7 +8,7 @@ use fedra::forecast::run_memory::RunMemory;
 use fedra::forecast::state_placement::StateLocation;
 use fedra::run::plan_report::{PartRow, PlanReport};
 use fedra::text::grid::{Grid, counted, grouped};
-use fedra_engine::{Begins, Bytes, Ends, Masks, Move, Recipe};
+use fedra_engine::{Begins, Bytes, ClientBlocks, Masks, Move, Recipe};
 use fedra_plan::{ByteCount, Layout};
 
 use crate::console;
@@ -55,7 +55,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 }
 
 /// What each cut would cost in a round in which everybody takes part.
-fn cuts(rows: &[CutCosts], chosen: Ends) -> Grid {
+fn cuts(rows: &[CutCosts], chosen: ClientBlocks) -> Grid {
     let mut grid = Grid::new([
         "first, last",
         ">client tensors",
@@ -67,7 +67,7 @@ fn cuts(rows: &[CutCosts], chosen: Ends) -> Grid {
         "",
     ]);
     for row in rows {
-        let Ends { first, last } = row.ends;
+        let ClientBlocks { first, last } = row.ends;
         let is_chosen = row.ends == chosen;
         grid.row([
             format!("{first}, {last}"),
@@ -103,7 +103,7 @@ fn parts(rows: &[PartRow]) -> Grid {
 /// What there is to say about a cut.
 fn cut_facts(report: &PlanReport) -> Vec<(&'static str, String)> {
     let Some(split) = &report.recipe.split else { return Vec::new() };
-    let Ends { first, last } = split.ends;
+    let ClientBlocks { first, last } = split.ends;
     let middle = report.layout.blocks() - first - last;
     let blocks = |count: u16| counted(u64::from(count), "block");
     let mut facts = vec![(
@@ -115,12 +115,14 @@ fn cut_facts(report: &PlanReport) -> Vec<(&'static str, String)> {
             blocks(middle)
         ),
     )];
-    let keep = |Ends { first, last }: Ends| format!("{} and {}", blocks(first), blocks(last));
+    let keep = |ClientBlocks { first, last }: ClientBlocks| {
+        format!("{} and {}", blocks(first), blocks(last))
+    };
     for (name, ends) in &split.clients {
         facts.push(("cut of its own", format!("{name:?} keeps {}", keep(*ends))));
     }
     for Move { round, first, last } in &split.moves {
-        let ends = keep(Ends { first: *first, last: *last });
+        let ends = keep(ClientBlocks { first: *first, last: *last });
         facts.push(("cut moves", format!("from round {round} on clients keep {ends}")));
     }
     facts.push(("mode", describe(split.mode).to_owned()));

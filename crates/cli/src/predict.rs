@@ -11,8 +11,8 @@ use fedra::apply::output_file::{Existing, OutputFile};
 use fedra::apply::predict::{
     BadRows, OutputFormat, PredictReport, PredictSettings, PredictionWriter, WriteSettings,
 };
+use fedra::apply::run_model::RunModel;
 use fedra::apply::trained_model::{ModelChoice, Reading, TrainedModel, WhichRound};
-use fedra::folder::run_model::RunModel;
 use fedra::prepare::token_lengths::cut_rows;
 use fedra::text::grid::{counted, grouped};
 use fedra_data::{Encoding, TextColumns, TextFile, TextFormat, printable};

@@ -22,7 +22,7 @@ const MANY_BYTES: u64 = 10_000_000;
 
 /// Follows one preparation.
 pub struct Preparation {
-    state: Arc<Mutex<Step>>,
+    state: Arc<Mutex<StageProgress>>,
     line: Line,
     began: Instant,
     said: BTreeSet<Stage>,
@@ -30,7 +30,7 @@ pub struct Preparation {
 
 /// How far a part of it is, and since when.
 #[derive(Clone, Copy)]
-struct Step {
+struct StageProgress {
     at: Preparing,
     since: Instant,
 }
@@ -39,7 +39,7 @@ impl Preparation {
     /// A live line that begins here.
     pub fn new(step: Preparing) -> Self {
         let began = Instant::now();
-        let state = Arc::new(Mutex::new(Step { at: step, since: began }));
+        let state = Arc::new(Mutex::new(StageProgress { at: step, since: began }));
         let shown = Arc::clone(&state);
         let line = Line::new(move |width| {
             let step = *locked(&shown);
@@ -54,7 +54,7 @@ impl Preparation {
         {
             let mut state = locked(&self.state);
             let since = if state.at.stage == at.stage { state.since } else { now };
-            *state = Step { at, since };
+            *state = StageProgress { at, since };
         }
         let least = match at.stage {
             Stage::Reading => MANY_BYTES,
@@ -72,7 +72,7 @@ impl Preparation {
     }
 }
 
-impl Step {
+impl StageProgress {
     fn line(&self, now: Instant, width: usize) -> String {
         let Preparing { stage, done, total } = self.at;
         let share = (done as f64 / total.max(1) as f64).min(1.0);
@@ -111,11 +111,11 @@ mod tests {
     fn the_line_says_the_part_its_share_and_the_time_left() {
         let since = Instant::now();
         let at = Preparing { stage: Stage::Tokenising, done: 250_000, total: 1_000_000 };
-        let line = Step { at, since }.line(since + Duration::from_secs(3), 100);
+        let line = StageProgress { at, since }.line(since + Duration::from_secs(3), 100);
         for part in ["tokenising", "25 %", "of 1,000,000 rows", "9.0 s left", "\u{2501}"] {
             assert!(line.contains(part), "{part}: {line}");
         }
         let at = Preparing { stage: Stage::Reading, done: 0, total: 0 };
-        assert!(Step { at, since }.line(since, 12).contains("0 %"));
+        assert!(StageProgress { at, since }.line(since, 12).contains("0 %"));
     }
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use fedra::folder::summary::duration;
-use fedra::run::listener::{Finishes, Rounds};
+use fedra::listener::{Finishes, Rounds};
 use fedra::text::grid::counted;
 use fedra::text::headline::round_line;
 use fedra_client::Observer;

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use clap::Args;
+use fedra::apply::pages::{self, Written};
 use fedra::error::in_words;
 use fedra::folder::run_files::{COMPARISON, EXPERIMENT};
-use fedra::report::Written;
 use fedra::text::grid::counted;
 
 use crate::console;
@@ -51,7 +51,7 @@ impl Report {
 /// Makes the page of a folder; says why runs in it have none.
 fn page_of(folder: &Path) -> Result<Vec<anyhow::Error>> {
     check(folder)?;
-    let Written { page, damaged } = fedra::report::write(folder)?;
+    let Written { page, damaged } = pages::write(folder)?;
     console::data(page.display());
     Ok(damaged.into_iter().map(anyhow::Error::from).collect())
 }

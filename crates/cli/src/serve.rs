@@ -10,7 +10,7 @@ use anyhow::{Result, bail};
 use clap::Args;
 use fedra::config::Party;
 use fedra::folder::output_folder::OverwritePolicy;
-use fedra::prepare::census::{Census, ClientCounts};
+use fedra::prepare::client_counts::{ClientCounts, CountsOfClient};
 use fedra::run::federate::Ending;
 use fedra::run::serve::{Host, Serving};
 use fedra::run::start::Output;
@@ -32,7 +32,7 @@ use crate::flags::{Quiet, Verbosity};
 use crate::flower::AtSuperLink;
 use crate::interrupt;
 use crate::join::Said;
-use crate::model_server::{Ends, ModelServer};
+use crate::model_server::{CutFlags, ModelServer};
 use crate::run;
 use crate::tensor_names::tensor_names;
 use crate::terminal::Terminal;
@@ -60,7 +60,7 @@ pub struct Serve {
     #[arg(long, value_name = "DIR", conflicts_with_all = ["file", "out", "force"])]
     model: Option<PathBuf>,
     #[command(flatten)]
-    ends: Ends,
+    ends: CutFlags,
     /// With --model: store weights as bf16
     #[arg(long, requires = "model")]
     bf16: bool,
@@ -228,7 +228,7 @@ struct Sites {
 impl Host for Sites {
     type Fleet = NetFleet;
 
-    fn meet(&mut self, serving: Serving<'_>) -> fedra::Result<Option<(NetFleet, Census)>> {
+    fn meet(&mut self, serving: Serving<'_>) -> fedra::Result<Option<(NetFleet, ClientCounts)>> {
         interrupt::waits_for_others();
         let Serving { names, agreement, layout, initial, middle, central, folder } = serving;
         if let Some(wanted) = self.start.wait_for.filter(|wanted| *wanted > names.len()) {
@@ -304,9 +304,9 @@ impl Host for Sites {
         let Some(census) = fleet.wait(self.start).map_err(refused)? else { return Ok(None) };
         let counts = |(name, counts): (String, fedra_net::Counts)| {
             let fedra_net::Counts { train, validation, test, tokens } = counts;
-            ClientCounts { name, train, validation, test, tokens }
+            CountsOfClient { name, train, validation, test, tokens }
         };
-        Ok(Some((fleet, Census { clients: census.into_iter().map(counts).collect() })))
+        Ok(Some((fleet, ClientCounts { clients: census.into_iter().map(counts).collect() })))
     }
 
     fn secret(&mut self) -> fedra::Result<SecretKey> {

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use fedra::folder::summary::duration;
-use fedra::run::listener::Finishes;
+use fedra::listener::Finishes;
 use fedra_client::Observer;
 use fedra_engine::{Arrival, ClientInfo, RoundProgress};
 use fedra_plan::Round;

@@ -5,7 +5,7 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use fedra::run::listener::{Event, Listener, Rounds};
+use fedra::listener::{Event, Listener, Rounds};
 use fedra_client::Observer;
 
 use crate::console;

@@ -222,7 +222,7 @@ impl Shared {
         if !self.folder.join(EXPERIMENT).is_file() {
             return waiting("The run has not begun: data and model are being opened.".to_owned());
         }
-        match fedra::report::document(&self.folder) {
+        match fedra::apply::pages::document(&self.folder) {
             Ok(document) => Document { freshness: live, ..document },
             Err(error) => {
                 let mut document =

@@ -20,7 +20,7 @@ use crate::logits::{highest, log_sum_exp};
 use crate::meter::Meter;
 use crate::ordered_jobs::{by_batch, placed};
 use crate::scores::{Counts, Scores};
-use crate::split::{Ends, Passing};
+use crate::split::{ClientSegments, Passing};
 
 /// Scores any parameters of a model.
 #[derive(Clone, Copy, Debug)]
@@ -93,7 +93,7 @@ impl Evaluator<'_> {
         &self,
         params: &Params,
         examples: &Examples,
-        (ends, meter): (&mut Ends<'_>, &Meter<'_>),
+        (ends, meter): (&mut ClientSegments<'_>, &Meter<'_>),
     ) -> Result<Scores> {
         check_head(self.model, self.task, self.labels)?;
         if self.task == Task::Generation {

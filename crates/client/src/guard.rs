@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use fedra_engine::{
     Account, BLOCK_SCORES, EXAMPLE_GRADIENTS, EndsLearn, EngineError, EvaluationRequest,
-    ProbeRequest, RowsAtCut, Split, TrainRequest, noised_scores,
+    ProbeRequest, RowsAtCut, SplitConfig, TrainRequest, noised_scores,
 };
 use fedra_plan::{Digest, Round, Side};
 use fedra_privacy::{Event, Ledger, NoiseMultiplier, Promise, Release};
@@ -80,7 +80,7 @@ impl PrivacyGuard {
     /// without noise, and updates of ends that learned without any.
     pub(crate) fn train_cut(
         &mut self,
-        (request, split): (&TrainRequest, &Split),
+        (request, split): (&TrainRequest, &SplitConfig),
         (name, examples): (&str, u64),
         own: OwnRows,
     ) -> Result<()> {

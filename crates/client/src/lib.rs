@@ -94,8 +94,8 @@ pub use scores::{Counts, Scores, marks_spans};
 pub use shard_digest::DataSecret;
 pub use shards::{Shard, Shards};
 pub use split::{
-    Connect, HeldUp, LocalPeer, MOST_ROWS_CROSSING, MemoryDryRun, Middle, Occasion, Peer,
-    Perturbation, Purpose,
+    Connect, HeldUp, LocalPeer, MOST_ROWS_CROSSING, MemoryDryRun, Occasion, Peer, Perturbation,
+    Purpose, ServerSegment,
 };
 pub use trainer::{Course, TrainResult, TrainTask, Trainer};
 pub use worker::Limits;

@@ -11,7 +11,7 @@ use fedra_compute::{Device, Params};
 use fedra_engine::{
     Absence, Activity, Arrival, AttentionRequest, ClientAttention, ClientInfo, ClientState,
     Download, EngineError, EvaluationRequest, EvaluationSet, Evidence, Fleet, Outcome,
-    ProbeRequest, Scored, Split, StateHandle, StateStore, TrainRequest, Unsynced, Verdict,
+    ProbeRequest, Scored, SplitConfig, StateHandle, StateStore, TrainRequest, Unsynced, Verdict,
 };
 use fedra_model::Model;
 use fedra_plan::Scope;
@@ -27,7 +27,7 @@ use crate::meter::{Meter, Observer, Silent};
 use crate::ordered_jobs::{AtOnce, collected, in_order, so_many_in_order};
 use crate::scores::Scores;
 use crate::shards::Shards;
-use crate::split::{Connect, Middle};
+use crate::split::{Connect, ServerSegment};
 use crate::worker::{Limits, Worker};
 
 /// Clients as threads of this process, as many at a time as the current thread pool has threads.
@@ -43,7 +43,7 @@ pub struct LocalFleet {
     state_store: StateStore,
     observer: Arc<dyn Observer>,
     /// The server's half of a cut model, in this process.
-    middle: Option<Arc<Middle>>,
+    middle: Option<Arc<ServerSegment>>,
     noise_seed: Seed,
     /// Where the draws of each client's private steps start.
     secrets: Vec<SecretKey>,
@@ -96,7 +96,7 @@ impl LocalFleet {
     }
 
     /// The same fleet, whose model is cut; the noise of all its clients starts at this seed.
-    pub fn with_middle(self, middle: Arc<Middle>, noise_seed: Seed) -> Self {
+    pub fn with_middle(self, middle: Arc<ServerSegment>, noise_seed: Seed) -> Self {
         Self { middle: Some(middle), noise_seed, ..self }
     }
 
@@ -305,7 +305,7 @@ impl Fleet for LocalFleet {
         let (fleet, mut revocable) = (&*self, requests.iter().map(|request| request.revocable));
         let split = requests.first().and_then(|request| request.split.clone());
         // Clients that wait for each other have to be at work all at once.
-        let at_once = match split.as_deref().map(Split::is_joined) {
+        let at_once = match split.as_deref().map(SplitConfig::is_joined) {
             Some(true) => AtOnce::All,
             Some(false) | None => AtOnce::Threads,
         };

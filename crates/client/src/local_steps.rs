@@ -16,7 +16,7 @@ use crate::error::{ClientError, Result};
 use crate::labelled_batch::LabelledBatch;
 use crate::meter::Meter;
 use crate::private_training::PrivateTraining;
-use crate::split::{CutStep, Ends};
+use crate::split::{ClientSegments, CutStep};
 use crate::trainer::{Course, TrainResult, TrainTask, Trainer, optimiser};
 
 impl Trainer<'_> {
@@ -38,7 +38,7 @@ impl Trainer<'_> {
         &self,
         params: &mut Params,
         task: &TrainTask<'_>,
-        (mut cut, meter): (Option<(&Plan, &mut Ends<'_>)>, &Meter<'_>),
+        (mut cut, meter): (Option<(&Plan, &mut ClientSegments<'_>)>, &Meter<'_>),
     ) -> Result<Course> {
         let nothing = |what| ClientError::nothing(task.client, what);
         if task.scope.is_empty() && cut.is_none() {
@@ -176,7 +176,7 @@ impl Trainer<'_> {
 /// the server is told by what it scales its own.
 fn cut_step(
     given: (&Params, &Plan),
-    ends: &mut Ends<'_>,
+    ends: &mut ClientSegments<'_>,
     (question, names): (&LabelledBatch, Vec<u64>),
     clip: Option<f32>,
 ) -> Result<(Option<f32>, Gradients)> {

@@ -13,7 +13,7 @@ use crate::error::{ClientError, Result};
 use crate::examples::sample;
 use crate::labelled_batch::LabelledBatch;
 use crate::meter::Meter;
-use crate::split::{Ends, Passing};
+use crate::split::{ClientSegments, Passing};
 
 /// Examples in a batch of a probe.
 const BATCH: usize = 16;
@@ -227,7 +227,7 @@ impl Prober<'_> {
 /// The rest of a cut model, and the places by which noise knows the examples.
 pub(crate) struct Cut<'a, 'e> {
     pub places: &'a [usize],
-    pub ends: &'a mut Ends<'e>,
+    pub ends: &'a mut ClientSegments<'e>,
 }
 
 impl Cut<'_, '_> {

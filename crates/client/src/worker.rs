@@ -8,7 +8,7 @@ use fedra_compute::{Device, Params, SecretKey};
 use fedra_data::{Encoded, LabelSet, Task};
 use fedra_engine::{
     Adaptation, AttentionRequest, ClientAttention, ClientInfo, ClientState, EvaluationRequest,
-    Evidence, LocalRule, ProbeRequest, Reply, RowPrivacy, Scored, Split, TrainRequest,
+    Evidence, LocalRule, ProbeRequest, Reply, RowPrivacy, Scored, SplitConfig, TrainRequest,
 };
 use fedra_model::Model;
 use fedra_plan::{BlockScores, ByteCount, Digest, Layout, Plan, Round, Scope, Side};
@@ -28,7 +28,7 @@ use crate::meter::Meter;
 use crate::prober::{Cut, Prober};
 use crate::request_key::{self, Sources};
 use crate::shards::Shard;
-use crate::split::{AccountedNoise, Connect, Ends, Perturbation, Purpose, RowNoise};
+use crate::split::{AccountedNoise, ClientSegments, Connect, Perturbation, Purpose, RowNoise};
 use crate::trainer::{TrainTask, Trainer};
 
 /// How much memory and time the work around training may take.
@@ -287,9 +287,9 @@ impl Worker<'_> {
     /// The client's ends where nothing trains; `None` where the model is not cut.
     fn ends_to_ask(
         &self,
-        split: Option<&Split>,
+        split: Option<&SplitConfig>,
         (purpose, input): (Purpose, impl FnOnce(&Plan) -> Digest),
-    ) -> Result<Option<Ends<'_>>> {
+    ) -> Result<Option<ClientSegments<'_>>> {
         let Some(split) = split else { return Ok(None) };
         let (Purpose::Train(round) | Purpose::Score(round) | Purpose::Probe(round)) = purpose;
         let cut = split.cut(&self.info.name, round, self.layout.blocks())?;
@@ -301,10 +301,10 @@ impl Worker<'_> {
     /// accounted needs to know what the first rows are computed from.
     fn ends(
         &self,
-        split: Option<&Split>,
+        split: Option<&SplitConfig>,
         plan: &Plan,
         (purpose, input): (Purpose, impl FnOnce() -> Digest),
-    ) -> Result<Option<Ends<'_>>> {
+    ) -> Result<Option<ClientSegments<'_>>> {
         let (Some(split), Some(_)) = (split, plan.cut().server_blocks()) else { return Ok(None) };
         let Some(connect) = self.connect else {
             let reason = "the model is cut and there is no way to the server's half";
@@ -329,7 +329,7 @@ impl Worker<'_> {
                 RowNoise::Accounted(AccountedNoise::new(noise, key)?)
             }
         };
-        Ok(Ends::new((self.model, self.device), (split, plan), (occasion, noise), peer))
+        Ok(ClientSegments::new((self.model, self.device), (split, plan), (occasion, noise), peer))
     }
 
     /// Refuses examples with more tokens than a ledger counts for one.

@@ -7,7 +7,7 @@ use crate::cpu::matmul::Mat;
 use crate::cpu::vocabulary::Loss;
 use crate::fill::Fill;
 use crate::geometry::{Attention, Span};
-use crate::solver::Step;
+use crate::solver::SolverStep;
 use crate::storage::Numbers;
 use crate::tensor::Tensor;
 use std::ops::Range;
@@ -174,7 +174,7 @@ pub(crate) struct Change<'a> {
     /// Empty where the solver has fewer.
     pub moments: [&'a mut Tensor; 2],
     pub slope: GradientView<'a>,
-    pub step: Step,
+    pub step: SolverStep,
 }
 
 /// The gradient of a step.

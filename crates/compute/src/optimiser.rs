@@ -9,7 +9,7 @@ use crate::error::ComputeError;
 use crate::gradients::{Gradient, Gradients};
 use crate::kernels::{self, Change, GradientView};
 use crate::params::Params;
-use crate::solver::{Step, check};
+use crate::solver::{SolverStep, check};
 use crate::tensor::Tensor;
 use fedra_plan::{ParamId, Scope, Solver};
 use std::collections::BTreeMap;
@@ -63,7 +63,7 @@ impl Optimiser {
             let Some(gradient) = gradients.get(id) else { continue };
             let memory = memories.remove(&id).expect("made above for every gradient");
             memory.steps += 1;
-            let step = Step::new(solvers[&id], memory.steps);
+            let step = SolverStep::new(solvers[&id], memory.steps);
             memory.touch(gradient, step);
             let slope = match gradient {
                 Gradient::Dense(values) => GradientView::Dense(values),
@@ -108,7 +108,7 @@ impl Memory {
 
     /// Notes which rows have a gradient now. Once every row has one, or gets a moment without one,
     /// there is nothing left to note.
-    fn touch(&mut self, gradient: &Gradient, step: Step) {
+    fn touch(&mut self, gradient: &Gradient, step: SolverStep) {
         match gradient {
             Gradient::Dense(_) => self.touched = None,
             Gradient::Rows { rows, .. } => {

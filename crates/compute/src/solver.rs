@@ -14,13 +14,13 @@ pub(crate) fn check(solver: Solver) -> Result<(), ComputeError> {
 
 /// One solver's numbers at one step.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Step {
+pub(crate) struct SolverStep {
     pub solver: Solver,
     /// `rate / (1 - beta1^t)` and `1 / (1 - beta2^t)`, for `AdamW`.
     pub corrected: [f32; 2],
 }
 
-impl Step {
+impl SolverStep {
     pub(crate) fn new(solver: Solver, steps: i32) -> Self {
         let corrected = match solver {
             Solver::AdamW { rate, beta1, beta2, .. } => {

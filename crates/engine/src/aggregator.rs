@@ -19,10 +19,10 @@ use crate::error::EngineError;
 use crate::fleet::{Absence, Arrival, ClientInfo, Failure, Outcome, Reply, TrainRequest, Verdict};
 use crate::fold::{Contribution, Denominator, Fold};
 use crate::max_norm::{Above, FAR, FarUpdate, MaxNorm, NormLimit, NormReport, median};
-use crate::middle::MiddleUpdate;
 use crate::noise_mean::NoiseMean;
 use crate::private_steps::StepNoise;
 use crate::recipe::{Recipe, StepNormalisation};
+use crate::server_segment::SegmentUpdate;
 use crate::state::State;
 use crate::waiting::{Answer, Early, Waiting};
 use crate::work::{LocalRule, OptimiserConfig, Work};
@@ -209,7 +209,7 @@ impl<'round> Aggregator<'round> {
 
     /// Adds what the server's half of a cut model learned from clients whose updates are folded; it
     /// counts as much as they do together.
-    pub(crate) fn fold_middle(&mut self, update: &MiddleUpdate) -> Result<(), EngineError> {
+    pub(crate) fn fold_middle(&mut self, update: &SegmentUpdate) -> Result<(), EngineError> {
         let counted: Vec<(Contribution, Header)> =
             update.clients.iter().filter_map(|client| self.counted.get(client).copied()).collect();
         let Some((first, header)) = counted.first().copied() else { return Ok(()) };

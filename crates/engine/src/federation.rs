@@ -13,10 +13,10 @@ use crate::checkpoint;
 use crate::error::EngineError;
 use crate::fleet::{ClientInfo, EvaluationSet, Fleet, PublicText};
 use crate::log_mark::LogMark;
-use crate::middle::MiddleHost;
 use crate::recipe::Recipe;
 use crate::report::{SetScores, Sink};
 use crate::server::ServerState;
+use crate::server_segment::SegmentHost;
 use crate::state::State;
 
 /// A model, the recipe that trains it, and all that the server remembers.
@@ -59,7 +59,7 @@ impl Federation {
     }
 
     /// Computes the server's blocks of a cut model there.
-    pub fn with_middle(&mut self, middle: Arc<dyn MiddleHost>) {
+    pub fn with_middle(&mut self, middle: Arc<dyn SegmentHost>) {
         self.state.middle = Some(middle);
     }
 

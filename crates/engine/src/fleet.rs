@@ -42,7 +42,7 @@ use crate::client_state::ClientState;
 use crate::error::EngineError;
 use crate::number::sums;
 use crate::private_steps::StepNoise;
-use crate::split::Split;
+use crate::split::SplitConfig;
 use crate::state_store::StateHandle;
 use crate::work::Work;
 
@@ -172,7 +172,7 @@ pub struct TrainRequest {
     /// be there.
     pub revocable: bool,
     /// How rows cross the cut, where the plan has one.
-    pub split: Option<Arc<Split>>,
+    pub split: Option<Arc<SplitConfig>>,
 }
 
 impl TrainRequest {
@@ -315,7 +315,7 @@ pub struct EvaluationRequest<'round> {
     /// Where the draws of the adaptation start; derive one per client from it.
     pub seed: Seed,
     /// How the model is cut, where it is: the middle answers from the server.
-    pub split: Option<&'round Split>,
+    pub split: Option<&'round SplitConfig>,
 }
 
 /// What each client trains on its own examples before it is scored.
@@ -401,7 +401,7 @@ pub struct ProbeRequest<'round> {
     /// Noise on the answer, over the most that one example can change it; absent: none.
     pub noise: Option<NoiseMultiplier>,
     /// How the model is cut, where it is: the server measures its blocks for a client.
-    pub split: Option<&'round Split>,
+    pub split: Option<&'round SplitConfig>,
 }
 
 /// One client's answer to a [`ProbeRequest`].

@@ -39,8 +39,8 @@ mod aggregator;
 mod client_state;
 mod fleet;
 mod fold;
-mod middle;
 mod server;
+mod server_segment;
 mod state_store;
 
 mod attention;
@@ -94,7 +94,6 @@ pub use fleet::{
 pub use fold::{Contribution, Denominator, Fold};
 pub use log_mark::LogMark;
 pub use max_norm::{Above, FAR, FarUpdate, MaxNorm, NormLimit, NormReport};
-pub use middle::{MiddleHost, MiddleUpdate, SideMemory};
 pub use min_arrivals::MinArrivals;
 pub use phases::Phases;
 pub use planner::Choice;
@@ -110,8 +109,11 @@ pub use report::{FailedAttempt, RoundReport, SetScores, Sink, Spread};
 pub use rows_at_cut::{EndsLearn, RowsAtCut};
 pub use sampler::Sampler;
 pub use selection::{Criterion, Masks, Selection, SelectionReport, Warning, WarningKind};
-pub use server::{SecondMoment, ServerRule, ServerState, Step};
-pub use split::{Ends, Move, Noise, NoiseDraw, NoiseKind, RowPrivacy, Split, SplitMode};
+pub use server::{SecondMoment, ServerInput, ServerRule, ServerState};
+pub use server_segment::{SegmentHost, SegmentUpdate, SideMemory};
+pub use split::{
+    ClientBlocks, Move, Noise, NoiseDraw, NoiseKind, RowPrivacy, SplitConfig, SplitMode,
+};
 pub use stage::{Begins, Criteria, Stage, StageReport, Treatment};
 pub use state_store::{StateHandle, StateStore};
 pub use versions::ClientVersions;

@@ -21,7 +21,7 @@ use crate::sampler::Sampler;
 use crate::selection::{Masks, Selection};
 use crate::server::ServerRule;
 use crate::settings::settings;
-use crate::split::Split;
+use crate::split::SplitConfig;
 use crate::stage::{Stage, StageState, Treatment};
 use crate::work::{LocalRule, Work};
 
@@ -66,7 +66,7 @@ pub struct Recipe {
     pub depths: BTreeMap<String, u16>,
     /// How the model is cut between clients and server; absent: it is not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub split: Option<Split>,
+    pub split: Option<SplitConfig>,
     /// What is promised to those whose data is learnt from; absent: nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub privacy: Option<Privacy>,

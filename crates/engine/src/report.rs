@@ -15,10 +15,10 @@ use crate::drift::DriftReport;
 use crate::error::EngineError;
 use crate::fleet::{Absence, EvaluationSet, F1Counts, Scored};
 use crate::max_norm::NormReport;
-use crate::middle::SideMemory;
 use crate::number;
 use crate::phases::Phases;
 use crate::selection::SelectionReport;
+use crate::server_segment::SideMemory;
 use crate::stage::StageReport;
 
 /// Takes the reports of a run, one a round.

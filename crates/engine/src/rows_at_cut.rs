@@ -42,7 +42,7 @@ use crate::error::{EngineError, refuse};
 use crate::privacy::{Privacy, PrivateSelection};
 use crate::private_steps::ClipRule;
 use crate::recipe::Recipe;
-use crate::split::{Noise, NoiseDraw, NoiseKind, RowPrivacy, Split};
+use crate::split::{Noise, NoiseDraw, NoiseKind, RowPrivacy, SplitConfig};
 use crate::work::Work;
 
 /// Whether the blocks that compute a client's rows learn from its examples.
@@ -68,7 +68,11 @@ pub struct RowsAtCut {
 
 impl RowsAtCut {
     /// The rows of a cut whose noise can be accounted; any other is refused with the reason.
-    pub fn new(split: &Split, relation: Relation, ends: EndsLearn) -> Result<Self, EngineError> {
+    pub fn new(
+        split: &SplitConfig,
+        relation: Relation,
+        ends: EndsLearn,
+    ) -> Result<Self, EngineError> {
         let (noise, norm, sigma) = accounted(split)?;
         let RowPrivacy::Accounted { longest } = split.privacy else {
             return refuse("split.noise", "noise that no ledger counts", "noise that is accounted");
@@ -124,7 +128,7 @@ impl RowsAtCut {
 }
 
 /// The noise of a cut with its norm and sigma, where it can be accounted.
-fn accounted(split: &Split) -> Result<(Noise, f64, f64), EngineError> {
+fn accounted(split: &SplitConfig) -> Result<(Noise, f64, f64), EngineError> {
     let Some(noise) = split.noise else {
         let expected =
             "{ kind = \"clipped\", norm = .., sigma = .. }: rows would leave as they are";
@@ -215,7 +219,11 @@ impl Recipe {
     }
 
     /// The plan of everything that may learn in some round, for each cut there is.
-    fn plans_of_cuts(&self, split: &Split, layout: &Layout) -> Result<Vec<Plan>, EngineError> {
+    fn plans_of_cuts(
+        &self,
+        split: &SplitConfig,
+        layout: &Layout,
+    ) -> Result<Vec<Plan>, EngineError> {
         let learns = self.learns.select_with(layout, &(0..layout.blocks()).collect())?;
         let kept = self.personal.select(layout)?;
         let plan = |cut| Ok(Plan::new(layout, learns.clone(), cut)?.keeping(&kept));
@@ -247,14 +255,18 @@ impl Recipe {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::split::Ends;
+    use crate::split::ClientBlocks;
     use crate::work::OptimiserConfig;
 
     fn rows(relation: Relation, ends: EndsLearn) -> RowsAtCut {
         let kind = NoiseKind::Clipped { norm: 4.0, sigma: 0.5 };
         let noise = Noise { kind, draw: NoiseDraw::Fresh, gradients: true, gradient_norm: None };
         let privacy = RowPrivacy::Accounted { longest: 10 };
-        let split = Split { noise: Some(noise), privacy, ..Split::new(Ends { first: 1, last: 1 }) };
+        let split = SplitConfig {
+            noise: Some(noise),
+            privacy,
+            ..SplitConfig::new(ClientBlocks { first: 1, last: 1 })
+        };
         RowsAtCut::new(&split, relation, ends).unwrap()
     }
 

@@ -115,7 +115,7 @@ impl ServerRule {
     }
 
     /// Moves the model by the mean change of a round to which this share of all clients came.
-    pub fn apply(self, state: &mut ServerState, model: &mut ParamValues, step: &Step<'_>) {
+    pub fn apply(self, state: &mut ServerState, model: &mut ParamValues, step: &ServerInput<'_>) {
         for (id, changes) in step.mean.iter() {
             let Some(weights) = model.get_mut(id) else {
                 continue;
@@ -157,7 +157,7 @@ impl ServerRule {
 
 /// What a round gives the server.
 #[derive(Clone, Copy, Debug)]
-pub struct Step<'round> {
+pub struct ServerInput<'round> {
     /// The mean change.
     pub mean: &'round Mean,
     /// Which share of all clients, by their weights, has its updates in it.
@@ -190,7 +190,7 @@ mod tests {
         let mut model = ParamValues::from_iter([(ID, vec![1.0])]);
         for (change, expected) in changes.iter().zip(expected) {
             let mean = Mean::from_iter([(ID, vec![*change])]);
-            rule.apply(&mut state, &mut model, &Step { mean: &mean, share: 0.5 });
+            rule.apply(&mut state, &mut model, &ServerInput { mean: &mean, share: 0.5 });
             assert_eq!(model.get(ID), Some(&[*expected][..]));
         }
     }
@@ -241,9 +241,9 @@ mod tests {
         let mut state = ServerState::default();
         let mut model = ParamValues::from_iter([(ID, vec![1.0])]);
         let mean = Mean::from_iter([(ID, vec![1.0])]);
-        rule.apply(&mut state, &mut model, &Step { mean: &mean, share: 1.0 });
+        rule.apply(&mut state, &mut model, &ServerInput { mean: &mean, share: 1.0 });
         let (model_before, state_before) = (model.clone(), state.clone());
-        rule.apply(&mut state, &mut model, &Step { mean: &Mean::default(), share: 1.0 });
+        rule.apply(&mut state, &mut model, &ServerInput { mean: &Mean::default(), share: 1.0 });
         assert_eq!((model, state), (model_before, state_before));
     }
 }

@@ -16,12 +16,12 @@ use crate::work::positive;
 /// How a model is cut.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Split {
+pub struct SplitConfig {
     /// What clients keep, unless said otherwise.
-    pub ends: Ends,
+    pub ends: ClientBlocks,
     /// What the clients of these names keep.
     #[serde(default)]
-    pub clients: BTreeMap<String, Ends>,
+    pub clients: BTreeMap<String, ClientBlocks>,
     /// Cuts that move: from a round on, clients without an entry of their own keep this.
     #[serde(default)]
     pub moves: Vec<Move>,
@@ -67,7 +67,7 @@ impl RowPrivacy {
 /// How many blocks a client keeps at either end (p and q of the paper).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Ends {
+pub struct ClientBlocks {
     /// Blocks behind the embedding.
     pub first: u16,
     /// Blocks in front of the head.
@@ -156,9 +156,9 @@ pub enum NoiseDraw {
     Cached,
 }
 
-impl Split {
+impl SplitConfig {
     /// The same cut for everybody, in every round.
-    pub fn new(ends: Ends) -> Self {
+    pub fn new(ends: ClientBlocks) -> Self {
         Self {
             ends,
             clients: BTreeMap::new(),
@@ -181,13 +181,13 @@ impl Split {
     }
 
     /// What the named client keeps in a round.
-    pub fn ends_of(&self, name: &str, round: Round) -> Ends {
+    pub fn ends_of(&self, name: &str, round: Round) -> ClientBlocks {
         if let Some(own) = self.clients.get(name) {
             return *own;
         }
         let moved = self.moves.iter().filter(|step| step.round <= round.0 + 1);
         let latest = moved.max_by_key(|step| step.round);
-        latest.map_or(self.ends, |step| Ends { first: step.first, last: step.last })
+        latest.map_or(self.ends, |step| ClientBlocks { first: step.first, last: step.last })
     }
 
     /// What is added to rows, for people; `None` where nothing is.
@@ -203,27 +203,32 @@ impl Split {
 
     /// The named client's cut of a model of so many blocks.
     pub fn cut(&self, name: &str, round: Round, blocks: u16) -> Result<Cut, PlanError> {
-        let Ends { first, last } = self.ends_of(name, round);
+        let ClientBlocks { first, last } = self.ends_of(name, round);
         Cut::keep(first, last, blocks)
     }
 
     /// All cuts that it names, each with whose it is.
-    fn named(&self) -> impl Iterator<Item = (String, Ends)> {
+    fn named(&self) -> impl Iterator<Item = (String, ClientBlocks)> {
         let of_clients = self.clients.iter().map(|(name, ends)| (format!("for {name:?}"), *ends));
         let of_moves = self.moves.iter().map(|step| {
-            (format!("from round {}", step.round), Ends { first: step.first, last: step.last })
+            (
+                format!("from round {}", step.round),
+                ClientBlocks { first: step.first, last: step.last },
+            )
         });
         [("for every client".to_owned(), self.ends)].into_iter().chain(of_clients).chain(of_moves)
     }
 
     /// All cuts of a model of so many blocks.
     pub(crate) fn cuts(&self, blocks: u16) -> Result<Vec<Cut>, PlanError> {
-        self.named().map(|(_, Ends { first, last })| Cut::keep(first, last, blocks)).collect()
+        self.named()
+            .map(|(_, ClientBlocks { first, last })| Cut::keep(first, last, blocks))
+            .collect()
     }
 
     /// Refuses cuts that a model of so many blocks does not have.
     pub(crate) fn check_model(&self, blocks: u16) -> Result<(), EngineError> {
-        for (whose, Ends { first, last }) in self.named() {
+        for (whose, ClientBlocks { first, last }) in self.named() {
             if Cut::keep(first, last, blocks).is_err() {
                 let found = format!("first = {first}, last = {last} {whose}, of {blocks} blocks");
                 return refuse("split", found, "at least one block between them, for the server");
@@ -305,8 +310,8 @@ mod tests {
 
     #[test]
     fn a_client_of_its_own_keeps_its_cut_and_the_others_move() {
-        let mut split = Split::new(Ends { first: 1, last: 1 });
-        split.clients.insert("small".to_owned(), Ends { first: 0, last: 1 });
+        let mut split = SplitConfig::new(ClientBlocks { first: 1, last: 1 });
+        split.clients.insert("small".to_owned(), ClientBlocks { first: 0, last: 1 });
         split.moves =
             vec![Move { round: 5, first: 3, last: 1 }, Move { round: 3, first: 2, last: 1 }];
         let first = |name, round| split.ends_of(name, Round(round)).first;
@@ -316,7 +321,7 @@ mod tests {
 
     #[test]
     fn a_cut_that_leaves_the_server_nothing_is_refused_with_its_place() {
-        let mut split = Split::new(Ends { first: 1, last: 1 });
+        let mut split = SplitConfig::new(ClientBlocks { first: 1, last: 1 });
         split.moves = vec![Move { round: 4, first: 2, last: 2 }];
         let error = split.check_model(4).expect_err("no block is left").to_string();
         assert!(error.contains("first = 2, last = 2 from round 4, of 4 blocks"), "{error}");

@@ -13,10 +13,10 @@ use crate::error::EngineError;
 use crate::fleet::PublicText;
 use crate::history::ServerHistory;
 use crate::log_mark::LogMark;
-use crate::middle::MiddleHost;
 use crate::recipe::Recipe;
 use crate::selection::Memory;
 use crate::server::ServerState;
+use crate::server_segment::SegmentHost;
 use crate::versions::ClientVersions;
 
 /// The server between two rounds.
@@ -44,7 +44,7 @@ pub(crate) struct State {
     /// What the server measures blocks on, where clients may not; no part of a checkpoint.
     pub(crate) public: Option<Arc<dyn PublicText>>,
     /// The server's half of a cut model; no part of a checkpoint, which holds all numbers anyway.
-    pub(crate) middle: Option<Arc<dyn MiddleHost>>,
+    pub(crate) middle: Option<Arc<dyn SegmentHost>>,
 }
 
 impl State {

@@ -55,6 +55,7 @@
 
 pub mod config;
 pub mod error;
+pub mod listener;
 pub mod prepare;
 pub mod run;
 
@@ -99,8 +100,8 @@ pub use error::{Error, Result};
 pub use folder::lock::is_at_work;
 pub use folder::output_folder::OverwritePolicy;
 pub use folder::summary::Summary;
+pub use listener::{Listener, Silent};
 pub use run::federate::{Ending, Run};
-pub use run::listener::{Listener, Silent};
 pub use run::plan_report::{PlanReport, plan, plan_of, plan_with};
 pub use run::serve::serve;
 pub use run::site::{Joining, join, site};

@@ -5,7 +5,7 @@ use std::fs;
 use std::sync::Arc;
 
 use fedra::Overrides;
-use fedra::run::listener::{Event, Listener, Rounds};
+use fedra::listener::{Event, Listener, Rounds};
 use fedra::study::compare::{CompareListener, CompareRequest, RunEvent, WorkPlan, Workers};
 use fedra_client::Observer;
 

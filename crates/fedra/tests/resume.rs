@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use fedra::client::Observer;
 use fedra::engine::{Arrival, ClientInfo, Recipe, RoundProgress, ServerRule};
-use fedra::run::listener::{Event, Rounds};
+use fedra::listener::{Event, Rounds};
 use fedra::{Ending, Experiment, Listener, Output, Overrides, Resumed, Silent};
 use fedra_plan::Round;
 

@@ -9,11 +9,11 @@ use bytes::Bytes;
 use fedra_plan::{Layout, ParamId};
 use fedra_wire::ParamValues;
 
-use crate::envelope::{fetch_array, names, pack_array, pack_named, records};
 use crate::error::{FlowerError, shortened};
 use crate::exchange::{Store, fetch};
+use crate::message_content::{fetch_array, names, pack_array, pack_named, records};
 use crate::npy::Header;
-use crate::object::{Kind, Parcel};
+use crate::object::{Kind, Objects};
 use crate::proto::ObjectTree;
 use crate::record::Fields;
 
@@ -76,14 +76,14 @@ impl Arrays {
     }
 
     /// A record of them.
-    fn pack(&self, parcel: &mut Parcel) -> ObjectTree {
+    fn pack(&self, objects: &mut Objects) -> ObjectTree {
         let mut named = Vec::with_capacity(self.0.len());
         for (name, (header, bytes)) in &self.0 {
-            let chunks = parcel.add_chunks(header.encode(), bytes);
+            let chunks = objects.add_chunks(header.encode(), bytes);
             let kind = if header.kind == F32 { "float32" } else { &header.kind };
-            named.push((name.clone(), pack_array(parcel, (kind, &header.shape), &chunks)));
+            named.push((name.clone(), pack_array(objects, (kind, &header.shape), &chunks)));
         }
-        pack_named(parcel, Kind::ArrayRecord, named)
+        pack_named(objects, Kind::ArrayRecord, named)
     }
 
     /// Reads what a message of a stranger holds: its arrays, for a model of this layout, and what it says
@@ -112,16 +112,16 @@ impl Arrays {
     }
 
     /// A message of them and of some words, under the names that apps of Flower's own use.
-    pub(crate) fn content(&self, (fields, kind): (&Fields, Kind)) -> (Parcel, ObjectTree) {
-        let mut parcel = Parcel::default();
+    pub(crate) fn content(&self, (fields, kind): (&Fields, Kind)) -> (Objects, ObjectTree) {
+        let mut objects = Objects::default();
         let name = if kind == Kind::MetricRecord { "metrics" } else { "config" };
-        let words = parcel.add(kind, &[], vec![fields.encode()]);
+        let words = objects.add(kind, &[], vec![fields.encode()]);
         let mut named = vec![(name.to_owned(), words)];
         if !self.0.is_empty() {
-            named.push(("arrays".to_owned(), self.pack(&mut parcel)));
+            named.push(("arrays".to_owned(), self.pack(&mut objects)));
         }
-        let content = pack_named(&mut parcel, Kind::RecordDict, named);
-        (parcel, content)
+        let content = pack_named(&mut objects, Kind::RecordDict, named);
+        (objects, content)
     }
 
     /// Reads a record of them, for a model of this layout.

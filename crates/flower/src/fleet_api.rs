@@ -8,12 +8,12 @@ use crate::error::{FlowerError, shortened};
 use crate::exchange::Store;
 use crate::heartbeat::Heartbeat;
 use crate::key::NodeKey;
-use crate::object::Letter;
+use crate::object::OutgoingMessage;
+use crate::object_store::ObjectStore;
 use crate::proto::{
     ActivateNode, ConfirmMessage, GetRun, Message, Node, NodeHeartbeat, Nothing, PullMessages,
     PulledMessages, PulledObject, PushMessages, PushedMessages, RegisterNode,
 };
-use crate::shelf::Shelf;
 use crate::superlink::SuperLink;
 
 /// Seconds between heartbeats as they are promised; a node is given up after twice as long. The
@@ -27,7 +27,7 @@ const PUSHES: usize = 3;
 /// A node that is online.
 pub(crate) struct FleetApi {
     link: SuperLink,
-    shelf: Shelf,
+    store: ObjectStore,
     node: Node,
     /// The run of the message that was handed out last.
     run: u64,
@@ -69,8 +69,9 @@ impl FleetApi {
         };
         let beat = NodeHeartbeat { node: Some(node), heartbeat_interval: PROMISED };
         let heartbeat = link.heartbeat(EVERY, "/v1/fleet/send-node-heartbeat", beat);
-        let shelf = Shelf::new(&link, node, ("/v1/fleet/pull-object", "/v1/fleet/push-object"));
-        Ok(Self { link, shelf, node, run: 0, newer: VecDeque::new(), _heartbeat: heartbeat })
+        let store =
+            ObjectStore::new(&link, node, ("/v1/fleet/pull-object", "/v1/fleet/push-object"));
+        Ok(Self { link, store, node, run: 0, newer: VecDeque::new(), _heartbeat: heartbeat })
     }
 
     pub(crate) const fn node_id(&self) -> u64 {
@@ -117,19 +118,23 @@ impl FleetApi {
     }
 
     /// Sends a reply with all of its objects.
-    pub(crate) fn push(&mut self, letter: &Letter, runtime: f64) -> Result<(), FlowerError> {
+    pub(crate) fn push(
+        &mut self,
+        message: &OutgoingMessage,
+        runtime: f64,
+    ) -> Result<(), FlowerError> {
         const CALL: &str = "/v1/fleet/push-messages";
-        let run = run_of(&letter.message);
+        let run = run_of(&message.message);
         for _ in 0..PUSHES {
             let request = PushMessages {
                 node: Some(self.node),
-                messages: vec![letter.message.clone()],
-                trees: vec![letter.tree.clone()],
+                messages: vec![message.message.clone()],
+                trees: vec![message.tree.clone()],
                 runtimes: vec![runtime],
             };
             let pushed: PushedMessages = self.link.call(CALL, &request)?;
             let PushedMessages { objects_to_push, session_id } = pushed;
-            if self.shelf.upload((run, &session_id), letter, &objects_to_push)?.is_some() {
+            if self.store.upload((run, &session_id), message, &objects_to_push)?.is_some() {
                 return Ok(());
             }
         }
@@ -146,7 +151,7 @@ impl FleetApi {
 
 impl Store for FleetApi {
     fn pull_objects(&mut self, run: u64, ids: &[&str]) -> Result<Vec<PulledObject>, FlowerError> {
-        self.shelf.pull_objects(run, ids)
+        self.store.pull_objects(run, ids)
     }
 
     /// A coordinator sends one message at a time: if another one of the same run comes, the rest of this
@@ -173,9 +178,9 @@ mod tests {
     use prost::Message as _;
 
     use super::*;
-    use crate::envelope::Envelope;
     use crate::exchange::fetch;
     use crate::http::Endpoint;
+    use crate::message_content::MessageContent;
     use crate::proto::{Metadata, PushedObject, Success};
     use crate::scripted::{Scene, described, serve, well};
     use crate::superlink::Caller;
@@ -249,9 +254,9 @@ mod tests {
                 let objects_to_push = vec![tree.object_id];
                 well(&PushedMessages { objects_to_push, session_id: "s".to_owned() })
             });
-            let (parcel, content) = Envelope::Greeting.pack();
-            let letter = parcel.seal(Metadata::default(), &content);
-            let pushed = online(&endpoint).unwrap().push(&letter, 0.0);
+            let (objects, content) = MessageContent::Greeting.pack();
+            let message = objects.seal(Metadata::default(), &content);
+            let pushed = online(&endpoint).unwrap().push(&message, 0.0);
             assert_eq!(pushed.is_ok(), expired < PUSHES, "{pushed:?}");
             assert_eq!(sessions.load(Ordering::Relaxed), expected);
         }
@@ -276,8 +281,8 @@ mod tests {
         assert!(other.contains("content of another name"), "{other}");
         let stopped = api.confirm(1, "m").unwrap_err();
         assert!(stopped.is_run_over() && stopped.to_string().contains("not running"), "{stopped}");
-        let (parcel, content) = Envelope::Greeting.pack();
-        let pushed = api.push(&parcel.seal(Metadata::default(), &content), 0.0);
+        let (objects, content) = MessageContent::Greeting.pack();
+        let pushed = api.push(&objects.seal(Metadata::default(), &content), 0.0);
         assert!(matches!(pushed, Err(FlowerError::Denied { status: 500, .. })), "{pushed:?}");
     }
 }

@@ -7,7 +7,7 @@
 //!
 //! ```text
 //! node  ── POST /v1/fleet/...   ──> SuperLink <── POST /v1/runtime/... ── coordinator
-//!   Conversation <── Envelope: messages of ours as few arrays ──> Reception
+//!   Conversation <── MessageContent: messages of ours as few arrays ──> Reception
 //! ```
 //!
 //! Nothing here is asynchronous: a node has one conversation, and a coordinator does one thing at a time
@@ -16,16 +16,16 @@
 #![forbid(unsafe_code)]
 
 mod coordinator;
-mod guest;
 mod message_pump;
 mod node;
+mod online_node;
 
 mod arrays;
 mod stock;
 mod stock_client;
 
-mod envelope;
 mod exchange;
+mod message_content;
 
 mod npy;
 mod object;
@@ -35,8 +35,8 @@ mod record;
 mod fleet_api;
 mod heartbeat;
 mod kept_task;
+mod object_store;
 mod runtime_api;
-mod shelf;
 mod superlink;
 
 mod clock;

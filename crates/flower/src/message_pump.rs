@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 use fedra_net::{Peer, Reception, Room, RunEnd};
 
 use crate::arrays::Arrays;
-use crate::envelope::{Envelope, Opened, records};
 use crate::error::FlowerError;
 use crate::exchange::{ANNOUNCED, next_look};
-use crate::guest::{Guest, Sitting, State};
+use crate::message_content::{MessageContent, Opened, records};
 use crate::node::ELSEWHERE;
 use crate::node_keys::NodeKeys;
-use crate::object::Letter;
+use crate::object::OutgoingMessage;
+use crate::online_node::{NodeSession, OnlineNode, State};
 use crate::proto::{self, NodeInfo};
 use crate::runtime_api::RuntimeApi;
 use crate::stock_client::StockClients;
@@ -45,9 +45,9 @@ pub struct Admission {
 pub(crate) struct MessagePump {
     api: RuntimeApi,
     reception: Reception,
-    guests: BTreeMap<u64, Guest>,
+    nodes: BTreeMap<u64, OnlineNode>,
     /// Letters that the SuperLink has not taken yet, by the node that they go to.
-    outbox: Vec<(u64, Letter)>,
+    outbox: Vec<(u64, OutgoingMessage)>,
     /// Replies whose objects are not here yet.
     inbox: VecDeque<Arrived>,
     look: Instant,
@@ -74,7 +74,7 @@ impl MessagePump {
         Self {
             api,
             reception,
-            guests: BTreeMap::new(),
+            nodes: BTreeMap::new(),
             outbox: Vec::new(),
             inbox: VecDeque::new(),
             look: now,
@@ -102,7 +102,7 @@ impl MessagePump {
 
     /// Nobody can be reached any more.
     pub(crate) fn sever(&mut self, error: &FlowerError) {
-        self.guests.clear();
+        self.nodes.clear();
         let why = if error.is_unauthenticated() || error.is_run_over() {
             self.api.forget();
             format!("the run was stopped at the SuperLink, or it has forgotten it: {error}")
@@ -126,10 +126,12 @@ impl MessagePump {
     fn meet(&mut self, nodes: Vec<NodeInfo>) {
         let online: BTreeMap<u64, NodeInfo> =
             nodes.into_iter().map(|node| (node.node_id, node)).collect();
-        let known: Vec<u64> = self.guests.keys().copied().collect();
+        let known: Vec<u64> = self.nodes.keys().copied().collect();
         for id in known {
-            let reason = match (online.get(&id), self.guests.get(&id)) {
-                (Some(node), Some(guest)) if node.last_activated_at == guest.activated => continue,
+            let reason = match (online.get(&id), self.nodes.get(&id)) {
+                (Some(node), Some(member)) if node.last_activated_at == member.activated => {
+                    continue;
+                }
                 (Some(_), _) => "it was started again",
                 (None, _) => "the SuperLink does not hear from it",
             };
@@ -137,22 +139,22 @@ impl MessagePump {
         }
         for (id, node) in online {
             let names = self.keys.as_ref().map(|keys| keys.names(&node.public_key).into());
-            self.guests.entry(id).or_insert_with(|| Guest::new(node.last_activated_at, names));
+            self.nodes.entry(id).or_insert_with(|| OnlineNode::new(node.last_activated_at, names));
         }
     }
 
     fn drop_guest(&mut self, id: u64, reason: &str) {
         self.outbox.retain(|(node, _)| *node != id);
         self.inbox.retain(|arrived| arrived.node != id);
-        if let Some(Guest { state: State::Seated(sitting), .. }) = self.guests.remove(&id) {
-            self.release(*sitting, reason);
+        if let Some(OnlineNode { state: State::Seated(session), .. }) = self.nodes.remove(&id) {
+            self.release(*session, reason);
         }
     }
 
     /// Frees a seat; whoever answered for an app of Flower's own may do so for another node.
-    fn release(&mut self, sitting: Sitting, reason: &str) {
-        sitting.seated.leave(reason);
-        if let (Some(stock), Some(client)) = (&mut self.stock, sitting.stock) {
+    fn release(&mut self, session: NodeSession, reason: &str) {
+        session.seated.leave(reason);
+        if let (Some(stock), Some(client)) = (&mut self.stock, session.stock) {
             stock.give_back(*client);
         }
     }
@@ -161,9 +163,9 @@ impl MessagePump {
     fn send(&mut self) -> Result<(), FlowerError> {
         if self.outbox.is_empty() {
             let (run, now, mut packed) = (self.api.run(), self.api.now(), Vec::new());
-            for (node, guest) in &mut self.guests {
-                let load = guest.next();
-                if let (Some(stock), Some(client)) = (&mut self.stock, guest.freed.take()) {
+            for (node, member) in &mut self.nodes {
+                let load = member.next();
+                if let (Some(stock), Some(client)) = (&mut self.stock, member.freed.take()) {
                     stock.give_back(*client);
                 }
                 if let Some(load) = load {
@@ -171,23 +173,24 @@ impl MessagePump {
                         // What it said before is no answer to this.
                         self.inbox.retain(|arrived| arrived.node != *node);
                     }
-                    let letter = load.letter((run, *node, now), &mut packed);
-                    guest.sent(letter.id());
-                    self.outbox.push((*node, letter));
+                    let message = load.message((run, *node, now), &mut packed);
+                    member.sent(message.id());
+                    self.outbox.push((*node, message));
                 }
             }
         }
         if self.outbox.is_empty() {
             return Ok(());
         }
-        let letters: Vec<Letter> = self.outbox.iter().map(|(_, letter)| letter.clone()).collect();
-        let costs = self.api.push(&letters)?;
+        let messages: Vec<OutgoingMessage> =
+            self.outbox.iter().map(|(_, message)| message.clone()).collect();
+        let costs = self.api.push(&messages)?;
         self.poll = (Instant::now() + FIRST_POLL, Instant::now());
         let sent: Vec<(u64, Option<usize>)> =
             self.outbox.drain(..).map(|(node, _)| node).zip(costs).collect();
         for (node, cost) in sent {
-            match (cost, self.guests.get(&node)) {
-                (Some(bytes), Some(guest)) => guest.traffic.add_sent(bytes),
+            match (cost, self.nodes.get(&node)) {
+                (Some(bytes), Some(member)) => member.traffic.add_sent(bytes),
                 (None, _) => self.drop_guest(node, "the SuperLink took no message for it"),
                 (Some(_), None) => {}
             }
@@ -198,8 +201,11 @@ impl MessagePump {
     /// Takes in what has come.
     fn receive(&mut self) -> Result<(), FlowerError> {
         self.unpack()?;
-        let due: BTreeMap<String, u64> =
-            self.guests.iter().filter_map(|(node, guest)| Some((guest.awaits()?, *node))).collect();
+        let due: BTreeMap<String, u64> = self
+            .nodes
+            .iter()
+            .filter_map(|(node, member)| Some((member.awaits()?, *node)))
+            .collect();
         let (when, mut idle) = self.poll;
         if due.is_empty() || Instant::now() < when {
             return Ok(());
@@ -243,8 +249,8 @@ impl MessagePump {
             }
             return self.fail(*node, &reason);
         }
-        if let Some(guest) = self.guests.get_mut(node) {
-            guest.arrived();
+        if let Some(member) = self.nodes.get_mut(node) {
+            member.arrived();
         }
         let (id, now) = (metadata.message_id, Instant::now());
         let arrived = Arrived { node: *node, id, opened: None, since: now, look: now };
@@ -300,29 +306,29 @@ impl MessagePump {
             arrived.opened = Some(opened);
             return Ok(false);
         };
-        let envelope = opened.finish(&mut self.api, run)?;
-        if let Some(guest) = self.guests.get(&arrived.node) {
-            guest.traffic.add_received(declared as usize);
+        let content = opened.finish(&mut self.api, run)?;
+        if let Some(member) = self.nodes.get(&arrived.node) {
+            member.traffic.add_received(declared as usize);
         }
         self.api.confirm(&arrived.id)?;
-        self.hear(arrived.node, envelope, room);
+        self.hear(arrived.node, content, room);
         Ok(true)
     }
 
     fn is_stock(&self, node: u64) -> bool {
-        let state = self.guests.get(&node).map(|guest| &guest.state);
-        matches!(state, Some(State::Seated(sitting)) if sitting.stock.is_some())
+        let state = self.nodes.get(&node).map(|member| &member.state);
+        matches!(state, Some(State::Seated(session)) if session.stock.is_some())
     }
 
     /// Takes the reply of an app of Flower's own; an error is one after which to try again.
     fn open_stock(&mut self, arrived: &Arrived) -> Result<(), FlowerError> {
         let run = self.api.run();
-        let Some(Guest { state: State::Seated(sitting), traffic, .. }) =
-            self.guests.get_mut(&arrived.node)
+        let Some(OnlineNode { state: State::Seated(session), traffic, .. }) =
+            self.nodes.get_mut(&arrived.node)
         else {
             return Ok(());
         };
-        let Some(client) = &mut sitting.stock else { return Ok(()) };
+        let Some(client) = &mut session.stock else { return Ok(()) };
         let (layout, names) = client.shape();
         let fetched = Arrays::fetch_all(&mut self.api, run, (&arrived.id, layout, names));
         let fetched = match fetched {
@@ -336,83 +342,83 @@ impl MessagePump {
         if let Some(answer) = client.reply(fetched) {
             traffic.add_received(answer.payload_bytes() as usize);
             // It is the one that is due: nothing else was asked.
-            let _taken = sitting.seated.answer(answer, None);
+            let _taken = session.seated.answer(answer, None);
         }
         Ok(())
     }
 
     /// What a node says.
-    fn hear(&mut self, node: u64, envelope: Envelope, room: Room) {
-        let Some(guest) = self.guests.get_mut(&node) else { return };
-        let Envelope::Messages(messages) = envelope else {
-            return self.fail(node, "found an envelope of a coordinator, expected a node's");
+    fn hear(&mut self, node: u64, content: MessageContent, room: Room) {
+        let Some(member) = self.nodes.get_mut(&node) else { return };
+        let MessageContent::Messages(messages) = content else {
+            return self.fail(node, "found a message of a coordinator, expected a node's");
         };
-        match std::mem::replace(&mut guest.state, State::Apart) {
+        match std::mem::replace(&mut member.state, State::Apart) {
             State::Greeted(_) => {
                 let [hello] = &messages[..] else {
                     return self.fail(node, "found no hello, expected one");
                 };
-                let traffic = Arc::clone(&guest.traffic);
-                let names = guest.names.clone();
+                let traffic = Arc::clone(&member.traffic);
+                let names = member.names.clone();
                 let peer = Peer { address: format!("node {node}"), names, traffic };
-                guest.state = match self.reception.admit(hello, &peer) {
-                    Ok(seated) => State::Seated(Box::new(Sitting::new(seated, None))),
+                member.state = match self.reception.admit(hello, &peer) {
+                    Ok(seated) => State::Seated(Box::new(NodeSession::new(seated, None))),
                     Err(status) => State::Refusing(status.message().to_owned()),
                 };
             }
-            State::Seated(sitting) => {
+            State::Seated(session) => {
                 let mut room = Some(room);
                 for message in messages {
-                    if let Err(reason) = sitting.seated.answer(message, room.take()) {
-                        sitting.seated.leave(&reason);
-                        guest.state = State::Refusing(reason);
+                    if let Err(reason) = session.seated.answer(message, room.take()) {
+                        session.seated.leave(&reason);
+                        member.state = State::Refusing(reason);
                         return;
                     }
                 }
-                if sitting.ends {
-                    sitting.seated.leave("it left");
+                if session.ends {
+                    session.seated.leave("it left");
                 } else {
-                    guest.state = State::Seated(sitting);
+                    member.state = State::Seated(session);
                 }
             }
-            other @ (State::New(_) | State::Refusing(_) | State::Apart) => guest.state = other,
+            other @ (State::New(_) | State::Refusing(_) | State::Apart) => member.state = other,
         }
     }
 
     /// A node did not answer as it should.
     fn fail(&mut self, node: u64, reason: &str) {
-        let Some(guest) = self.guests.get_mut(&node) else { return };
-        match std::mem::replace(&mut guest.state, State::New(Instant::now() + PAUSE)) {
+        let Some(member) = self.nodes.get_mut(&node) else { return };
+        match std::mem::replace(&mut member.state, State::New(Instant::now() + PAUSE)) {
             // An app of Flower's own that could not train answers all the same.
-            State::Seated(mut sitting) if sitting.stock.is_some() => {
-                sitting.outstanding = None;
-                let answer = sitting.stock.as_mut().and_then(|it| it.reply(Err(reason.to_owned())));
+            State::Seated(mut session) if session.stock.is_some() => {
+                session.outstanding = None;
+                let answer = session.stock.as_mut().and_then(|it| it.reply(Err(reason.to_owned())));
                 if let Some(answer) = answer {
-                    let _taken = sitting.seated.answer(answer, None);
+                    let _taken = session.seated.answer(answer, None);
                 }
-                guest.state = State::Seated(sitting);
+                member.state = State::Seated(session);
             }
-            State::Seated(sitting) => self.release(*sitting, reason),
+            State::Seated(session) => self.release(*session, reason),
             State::Greeted(_) | State::Apart => {
                 // It may be a node of another app, or one of ours whose reply got lost.
-                guest.state = State::New(Instant::now() + AGAIN);
+                member.state = State::New(Instant::now() + AGAIN);
                 if !self.seat_stock(node) {
                     self.reception.turn_away(&format!("node {node}"), reason);
                 }
             }
             State::New(_) => {}
-            State::Refusing(refusal) => guest.state = State::Refusing(refusal),
+            State::Refusing(refusal) => member.state = State::Refusing(refusal),
         }
     }
 
     /// A node takes part in another run, which may end before this one.
     fn leave_alone(&mut self, node: u64, reason: &str) {
-        let Some(guest) = self.guests.get_mut(&node) else { return };
+        let Some(member) = self.nodes.get_mut(&node) else { return };
         let later = State::New(Instant::now() + ELSEWHERE_AGAIN);
-        match std::mem::replace(&mut guest.state, later) {
-            State::Seated(sitting) => self.release(*sitting, reason),
+        match std::mem::replace(&mut member.state, later) {
+            State::Seated(session) => self.release(*session, reason),
             State::New(_) | State::Greeted(_) | State::Refusing(_) | State::Apart => {
-                if !std::mem::replace(&mut guest.is_known_elsewhere, true) {
+                if !std::mem::replace(&mut member.is_known_elsewhere, true) {
                     self.reception.turn_away(&format!("node {node}"), reason);
                 }
             }
@@ -421,17 +427,17 @@ impl MessagePump {
 
     /// Gives a node that is none of ours the seat of an app of Flower's own; says whether there was one.
     fn seat_stock(&mut self, node: u64) -> bool {
-        let Some(guest) = self.guests.get_mut(&node) else { return false };
-        let keys = self.keys.as_ref().zip(guest.names.as_deref());
+        let Some(member) = self.nodes.get_mut(&node) else { return false };
+        let keys = self.keys.as_ref().zip(member.names.as_deref());
         let client = self.stock.as_mut().and_then(|stock| stock.next(keys));
         let Some(client) = client else { return false };
         let (name, examples) = client.entry();
         let hello = self.reception.vouch(name, examples);
-        let (address, traffic) = (format!("node {node}"), Arc::clone(&guest.traffic));
+        let (address, traffic) = (format!("node {node}"), Arc::clone(&member.traffic));
         let admitted = self.reception.admit(&hello, &Peer { address, names: None, traffic });
         if let Ok(seated) = admitted {
-            let sitting = Sitting::new(seated, Some(Box::new(client)));
-            guest.state = State::Seated(Box::new(sitting));
+            let session = NodeSession::new(seated, Some(Box::new(client)));
+            member.state = State::Seated(Box::new(session));
         }
         true
     }

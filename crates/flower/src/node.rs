@@ -20,12 +20,12 @@ use fedra_plan::Digest;
 use fedra_seed::Seed;
 
 use crate::arrays::Arrays;
-use crate::envelope::{Envelope, MESSAGE_TYPE, Opened, records};
 use crate::error::FlowerError;
 use crate::fleet_api::FleetApi;
 use crate::http::Endpoint;
 use crate::key::NodeKey;
-use crate::object::{Kind, Parcel};
+use crate::message_content::{MESSAGE_TYPE, MessageContent, Opened, records};
+use crate::object::{Kind, Objects};
 use crate::proto::{self, Metadata, ObjectTree};
 use crate::stock::{StockRequest, StockRun};
 use crate::superlink::{Caller, SuperLink};
@@ -161,7 +161,7 @@ struct Node<'a> {
 }
 
 /// What a reply is made over.
-type Content = (Parcel, ObjectTree);
+type Content = (Objects, ObjectTree);
 
 /// How all ended, if it has.
 type Ended = Option<Result<Left, FlowerError>>;
@@ -258,12 +258,12 @@ impl Node<'_> {
             Err(error) => return Err(error),
         };
         let reply = reply_to(&metadata, api.now());
-        let (letter, ended) = match reaction {
-            Reaction::Reply((parcel, content), ended) => (parcel.seal(reply, &content), ended),
-            Reaction::Failure(error, ended) => (Parcel::failure(reply, error), ended),
+        let (message, ended) = match reaction {
+            Reaction::Reply((objects, content), ended) => (objects.seal(reply, &content), ended),
+            Reaction::Failure(error, ended) => (Objects::failure(reply, error), ended),
             Reaction::Stopped => return Ok(Some(Ok(Left::Stopped))),
         };
-        match api.push(&letter, begun.elapsed().as_secs_f64()) {
+        match api.push(&message, begun.elapsed().as_secs_f64()) {
             Ok(()) => Ok(ended),
             // It ends all the same.
             Err(_) if ended.is_some() => Ok(ended),
@@ -294,9 +294,9 @@ impl Node<'_> {
             return Ok(self.failed(unknown(metadata, "words of fedra in it")));
         };
         self.conversation.site().expect(&opened.numbers());
-        let envelope = opened.finish(api, run)?;
+        let content = opened.finish(api, run)?;
         api.confirm(run, id)?;
-        Ok(self.react(run, envelope))
+        Ok(self.react(run, content))
     }
 
     /// Fetches a message of an app of Flower's own, and does what it says.
@@ -334,21 +334,21 @@ impl Node<'_> {
         })
     }
 
-    fn react(&mut self, run: u64, envelope: Envelope) -> Reaction {
-        let messages = match envelope {
-            Envelope::Greeting => {
+    fn react(&mut self, run: u64, content: MessageContent) -> Reaction {
+        let messages = match content {
+            MessageContent::Greeting => {
                 self.run = Some(run);
                 let hello = self.conversation.hello();
-                return Reaction::Reply(Envelope::Messages(vec![hello]).pack(), None);
+                return Reaction::Reply(MessageContent::Messages(vec![hello]).pack(), None);
             }
-            Envelope::Refusal(reason) => {
+            MessageContent::Refusal(reason) => {
                 self.run = None;
                 self.tell(&format!(
                     "warning: the coordinator of run {run} refused: {reason}; waiting for another run"
                 ));
-                return Reaction::Reply(Envelope::Messages(Vec::new()).pack(), None);
+                return Reaction::Reply(MessageContent::Messages(Vec::new()).pack(), None);
             }
-            Envelope::Messages(messages) => messages,
+            MessageContent::Messages(messages) => messages,
         };
         let mut answers: Vec<Message> = Vec::new();
         for message in messages {
@@ -357,11 +357,14 @@ impl Node<'_> {
                 Ok(Heard::Answer(answer)) => answers.push(answer),
                 Ok(Heard::Breakdown(answer, broken)) => {
                     answers.extend(answer);
-                    let heard = Envelope::Messages(answers).pack();
+                    let heard = MessageContent::Messages(answers).pack();
                     return Reaction::Reply(heard, Some(Err(broken.into())));
                 }
                 Ok(Heard::Left(left)) => {
-                    return Reaction::Reply(Envelope::Messages(answers).pack(), Some(Ok(left)));
+                    return Reaction::Reply(
+                        MessageContent::Messages(answers).pack(),
+                        Some(Ok(left)),
+                    );
                 }
                 // What another coordinator said before, or this one to a process before this one.
                 Err(NetError::Meaning { .. }) if !self.conversation.is_welcomed() => {
@@ -376,7 +379,7 @@ impl Node<'_> {
                 }
             }
         }
-        Reaction::Reply(Envelope::Messages(answers).pack(), None)
+        Reaction::Reply(MessageContent::Messages(answers).pack(), None)
     }
 }
 

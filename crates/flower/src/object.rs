@@ -61,26 +61,26 @@ impl Object {
 
 /// Objects that travel together, each once, children before parents.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Parcel {
+pub(crate) struct Objects {
     objects: Vec<Object>,
 }
 
 /// A message with all that it consists of.
 #[derive(Clone, Debug)]
-pub(crate) struct Letter {
+pub(crate) struct OutgoingMessage {
     pub(crate) message: Message,
     pub(crate) tree: ObjectTree,
     pub(crate) objects: Vec<Object>,
 }
 
-impl Letter {
+impl OutgoingMessage {
     /// Its name, which is that of its message.
     pub(crate) fn id(&self) -> &str {
         &self.tree.object_id
     }
 }
 
-impl Parcel {
+impl Objects {
     /// Adds an object over others that were added before.
     pub(crate) fn add(
         &mut self,
@@ -129,16 +129,21 @@ impl Parcel {
     }
 
     /// The message over some content.
-    pub(crate) fn seal(self, metadata: Metadata, content: &ObjectTree) -> Letter {
+    pub(crate) fn seal(self, metadata: Metadata, content: &ObjectTree) -> OutgoingMessage {
         self.close(metadata, std::slice::from_ref(content), None)
     }
 
     /// A message that says what went wrong, and nothing else.
-    pub(crate) fn failure(metadata: Metadata, error: Error) -> Letter {
+    pub(crate) fn failure(metadata: Metadata, error: Error) -> OutgoingMessage {
         Self::default().close(metadata, &[], Some(error))
     }
 
-    fn close(mut self, metadata: Metadata, content: &[ObjectTree], error: Option<Error>) -> Letter {
+    fn close(
+        mut self,
+        metadata: Metadata,
+        content: &[ObjectTree],
+        error: Option<Error>,
+    ) -> OutgoingMessage {
         use prost::Message as _;
         let nameless = Metadata { message_id: String::new(), ..metadata };
         let body =
@@ -147,7 +152,7 @@ impl Parcel {
         let metadata = Metadata { message_id: tree.object_id.clone(), ..nameless };
         let content = error.is_none().then_some(Nothing {});
         let message = Message { metadata: Some(metadata), content, error };
-        Letter { message, tree, objects: self.objects }
+        OutgoingMessage { message, tree, objects: self.objects }
     }
 }
 
@@ -251,28 +256,29 @@ mod tests {
 
     #[test]
     fn an_object_comes_back_by_its_name_alone() {
-        let mut parcel = Parcel::default();
+        let mut objects = Objects::default();
         let body = Bytes::from_static(b"some bytes");
-        let leaf = parcel.add(Kind::ArrayChunk, &[], vec![body.slice(..4), body.slice(4..)]);
-        let again = parcel.add(Kind::ArrayChunk, &[], vec![body.clone()]);
+        let leaf = objects.add(Kind::ArrayChunk, &[], vec![body.slice(..4), body.slice(4..)]);
+        let again = objects.add(Kind::ArrayChunk, &[], vec![body.clone()]);
         assert_eq!(leaf, again, "equal content is one object");
-        let over = parcel.add(Kind::Array, &[leaf.clone(), again], vec![Bytes::from_static(b"{}")]);
-        assert_eq!(parcel.objects.len(), 2);
-        assert_eq!(&parcel.objects[1].pieces.concat()[..6], b"Array ");
-        let read = parse(&over.object_id, &parcel.objects[1].pieces.concat().into()).unwrap();
+        let over =
+            objects.add(Kind::Array, &[leaf.clone(), again], vec![Bytes::from_static(b"{}")]);
+        assert_eq!(objects.objects.len(), 2);
+        assert_eq!(&objects.objects[1].pieces.concat()[..6], b"Array ");
+        let read = parse(&over.object_id, &objects.objects[1].pieces.concat().into()).unwrap();
         assert_eq!(read.children, [&*leaf.object_id]);
-        let read = parse(&leaf.object_id, &parcel.objects[0].pieces.concat().into()).unwrap();
+        let read = parse(&leaf.object_id, &objects.objects[0].pieces.concat().into()).unwrap();
         assert_eq!(read, Parsed { kind: Kind::ArrayChunk, children: vec![], body });
-        assert_eq!(&parcel.objects[0].pieces.concat()[..14], b"ArrayChunk  10");
+        assert_eq!(&objects.objects[0].pieces.concat()[..14], b"ArrayChunk  10");
         assert!(read.of(Kind::Array, &leaf.object_id).is_err());
     }
 
     #[test]
     fn chunks_of_a_file_have_the_names_of_objects_of_their_own() {
         let bytes: Bytes = (0..18 * CHUNK as u64).map(|place| (place >> 9) as u8).collect();
-        let (mut parcel, mut alone) = (Parcel::default(), Parcel::default());
+        let (mut objects, mut alone) = (Objects::default(), Objects::default());
         let header = b"a header".to_vec();
-        let chunks = parcel.add_chunks(header.clone(), &bytes);
+        let chunks = objects.add_chunks(header.clone(), &bytes);
         let file = [&header[..], &bytes].concat();
         let expected: Vec<ObjectTree> = file
             .chunks(CHUNK)
@@ -280,7 +286,7 @@ mod tests {
             .collect();
         assert_eq!(chunks, expected);
         assert_eq!(chunks.len(), 19);
-        for (one, other) in parcel.objects.iter().zip(&alone.objects) {
+        for (one, other) in objects.objects.iter().zip(&alone.objects) {
             assert_eq!(one.pieces.concat(), other.pieces.concat());
         }
     }

@@ -9,13 +9,13 @@ use crate::error::{FlowerError, shortened};
 use crate::exchange::Store;
 use crate::heartbeat::Heartbeat;
 use crate::kept_task::{KeptTask, TakenTask};
-use crate::object::Letter;
+use crate::object::OutgoingMessage;
+use crate::object_store::ObjectStore;
 use crate::proto::{
     AcquireTask, AcquiredTask, ConfirmMessage, ListRuns, Message, Node, NodeInfo, Nodes, Nothing,
     PullAppMessages, PulledAppMessages, PulledObject, PushLogs, PushMessages, PushedAppMessages,
     RunInfo, Runs, SUPERLINK, Success, TaskInfo, TaskOutput,
 };
-use crate::shelf::Shelf;
 use crate::superlink::{Caller, SuperLink};
 
 /// What a coordinator does.
@@ -34,7 +34,7 @@ const SELF: Node = Node { node_id: SUPERLINK };
 /// A task that this process has taken.
 pub(crate) struct RuntimeApi {
     link: SuperLink,
-    shelf: Shelf,
+    store: ObjectStore,
     run: u64,
     kept: KeptTask,
     /// Ends with the task.
@@ -111,8 +111,9 @@ impl RuntimeApi {
     /// A task that has begun.
     fn of(link: SuperLink, run: u64, kept: &KeptTask) -> Self {
         let heartbeat = link.heartbeat(EVERY, "/v1/runtime/send-task-heartbeat", Nothing {});
-        let shelf = Shelf::new(&link, SELF, ("/v1/runtime/pull-object", "/v1/runtime/push-object"));
-        Self { link, shelf, run, kept: kept.clone(), _heartbeat: heartbeat }
+        let store =
+            ObjectStore::new(&link, SELF, ("/v1/runtime/pull-object", "/v1/runtime/push-object"));
+        Self { link, store, run, kept: kept.clone(), _heartbeat: heartbeat }
     }
 
     pub(crate) const fn run(&self) -> u64 {
@@ -137,33 +138,36 @@ impl RuntimeApi {
 
     /// Sends messages with all of their objects; objects that they share are sent once. Says which were
     /// taken, and how many bytes each of them cost.
-    pub(crate) fn push(&mut self, letters: &[Letter]) -> Result<Vec<Option<usize>>, FlowerError> {
+    pub(crate) fn push(
+        &mut self,
+        messages: &[OutgoingMessage],
+    ) -> Result<Vec<Option<usize>>, FlowerError> {
         const CALL: &str = "/v1/runtime/push-messages";
         for _ in 0..PUSHES {
             let request = PushMessages {
-                messages: letters.iter().map(|letter| letter.message.clone()).collect(),
-                trees: letters.iter().map(|letter| letter.tree.clone()).collect(),
+                messages: messages.iter().map(|message| message.message.clone()).collect(),
+                trees: messages.iter().map(|message| message.tree.clone()).collect(),
                 ..PushMessages::default()
             };
             let pushed: PushedAppMessages = self.link.call(CALL, &request)?;
             let PushedAppMessages { message_ids, mut objects_to_push, session_id } = pushed;
-            if message_ids.len() != letters.len() {
-                let (found, expected) = (message_ids.len(), letters.len());
+            if message_ids.len() != messages.len() {
+                let (found, expected) = (message_ids.len(), messages.len());
                 let reason = format!("found {found} names, expected {expected}");
                 return Err(FlowerError::Reply { call: CALL, reason });
             }
-            let (mut costs, mut is_over) = (Vec::with_capacity(letters.len()), false);
-            for (letter, id) in letters.iter().zip(&message_ids) {
+            let (mut costs, mut is_over) = (Vec::with_capacity(messages.len()), false);
+            for (message, id) in messages.iter().zip(&message_ids) {
                 if id.is_empty() {
                     costs.push(None);
                     continue;
                 }
-                let sent = self.shelf.upload((self.run, &session_id), letter, &objects_to_push)?;
+                let sent = self.store.upload((self.run, &session_id), message, &objects_to_push)?;
                 is_over = sent.is_none();
                 if is_over {
                     break;
                 }
-                objects_to_push.retain(|id| !letter.objects.iter().any(|it| it.id == *id));
+                objects_to_push.retain(|id| !message.objects.iter().any(|it| it.id == *id));
                 costs.push(sent);
             }
             if !is_over {
@@ -238,7 +242,7 @@ impl AcquireTask {
 
 impl Store for RuntimeApi {
     fn pull_objects(&mut self, run: u64, ids: &[&str]) -> Result<Vec<PulledObject>, FlowerError> {
-        self.shelf.pull_objects(run, ids)
+        self.store.pull_objects(run, ids)
     }
 
     /// Others have answered too: nobody waits for one who stopped in the middle of an answer.

@@ -181,10 +181,10 @@ impl Model {
         &self,
         packing: &Packing,
         given: Weighted<'a>,
-    ) -> Result<(Reading, Kept<'a>), ModelError> {
+    ) -> Result<(Reading, ReadTargets<'a>), ModelError> {
         let expected = match self.head() {
             Head::Sequence { .. } => {
-                return Ok((Reading::Rows(self.answer_rows(packing)), Kept::As(given)));
+                return Ok((Reading::Rows(self.answer_rows(packing)), ReadTargets::As(given)));
             }
             Head::Tokens { .. } | Head::Language => "one class per token",
             Head::Bare => "a head",
@@ -217,14 +217,14 @@ impl Model {
         packing: &Packing,
         classes: &[Option<u32>],
         given: Weighted<'a>,
-    ) -> (Reading, Kept<'a>) {
+    ) -> (Reading, ReadTargets<'a>) {
         let rows: Vec<u32> =
             (0..classes.len() as u32).filter(|&row| classes[row as usize].is_some()).collect();
         if self.is_decoder()
             || 2 * rows.len() > classes.len()
             || packing.spans_of_rows(&rows).is_err()
         {
-            return (Reading::All, Kept::As(given));
+            return (Reading::All, ReadTargets::As(given));
         }
         let classes = rows.iter().map(|&row| classes[row as usize]).collect();
         let kept = match given.weights.rows {
@@ -233,7 +233,10 @@ impl Model {
             }
             RowWeights::Uniform | RowWeights::PerSequence(_) => None,
         };
-        (Reading::Rows(rows), Kept::Rows { classes, row_weights: kept, weights: given.weights })
+        (
+            Reading::Rows(rows),
+            ReadTargets::Rows { classes, row_weights: kept, weights: given.weights },
+        )
     }
 
     /// What stands between the last block and the vocabulary.
@@ -273,12 +276,12 @@ impl Model {
 }
 
 /// Targets as given, or those of the rows that are read.
-enum Kept<'a> {
+enum ReadTargets<'a> {
     As(Weighted<'a>),
     Rows { classes: Vec<Option<u32>>, row_weights: Option<Vec<f32>>, weights: LossWeights<'a> },
 }
 
-impl Kept<'_> {
+impl ReadTargets<'_> {
     fn as_weighted(&self) -> Weighted<'_> {
         match self {
             Self::As(given) => *given,

@@ -17,12 +17,12 @@ pub struct PrefixCache {
     blocks: usize,
     budget: usize,
     used: usize,
-    kept: BTreeMap<u64, Kept>,
+    kept: BTreeMap<u64, CachedPrefix>,
 }
 
 /// An example's hidden states, and the tokens they are of: a name alone proves nothing.
 #[derive(Debug)]
-struct Kept {
+struct CachedPrefix {
     ids: Vec<u32>,
     hidden: Tensor,
 }
@@ -90,7 +90,7 @@ impl PrefixCache {
             let bytes = ids.len() * hidden.tensor.cols() * size_of::<f32>();
             if self.used + bytes <= self.budget && !self.kept.contains_key(&example) {
                 let mine = hidden.tensor.row_range(tape.device(), start, ids.len())?;
-                self.kept.insert(example, Kept { ids: ids.to_vec(), hidden: mine });
+                self.kept.insert(example, CachedPrefix { ids: ids.to_vec(), hidden: mine });
                 self.used += bytes;
             }
         }

@@ -4,7 +4,7 @@
 //! ```text
 //! client                                     server
 //!   CutHello  who, for which round, what for  ->   the certificate has to say the same
-//!   frame                                     ->   Middle
+//!   frame                                     ->   ServerSegment
 //!           <-                          frame      until the client ends the stream
 //! ```
 //! A frame is one message with one payload and no words. The middle decides who waits for whom, so a
@@ -14,7 +14,8 @@
 use std::sync::Arc;
 
 use fedra_client::{
-    ClientError, Connect, LocalPeer, MOST_ROWS_CROSSING, Middle, Observer, Peer as FarHalf, Purpose,
+    ClientError, Connect, LocalPeer, MOST_ROWS_CROSSING, Observer, Peer as FarHalf, Purpose,
+    ServerSegment,
 };
 use fedra_plan::Round;
 use fedra_wire::{ClientId, FRAME_HEADER, RowEncoding};
@@ -60,7 +61,7 @@ pub fn row_limits(width: usize) -> Limits {
 
 /// A server's routes with one to its half of a cut model; clients are numbered in the order of names.
 #[must_use]
-pub fn with_middle(routes: Routes, middle: &Arc<Middle>, names: &[String]) -> Routes {
+pub fn with_middle(routes: Routes, middle: &Arc<ServerSegment>, names: &[String]) -> Routes {
     let (middle, names) = (Arc::clone(middle), Arc::<[String]>::from(names));
     let streams = Arc::<NewestStreams<(ClientId, bool)>>::default();
     let (traffic, processes) = (Arc::clone(routes.traffic()), Arc::clone(routes.processes()));

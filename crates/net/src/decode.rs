@@ -15,7 +15,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fedra_client::ClientError;
-use fedra_client::generate::{Answer, DecodePeer, SessionError, SessionKey, SharedSessions, Step};
+use fedra_client::generate::{
+    Answer, DecodePeer, DecodeStep, SessionError, SessionKey, SharedSessions,
+};
 use fedra_wire::{ExpectedFrame, FRAME_HEADER, FrameKind, HiddenFrame, RowEncoding, WireError};
 use serde::{Deserialize, Serialize};
 use tonic::Status;
@@ -211,7 +213,7 @@ fn step(
     let frame = HiddenFrame::decode(bytes, &expected).map_err(wrong)?;
     let answer = if frame.kind == FrameKind::DecodeLast { Answer::Last } else { Answer::All };
     let position = frame.step as usize;
-    let asked = Step { key: key.clone(), position, rows: frame.rows, answer };
+    let asked = DecodeStep { key: key.clone(), position, rows: frame.rows, answer };
     let rows = host.sessions.decode(asked).map_err(|error| {
         let is_over = matches!(error, SessionError::Unknown { .. } | SessionError::ShutDown);
         let refusal = if is_over { Refusal::Session } else { Refusal::Step };

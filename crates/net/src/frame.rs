@@ -28,13 +28,13 @@ const MOST_META: usize = 1 << 20;
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Frame {
     /// What it is.
-    #[prost(oneof = "Part", tags = "1, 2")]
-    pub part: Option<Part>,
+    #[prost(oneof = "FrameBody", tags = "1, 2")]
+    pub part: Option<FrameBody>,
 }
 
 /// The two kinds of frames.
 #[derive(Clone, PartialEq, prost::Oneof)]
-pub enum Part {
+pub enum FrameBody {
     /// Begins a message.
     #[prost(message, tag = "1")]
     Head(Head),
@@ -91,12 +91,12 @@ impl Message {
 pub fn frames(message: Message) -> impl Iterator<Item = Frame> {
     let Message { id, meta, payloads } = message;
     let lengths = payloads.iter().map(|payload| payload.len() as u64).collect();
-    let head = Frame { part: Some(Part::Head(Head { id, meta, lengths })) };
+    let head = Frame { part: Some(FrameBody::Head(Head { id, meta, lengths })) };
     let chunks = payloads.into_iter().flat_map(|payload| {
         let starts = (0..payload.len()).step_by(CHUNK);
         starts.map(move |start| payload.slice(start..payload.len().min(start + CHUNK)))
     });
-    [head].into_iter().chain(chunks.map(|chunk| Frame { part: Some(Part::Chunk(chunk)) }))
+    [head].into_iter().chain(chunks.map(|chunk| Frame { part: Some(FrameBody::Chunk(chunk)) }))
 }
 
 /// What a message may weigh.
@@ -148,17 +148,17 @@ impl Assembler {
                     "found a frame without content, expected a head or a chunk".to_owned(),
                 );
             }
-            (Some(Part::Head(head)), None) => self.begin(head)?,
-            (Some(Part::Head(Head { id, .. })), Some(Open { message, .. })) => {
+            (Some(FrameBody::Head(head)), None) => self.begin(head)?,
+            (Some(FrameBody::Head(Head { id, .. })), Some(Open { message, .. })) => {
                 let open = message.id;
                 return refuse(format!(
                     "found the head of message {id}, expected the rest of message {open}"
                 ));
             }
-            (Some(Part::Chunk(_)), None) => {
+            (Some(FrameBody::Chunk(_)), None) => {
                 return refuse("found a chunk, expected the head of a message".to_owned());
             }
-            (Some(Part::Chunk(chunk)), Some(mut open)) => {
+            (Some(FrameBody::Chunk(chunk)), Some(mut open)) => {
                 open.take(&chunk)?;
                 open
             }
@@ -273,7 +273,7 @@ mod tests {
         assert_eq!(told(&[0, 1, 3]), "found a chunk of 2 bytes, expected 1 to 1");
         assert_eq!(told(&[0, 1, 2, 3, 3]), "found a chunk, expected the head of a message");
         assert!(assembled([Frame { part: None }]).is_err());
-        let empty = Frame { part: Some(Part::Chunk(Bytes::new())) };
+        let empty = Frame { part: Some(FrameBody::Chunk(Bytes::new())) };
         let endless = [frames[0].clone(), empty];
         let told = assembled(endless).unwrap_err().to_string();
         assert_eq!(told, "found a chunk of 0 bytes, expected 1 to 262144");
@@ -283,7 +283,7 @@ mod tests {
     fn a_declared_length_takes_no_memory() {
         let head = |lengths: &[u64]| {
             let head = Head { id: 1, meta: Bytes::new(), lengths: lengths.to_vec() };
-            Frame { part: Some(Part::Head(head)) }
+            Frame { part: Some(FrameBody::Head(head)) }
         };
         for lengths in [&[(1 << 20) + 1][..], &[u64::MAX, u64::MAX], &[1 << 60]] {
             let refused = assembled([head(lengths)]).unwrap_err();
@@ -293,7 +293,7 @@ mod tests {
         assert_eq!(told, "a message declares 65 payloads, expected at most 64");
         let mut assembler = Assembler::new(Limits::of_bytes(1 << 40));
         assert_eq!(assembler.push(head(&[1 << 40])), Ok(None));
-        let chunk = Frame { part: Some(Part::Chunk(Bytes::from(vec![1; 10]))) };
+        let chunk = Frame { part: Some(FrameBody::Chunk(Bytes::from(vec![1; 10]))) };
         assert_eq!(assembler.push(chunk), Ok(None));
         assert!(assembler.open.is_some_and(|open| open.current.capacity() < 100));
     }

@@ -169,7 +169,7 @@ impl Journal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::Step;
+    use crate::protocol::RoundStage;
 
     #[test]
     fn a_round_that_was_not_completed_is_dropped_and_the_one_before_it_counts() {
@@ -179,26 +179,29 @@ mod tests {
         let digest = |text: &str| fedra_plan::Digest::of(text.as_bytes());
         let data = DataDigest { secret: digest("secret"), examples: digest("rows") };
         journal.note_data("a", (Counts { train: 5, ..Counts::default() }, data));
-        for (round, step) in
-            [(0, Step::Trained), (1, Step::Looked), (1, Step::Trained), (2, Step::Looked)]
-        {
+        for (round, step) in [
+            (0, RoundStage::Trained),
+            (1, RoundStage::Looked),
+            (1, RoundStage::Trained),
+            (2, RoundStage::Looked),
+        ] {
             journal.note_answer("a", label(round, step));
         }
         assert_eq!(
             journal.sites["a"].labels,
-            [label(1, Step::Trained), label(2, Step::Looked)],
+            [label(1, RoundStage::Trained), label(2, RoundStage::Looked)],
             "one earlier answer is enough"
         );
-        journal.note_answer("a", label(2, Step::Trained));
+        journal.note_answer("a", label(2, RoundStage::Trained));
         journal.save().unwrap();
         let mut read = Journal::open(folder.path(), 8).unwrap();
         assert!(read.begun && !journal.begun, "what is written has begun");
         journal.begun = true;
         assert_eq!(read, journal, "the run's number is the file's");
-        assert_eq!(read.label("a"), Some(label(2, Step::Trained)));
+        assert_eq!(read.label("a"), Some(label(2, RoundStage::Trained)));
         read.back_to(Round(2));
-        assert_eq!(read.label("a"), Some(label(1, Step::Trained)));
-        assert_eq!(journal.revoke("a", Round(2)), Some(label(1, Step::Trained)));
+        assert_eq!(read.label("a"), Some(label(1, RoundStage::Trained)));
+        assert_eq!(journal.revoke("a", Round(2)), Some(label(1, RoundStage::Trained)));
         assert_eq!(journal.label("b"), None);
         std::fs::write(folder.path().join(FILE), "{").unwrap();
         assert!(Journal::open(folder.path(), 1).is_err());

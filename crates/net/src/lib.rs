@@ -59,21 +59,21 @@ pub use decode::{
 };
 pub use dialer::{Dialer, is_loopback};
 pub use error::{Fault, NetError, Standing, is_out_of_descriptors};
-pub use frame::{Assembler, CHUNK, Frame, FrameError, Head, Limits, Message, Part, frames};
+pub use frame::{Assembler, CHUNK, Frame, FrameBody, FrameError, Head, Limits, Message, frames};
 pub use host::{Delivery, Host, Seated};
 pub use join::join;
 pub use journal::FILE as JOURNAL;
 pub use link::Link;
 pub use listener::{Left, Listener, rest};
 pub use net_fleet::{
-    Census, CentralTest, EVENTS, Federated, FleetOptions, FleetPhase, FleetStatus, NetFleet,
-    STATUS, SiteStatus, Start,
+    CentralTest, CountsByClient, EVENTS, Federated, FleetOptions, FleetPhase, FleetStatus,
+    NetFleet, STATUS, SiteStatus, Start,
 };
 pub use outage::Outage;
 pub use peer::{Peer, Traffic, WireBytes};
 pub use protocol::{
-    Agreement, Answer, Asked, Counts, DataDigest, Forget, HeldModel, Hello, JOIN, PROTOCOL,
-    Request, RunEnd, StateVersion, Step, Welcome, limits,
+    Answer, Asked, ConfigFingerprint, Counts, DataDigest, Forget, HeldModel, Hello, JOIN, PROTOCOL,
+    Request, RoundStage, RunEnd, StateVersion, Welcome, limits,
 };
 pub use registry::Room;
 pub use runtime::Runtime;

@@ -19,13 +19,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fedra_client::{Middle, Observer, Silent};
+use fedra_client::{Observer, ServerSegment, Silent};
 use fedra_engine::{ClientInfo, EngineError, Scored};
 use fedra_plan::{Layout, Round, Scope};
 use fedra_wire::{ClientId, ParamValues};
 use tokio::sync::mpsc;
 
-pub use self::options::{Census, FleetOptions, Start};
+pub use self::options::{CountsByClient, FleetOptions, Start};
 use self::status::Publication;
 pub use self::status::{EVENTS, FleetPhase, FleetStatus, STATUS, SiteStatus};
 use crate::carrier::{Carrier, Reception};
@@ -34,7 +34,7 @@ use crate::host::Host;
 use crate::journal::Journal;
 use crate::listener::Listener;
 use crate::peer::WireBytes;
-use crate::protocol::{Agreement, Counts, JOIN, Request, RunEnd, limits};
+use crate::protocol::{ConfigFingerprint, Counts, JOIN, Request, RunEnd, limits};
 use crate::registry::{Event, Registry};
 use crate::runtime::Runtime;
 use crate::server::{Server, ServerOptions};
@@ -52,7 +52,7 @@ pub struct Federated {
     /// The clients, in the order of their numbers.
     pub names: Vec<String>,
     /// What every site has to have alike.
-    pub agreement: Agreement,
+    pub agreement: ConfigFingerprint,
     /// The shared model.
     pub layout: Layout,
     /// The values that all start from.
@@ -79,7 +79,7 @@ pub struct NetFleet {
     requests: u64,
     publication: Publication,
     /// The server's half of a cut model: it knows who waits for whom.
-    middle: Option<Arc<Middle>>,
+    middle: Option<Arc<ServerSegment>>,
     // In this order: what carries messages ends before the thread it may run on.
     carrier: Box<dyn Carrier>,
     runtime: Runtime,
@@ -156,7 +156,7 @@ impl NetFleet {
     }
 
     /// Waits until rounds can begin; `None` when the listener wants to stop instead.
-    pub fn wait(&mut self, start: Start) -> Result<Option<Census>, NetError> {
+    pub fn wait(&mut self, start: Start) -> Result<Option<CountsByClient>, NetError> {
         let begun = Instant::now();
         let (all, mut said) = (self.infos.len(), usize::MAX);
         let needed = start.wait_for.unwrap_or(all).min(all);
@@ -192,7 +192,7 @@ impl NetFleet {
     }
 
     /// What the sites have.
-    fn census(&self) -> Census {
+    fn census(&self) -> CountsByClient {
         let roster = self.host.roster();
         let counts = |name: &String| {
             let entry = roster.journal.sites.get(name);

@@ -16,8 +16,8 @@ use std::fmt::Display;
 
 use bytes::Bytes;
 use fedra_engine::{
-    Adaptation, AttentionShift, Download, EvaluationSet, NoiseMultiplier, Scored, Split, StepNoise,
-    TrainRequest, Work,
+    Adaptation, AttentionShift, Download, EvaluationSet, NoiseMultiplier, Scored, SplitConfig,
+    StepNoise, TrainRequest, Work,
 };
 use fedra_plan::{ByteCount, Cut, Digest, Layout, Plan, Probe, Round, Scope};
 use fedra_seed::Seed;
@@ -36,7 +36,7 @@ pub const JOIN: &str = "/fedra.v1.Fedra/Join";
 
 /// What both sides have to have alike, by name: the seed, the settings of the method, digests of first
 /// weights, labels and tokenizer.
-pub type Agreement = BTreeMap<String, String>;
+pub type ConfigFingerprint = BTreeMap<String, String>;
 
 /// What a message may weigh where a model of this layout is trained: an update with its correction, in
 /// the widest encoding.
@@ -54,7 +54,7 @@ pub struct Hello {
     /// The name under which it takes part.
     pub client: String,
     /// What it believes the experiment to be.
-    pub agreement: Agreement,
+    pub agreement: ConfigFingerprint,
     /// What it has.
     pub counts: Counts,
     /// Which examples these are.
@@ -114,13 +114,13 @@ pub struct StateVersion {
     /// The round.
     pub round: Round,
     /// What was answered in it.
-    pub step: Step,
+    pub step: RoundStage,
 }
 
 /// The answers that change what a client keeps, in the order of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Step {
+pub enum RoundStage {
     /// It compared attention.
     Looked,
     /// It trained.
@@ -191,7 +191,7 @@ pub enum Request {
         noise: Option<NoiseMultiplier>,
         /// How rows cross the cut, where there is one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        split: Option<Split>,
+        split: Option<SplitConfig>,
     },
     /// To compare attention with what it remembers.
     CompareAttention {
@@ -213,7 +213,7 @@ pub enum Request {
         cut: Option<(u16, u16)>,
         /// How rows cross it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        split: Option<Split>,
+        split: Option<SplitConfig>,
     },
     /// To stand where the server says: its last answer was taken, or refused, or revoked. Not answered.
     Settle,
@@ -229,7 +229,7 @@ pub enum Request {
         seed: u64,
         /// How the model is cut, where it is.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        split: Option<Split>,
+        split: Option<SplitConfig>,
     },
     /// To forget a part. Not answered.
     Forget(Forget),
@@ -331,7 +331,7 @@ impl Request {
 
 /// Training as it was asked for, out of its message.
 pub(crate) fn read_training(
-    (round, seed, work, cut, split): (Round, u64, Work, Option<(u16, u16)>, Option<Split>),
+    (round, seed, work, cut, split): (Round, u64, Work, Option<(u16, u16)>, Option<SplitConfig>),
     payloads: &[Bytes],
     (client, layout): (ClientId, &Layout),
 ) -> Result<TrainRequest, NetError> {
@@ -382,8 +382,8 @@ pub(crate) fn check_protocol(found: u32) -> Result<(), Status> {
 /// The first difference between what was agreed on at two places, in words. A key of the experiment's file
 /// comes before what follows from such keys: another seed also means other weights.
 pub(crate) fn disagreement(
-    (left, here): (&Agreement, &str),
-    (right, there): (&Agreement, &str),
+    (left, here): (&ConfigFingerprint, &str),
+    (right, there): (&ConfigFingerprint, &str),
 ) -> Option<String> {
     let differs = |key: &&String| left.get(*key) != right.get(*key);
     let keys = left.keys().chain(right.keys()).filter(differs);
@@ -392,7 +392,7 @@ pub(crate) fn disagreement(
 }
 
 /// A fact, or the settings within it where one side has a word and the other a table.
-fn shown(agreement: &Agreement, key: &str) -> String {
+fn shown(agreement: &ConfigFingerprint, key: &str) -> String {
     if let Some(value) = agreement.get(key) {
         return value.clone();
     }
@@ -410,7 +410,7 @@ mod tests {
 
     #[test]
     fn a_difference_names_the_key_that_a_person_can_change() {
-        let facts = |facts: &[(&str, &str)]| -> Agreement {
+        let facts = |facts: &[(&str, &str)]| -> ConfigFingerprint {
             facts.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
         };
         let check = |site: &[(&str, &str)], server: &[(&str, &str)], expected: Option<&str>| {

@@ -16,13 +16,13 @@ use crate::frame::Message;
 use crate::journal::{Comparison, Journal};
 use crate::peer::{ClientTraffic, Peer};
 use crate::processes::{Processes, replaced};
-use crate::protocol::{Agreement, Asked, HeldModel, Hello, Request, Welcome, disagreement};
+use crate::protocol::{Asked, ConfigFingerprint, HeldModel, Hello, Request, Welcome, disagreement};
 
 /// Everybody.
 #[derive(Debug)]
 pub(crate) struct Registry {
     pub(crate) names: Vec<String>,
-    pub(crate) agreement: Agreement,
+    pub(crate) agreement: ConfigFingerprint,
     pub(crate) session: u64,
     pub(crate) journal: Journal,
     pub(crate) seats: Vec<Slot>,
@@ -109,7 +109,7 @@ pub(crate) struct Admitted {
 impl Registry {
     pub(crate) fn new(
         names: Vec<String>,
-        agreement: Agreement,
+        agreement: ConfigFingerprint,
         (session, journal): (u64, Journal),
         (traffic, processes): (Arc<ClientTraffic>, Arc<Processes>),
     ) -> Self {

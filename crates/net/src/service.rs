@@ -10,7 +10,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use fedra_client::Middle;
+use fedra_client::ServerSegment;
 use hyper::body::Incoming;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -41,7 +41,7 @@ pub type Handler = Arc<dyn Fn(Peer, Inbound, Outbound) -> Running + Send + Sync>
 pub struct Routes {
     handlers: BTreeMap<&'static str, Handler>,
     traffic: Arc<ClientTraffic>,
-    middle: Option<Arc<Middle>>,
+    middle: Option<Arc<ServerSegment>>,
     processes: Arc<Processes>,
 }
 
@@ -63,12 +63,12 @@ impl Routes {
     }
 
     /// The same with the server's half of a cut model behind them.
-    pub(crate) fn before_middle(self, middle: &Arc<Middle>) -> Self {
+    pub(crate) fn before_middle(self, middle: &Arc<ServerSegment>) -> Self {
         Self { middle: Some(Arc::clone(middle)), ..self }
     }
 
     /// The server's half of a cut model, which knows who waits for whom.
-    pub(crate) const fn middle(&self) -> Option<&Arc<Middle>> {
+    pub(crate) const fn middle(&self) -> Option<&Arc<ServerSegment>> {
         self.middle.as_ref()
     }
 

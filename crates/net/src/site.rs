@@ -22,10 +22,10 @@ use crate::frame::Message;
 use crate::link::from_meta;
 use crate::listener::rest;
 use crate::protocol::{
-    Agreement, Answer, Asked, Counts, DataDigest, Forget, HeldModel, Hello, PROTOCOL, Request,
-    StateVersion, Step, Welcome, read_training,
+    Answer, Asked, ConfigFingerprint, Counts, DataDigest, Forget, HeldModel, Hello, PROTOCOL,
+    Request, RoundStage, StateVersion, Welcome, read_training,
 };
-use crate::site_state::{Kept, SiteState};
+use crate::site_state::{SiteState, StoredState};
 
 /// How long a client waits before it goes again to the server's half of a cut model.
 const AGAIN_AFTER: [Duration; 6] = [
@@ -41,7 +41,7 @@ const AGAIN_AFTER: [Duration; 6] = [
 #[derive(Debug)]
 pub struct ClientNode {
     client: Client,
-    agreement: Agreement,
+    agreement: ConfigFingerprint,
     data: DataDigest,
     state: SiteState,
     /// The answer whose state the client has.
@@ -64,7 +64,11 @@ pub struct ClientNode {
 impl ClientNode {
     /// A client that keeps its state in a folder; what it kept there is taken up again when the server
     /// has named it.
-    pub fn new(client: Client, agreement: Agreement, folder: &Path) -> Result<Self, NetError> {
+    pub fn new(
+        client: Client,
+        agreement: ConfigFingerprint,
+        folder: &Path,
+    ) -> Result<Self, NetError> {
         let state = SiteState::open(folder, &client.info().name, &agreement)?;
         let secret = state.data_secret()?;
         let data =
@@ -156,7 +160,7 @@ impl ClientNode {
         };
         self.label = label;
         let found = kept.is_some();
-        let Kept { state, forgets } = kept.unwrap_or_else(|| first(id));
+        let StoredState { state, forgets } = kept.unwrap_or_else(|| first(id));
         self.client.set_state(state.into_owned());
         self.forgets = forgets;
         Ok((!found).then(|| {
@@ -256,7 +260,7 @@ impl ClientNode {
                 let (clients, seed) = (&[client][..], Seed(seed));
                 let request = AttentionRequest { clients, revocable: false, seed };
                 let answer = self.client.compare_attention(&request)?;
-                let label = StateVersion { round, step: Step::Looked };
+                let label = StateVersion { round, step: RoundStage::Looked };
                 self.put(label)?;
                 self.label = Some(label);
                 answer.moved.map_or(Answer::FirstLook, Answer::Attention)
@@ -288,7 +292,7 @@ impl ClientNode {
         request: &fedra_engine::TrainRequest,
     ) -> Result<(Answer, Vec<Bytes>), NetError> {
         let reply = again(&mut self.client, |client| client.train(request))?;
-        let label = StateVersion { round: request.round, step: Step::Trained };
+        let label = StateVersion { round: request.round, step: RoundStage::Trained };
         self.put(label)?;
         self.waiting = Some(label);
         let (round, seconds) = (request.round.0 + 1, reply.seconds);
@@ -302,7 +306,7 @@ impl ClientNode {
     /// Writes the state behind an answer: the one that waits for a verdict, or where none does, the present one.
     fn put(&mut self, label: StateVersion) -> Result<(), NetError> {
         let state = self.client.pending().unwrap_or_else(|| self.client.state());
-        let kept = Kept { state: Cow::Borrowed(state), forgets: self.forgets };
+        let kept = StoredState { state: Cow::Borrowed(state), forgets: self.forgets };
         self.state.put((self.label, label), &kept, self.client.layout())
     }
 
@@ -315,8 +319,8 @@ impl ClientNode {
 }
 
 /// What a client has that was never asked.
-fn first(id: ClientId) -> Kept<'static> {
-    Kept { state: Cow::Owned(ClientState::empty(id)), forgets: 0 }
+fn first(id: ClientId) -> StoredState<'static> {
+    StoredState { state: Cow::Owned(ClientState::empty(id)), forgets: 0 }
 }
 
 /// Works on a cut model, and begins again where the way to its other half was lost: until an answer is

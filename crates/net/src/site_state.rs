@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::durable;
 use crate::error::NetError;
-use crate::protocol::{Agreement, StateVersion, Step, disagreement};
+use crate::protocol::{ConfigFingerprint, RoundStage, StateVersion, disagreement};
 use crate::secret;
 
 const MAGIC: &[u8] = b"FDSS\x01";
@@ -47,7 +47,7 @@ pub struct SiteState {
 #[serde(deny_unknown_fields)]
 struct About {
     client: String,
-    agreement: Agreement,
+    agreement: ConfigFingerprint,
     run: Option<u64>,
 }
 
@@ -62,7 +62,7 @@ struct Notes {
 
 /// A state, and how many of the server's orders to forget are carried out in it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Kept<'a> {
+pub struct StoredState<'a> {
     /// The state.
     pub state: Cow<'a, ClientState>,
     /// The number of the last such order.
@@ -71,7 +71,11 @@ pub struct Kept<'a> {
 
 impl SiteState {
     /// Opens the folder, makes it where it is not there, and refuses that of anybody else.
-    pub fn open(folder: &Path, client: &str, agreement: &Agreement) -> Result<Self, NetError> {
+    pub fn open(
+        folder: &Path,
+        client: &str,
+        agreement: &ConfigFingerprint,
+    ) -> Result<Self, NetError> {
         fs::create_dir_all(folder).map_err(NetError::file("making the folder", folder))?;
         let lock = lock(folder)?;
         let path = folder.join(ABOUT);
@@ -136,7 +140,7 @@ impl SiteState {
     pub fn put(
         &mut self,
         (base, label): (Option<StateVersion>, StateVersion),
-        kept: &Kept<'_>,
+        kept: &StoredState<'_>,
         layout: &Layout,
     ) -> Result<(), NetError> {
         let bytes = write(kept, layout).map_err(|reason| refused(&self.folder, &reason))?;
@@ -161,7 +165,7 @@ impl SiteState {
         &self,
         label: StateVersion,
         layout: &Layout,
-    ) -> Result<Option<Kept<'static>>, NetError> {
+    ) -> Result<Option<StoredState<'static>>, NetError> {
         let path = self.path(label);
         let bytes = match fs::read(&path) {
             Ok(bytes) => bytes,
@@ -192,8 +196,8 @@ impl SiteState {
 
 fn name_of(StateVersion { round, step }: StateVersion) -> String {
     let step = match step {
-        Step::Looked => "looked",
-        Step::Trained => "trained",
+        RoundStage::Looked => "looked",
+        RoundStage::Trained => "trained",
     };
     format!("state-{}-{step}.fedra", round.0)
 }
@@ -205,8 +209,8 @@ fn labels_in(folder: &Path) -> io::Result<Vec<StateVersion>> {
         let inner = name.strip_prefix("state-").and_then(|name| name.strip_suffix(".fedra"));
         let Some((round, step)) = inner.and_then(|inner| inner.split_once('-')) else { continue };
         let step = match step {
-            "looked" => Step::Looked,
-            "trained" => Step::Trained,
+            "looked" => RoundStage::Looked,
+            "trained" => RoundStage::Trained,
             _other => continue,
         };
         labels.extend(round.parse().ok().map(|round| StateVersion { round: Round(round), step }));
@@ -235,7 +239,7 @@ fn refused(folder: &Path, reason: &str) -> NetError {
     NetError::Folder { folder: folder.display().to_string(), reason: reason.to_owned() }
 }
 
-fn write(kept: &Kept<'_>, layout: &Layout) -> Result<Vec<u8>, String> {
+fn write(kept: &StoredState<'_>, layout: &Layout) -> Result<Vec<u8>, String> {
     let payloads: Result<Vec<Vec<u8>>, WireError> = kept.state.sections(layout).collect();
     let payloads = payloads.map_err(|error| error.to_string())?;
     let mut lengths = [0; ClientState::SECTIONS];
@@ -257,7 +261,7 @@ fn write(kept: &Kept<'_>, layout: &Layout) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-fn read(bytes: &[u8], layout: &Layout) -> Result<Kept<'static>, String> {
+fn read(bytes: &[u8], layout: &Layout) -> Result<StoredState<'static>, String> {
     let cut = || "it is cut short".to_owned();
     let (content, sum) = bytes.split_last_chunk::<4>().ok_or_else(cut)?;
     if crc32fast::hash(content) != u32::from_le_bytes(*sum) {
@@ -274,57 +278,61 @@ fn read(bytes: &[u8], layout: &Layout) -> Result<Kept<'static>, String> {
         (*section, rest) = rest.split_at_checked(length).ok_or_else(cut)?;
     }
     let state = ClientState::from_sections(notes.client, layout, &sections)?;
-    Ok(Kept { state: Cow::Owned(state), forgets: notes.forgets })
+    Ok(StoredState { state: Cow::Owned(state), forgets: notes.forgets })
 }
 
 #[cfg(test)]
 mod tests {
-    use fedra_plan::{Layer, ParamId, Part, Role, Shape};
+    use fedra_plan::{FrameBody, Layer, ParamId, Role, Shape};
 
     use super::*;
 
     fn layout() -> (Layout, ParamId) {
-        let id = ParamId::new(Layer::Block(0), Role::Query, Part::Weight);
+        let id = ParamId::new(Layer::Block(0), Role::Query, FrameBody::Weight);
         (Layout::new([(id, Shape::vector(3))]).unwrap(), id)
     }
 
-    fn kept(number: f32) -> Kept<'static> {
+    fn kept(number: f32) -> StoredState<'static> {
         let (_, id) = layout();
         let mut state = ClientState::empty(ClientId(2));
         state.correction.insert(id, vec![number, 0.0, -1.5]);
         state.attention.first = [number].into();
-        Kept { state: Cow::Owned(state), forgets: 3 }
+        StoredState { state: Cow::Owned(state), forgets: 3 }
     }
 
-    fn label(round: u32, step: Step) -> StateVersion {
+    fn label(round: u32, step: RoundStage) -> StateVersion {
         StateVersion { round: Round(round), step }
     }
 
     #[test]
     fn states_come_back_and_only_those_that_may_be_named_stay() {
         let (place, (layout, _)) = (tempfile::tempdir().unwrap(), layout());
-        let agreement = Agreement::from([("seed".to_owned(), "3".to_owned())]);
+        let agreement = ConfigFingerprint::from([("seed".to_owned(), "3".to_owned())]);
         let open = || SiteState::open(place.path(), "a", &agreement);
         let mut state = open().unwrap();
         state.begin(9).unwrap();
         let mut base = None;
         for round in 0..3 {
-            for step in [Step::Looked, Step::Trained] {
+            for step in [RoundStage::Looked, RoundStage::Trained] {
                 let label = label(round, step);
                 state.put((base, label), &kept(round as f32), &layout).unwrap();
                 base = Some(label);
             }
         }
-        let expected = [label(1, Step::Trained), label(2, Step::Looked), label(2, Step::Trained)];
+        let expected = [
+            label(1, RoundStage::Trained),
+            label(2, RoundStage::Looked),
+            label(2, RoundStage::Trained),
+        ];
         assert_eq!(state.labels(), expected);
         // The same round once more: what was answered then is replaced.
         state.put((Some(expected[0]), expected[1]), &kept(7.0), &layout).unwrap();
         assert_eq!(state.labels(), &expected[..2]);
         // An answer that never counted makes room for the next one, and the one before it stays.
-        state.put((Some(expected[0]), label(3, Step::Trained)), &kept(8.0), &layout).unwrap();
-        assert_eq!(state.labels(), [expected[0], label(3, Step::Trained)]);
+        state.put((Some(expected[0]), label(3, RoundStage::Trained)), &kept(8.0), &layout).unwrap();
+        assert_eq!(state.labels(), [expected[0], label(3, RoundStage::Trained)]);
         state.put((Some(expected[0]), expected[1]), &kept(7.0), &layout).unwrap();
-        assert_eq!(state.get(label(0, Step::Trained), &layout).unwrap(), None);
+        assert_eq!(state.get(label(0, RoundStage::Trained), &layout).unwrap(), None);
         assert!(open().unwrap_err().to_string().contains("another process at work"));
         drop(state);
         let mut state = open().unwrap();
@@ -338,18 +346,21 @@ mod tests {
     #[test]
     fn anybody_elses_folder_and_damaged_files_are_refused() {
         let (place, (layout, _)) = (tempfile::tempdir().unwrap(), layout());
-        let of_seed = |seed: &str| Agreement::from([("seed".to_owned(), seed.to_owned())]);
+        let of_seed = |seed: &str| ConfigFingerprint::from([("seed".to_owned(), seed.to_owned())]);
         let mut state = SiteState::open(place.path(), "a", &of_seed("3")).unwrap();
         let path = place.path().join("state-1-trained.fedra");
-        state.put((None, label(1, Step::Trained)), &kept(1.0), &layout).unwrap();
+        state.put((None, label(1, RoundStage::Trained)), &kept(1.0), &layout).unwrap();
         let whole = fs::read(&path).unwrap();
         for place in 0..whole.len() {
             fs::write(&path, &whole[..place]).unwrap();
-            assert!(state.get(label(1, Step::Trained), &layout).is_err(), "cut at {place}");
+            assert!(state.get(label(1, RoundStage::Trained), &layout).is_err(), "cut at {place}");
             let mut bad = whole.clone();
             bad[place] ^= 4;
             fs::write(&path, &bad).unwrap();
-            assert!(state.get(label(1, Step::Trained), &layout).is_err(), "flipped at {place}");
+            assert!(
+                state.get(label(1, RoundStage::Trained), &layout).is_err(),
+                "flipped at {place}"
+            );
         }
         drop(state);
         let refused = |client, seed| {

@@ -193,13 +193,14 @@ impl Composition {
     }
 
     /// What the change of a unit does to each phase.
-    fn parts(&self, change: Change) -> Vec<pld::Part> {
-        let part = |phase: &Phase| pld::Part { pairs: phase.pairs(change), steps: phase.steps };
-        let mut parts: Vec<pld::Part> = self.phases.iter().map(part).collect();
+    fn parts(&self, change: Change) -> Vec<pld::EqualSteps> {
+        let part =
+            |phase: &Phase| pld::EqualSteps { pairs: phase.pairs(change), steps: phase.steps };
+        let mut parts: Vec<pld::EqualSteps> = self.phases.iter().map(part).collect();
         let mu_squared = self.mu_squared();
         if mu_squared > 0.0 {
             let pair = Pair { change: Change::Remove, rate: 1.0, sigma: mu_squared.sqrt().recip() };
-            parts.push(pld::Part { pairs: vec![Weighted { pair, weight: 1.0 }], steps: 1 });
+            parts.push(pld::EqualSteps { pairs: vec![Weighted { pair, weight: 1.0 }], steps: 1 });
         }
         parts
     }

@@ -180,7 +180,7 @@ impl Quickstart {
 /// The rounds of one run in its folder; `None` if it was interrupted.
 fn rounds(name: &str, run: Run, folder: &Folder, voice: Verbosity) -> Result<Option<Summary>> {
     let ended = run.run(folder, None, &Terminal::named(name, voice))?;
-    report::write(folder.path())?;
+    fedra::apply::pages::write(folder.path())?;
     match ended {
         Ending::Complete(summary) => Ok(Some(*summary)),
         Ending::Interrupted { .. } => Ok(None),

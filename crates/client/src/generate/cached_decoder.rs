@@ -33,7 +33,7 @@ pub struct CachedDecoder<'a> {
     tokens: Vec<u32>,
     near: KeyValueCache,
     far: KeyValueCache,
-    middle: Option<Middle<'a>>,
+    middle: Option<RemoteBlocks<'a>>,
     /// Tokens that have passed all blocks.
     done: usize,
     /// The last of them behind the last block.
@@ -42,7 +42,7 @@ pub struct CachedDecoder<'a> {
 }
 
 /// The other side of the cut.
-struct Middle<'a> {
+struct RemoteBlocks<'a> {
     peer: Box<dyn DecodePeer + 'a>,
     leaving: Option<Leaving<'a>>,
     /// Every row as it left.
@@ -68,7 +68,7 @@ impl<'a> CachedDecoder<'a> {
             return Err(ClientError::generate("cut", "no blocks at the server", "some"));
         };
         let ends = (0..usize::from(server.start), usize::from(server.end)..model.blocks());
-        let middle = Middle { peer, leaving: None, sent: Vec::new() };
+        let middle = RemoteBlocks { peer, leaving: None, sent: Vec::new() };
         Self::of(device, (model, params), ends, Some(middle))
     }
 
@@ -76,7 +76,7 @@ impl<'a> CachedDecoder<'a> {
         device: &Device,
         (model, params): (&'a Model, &'a Params),
         (first, last): (std::ops::Range<usize>, std::ops::Range<usize>),
-        middle: Option<Middle<'a>>,
+        middle: Option<RemoteBlocks<'a>>,
     ) -> Result<Self> {
         if model.head() != Head::Language {
             let found = format!("{:?}", model.head());
@@ -235,7 +235,7 @@ impl<'a> CachedDecoder<'a> {
     }
 }
 
-impl Middle<'_> {
+impl RemoteBlocks<'_> {
     fn send(&mut self, hidden: &Tensor) {
         let from = self.sent.len();
         self.sent.extend_from_slice(&hidden.to_host());

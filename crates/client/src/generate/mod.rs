@@ -28,6 +28,6 @@ pub use generator::{Ended, GenerateSettings, Generator, Reader, Written};
 pub use peer::{DecodePeer, LocalPeer};
 pub use sampling::{Candidate, RandomSampling, Sampling};
 pub use session_error::SessionError;
-pub use sessions::{Answer, DecodeSessions, SessionKey, SessionLimits, Step};
+pub use sessions::{Answer, DecodeSessions, DecodeStep, SessionKey, SessionLimits};
 pub use shared_sessions::{Gathering, SessionUsage, SharedPeer, SharedSessions};
 pub use text_stream::{NewText, TextStream};

@@ -4,7 +4,7 @@
 //! keys and values of what it has seen, so that each further token costs one row each way. How rows
 //! travel is the peer's affair: in this process here, over a network elsewhere.
 
-use super::sessions::{Answer, DecodeSessions, SessionKey, Step};
+use super::sessions::{Answer, DecodeSessions, DecodeStep, SessionKey};
 use crate::Result;
 use std::time::Instant;
 
@@ -38,7 +38,7 @@ impl LocalPeer {
 
 impl DecodePeer for LocalPeer {
     fn decode(&mut self, position: usize, rows: &[f32], answer: Answer) -> Result<Vec<f32>> {
-        let step = Step { key: self.key.clone(), position, rows: rows.to_vec(), answer };
+        let step = DecodeStep { key: self.key.clone(), position, rows: rows.to_vec(), answer };
         Ok(self.sessions.decode(&step, Instant::now())?)
     }
 

@@ -64,7 +64,7 @@ impl Default for SessionLimits {
 
 /// Rows of one session to run through the blocks.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Step {
+pub struct DecodeStep {
     /// The session.
     pub key: SessionKey,
     /// The position of the first row.
@@ -196,7 +196,7 @@ impl DecodeSessions {
     }
 
     /// One step.
-    pub fn decode(&mut self, step: &Step, now: Instant) -> Result<Vec<f32>, SessionError> {
+    pub fn decode(&mut self, step: &DecodeStep, now: Instant) -> Result<Vec<f32>, SessionError> {
         let mut answers = self.decode_many(std::slice::from_ref(step), now);
         answers.pop().unwrap_or(Err(SessionError::Unknown { id: step.key.id }))
     }
@@ -205,7 +205,7 @@ impl DecodeSessions {
     /// fails alone, and the bits are those of steps that run alone. Steps of one session run in order.
     pub fn decode_many(
         &mut self,
-        steps: &[Step],
+        steps: &[DecodeStep],
         now: Instant,
     ) -> Vec<Result<Vec<f32>, SessionError>> {
         self.expire(now);
@@ -225,7 +225,7 @@ impl DecodeSessions {
     /// Steps of different sessions.
     fn take(
         &mut self,
-        steps: &[Step],
+        steps: &[DecodeStep],
         due: Vec<usize>,
         answers: &mut [Option<Result<Vec<f32>, SessionError>>],
         now: Instant,
@@ -258,7 +258,7 @@ impl DecodeSessions {
     }
 
     /// Checks a step and cuts its session back if it repeats the last one.
-    fn admit(&mut self, step: &Step, now: Instant) -> Result<(), SessionError> {
+    fn admit(&mut self, step: &DecodeStep, now: Instant) -> Result<(), SessionError> {
         let (id, width) = (step.key.id, self.width());
         let (limit, cache_limit) =
             (self.limits.context.min(self.model.longest()), self.limits.cache_bytes);
@@ -295,14 +295,14 @@ impl DecodeSessions {
         Ok(())
     }
 
-    fn run_one(&mut self, step: &Step) -> Result<Vec<f32>, SessionError> {
+    fn run_one(&mut self, step: &DecodeStep) -> Result<Vec<f32>, SessionError> {
         let rows = self.run(&[step]).map_err(|error| SessionError::refused(step.key.id, error))?;
         let rows = rows.into_iter().next().unwrap_or_default();
         self.accept(step, rows)
     }
 
     /// Runs admitted steps of different sessions as one batch.
-    fn run(&mut self, steps: &[&Step]) -> Result<Vec<Vec<f32>>, ModelError> {
+    fn run(&mut self, steps: &[&DecodeStep]) -> Result<Vec<Vec<f32>>, ModelError> {
         if steps.is_empty() {
             return Ok(Vec::new());
         }
@@ -336,7 +336,7 @@ impl DecodeSessions {
     }
 
     /// The answer of a step that was run; one that is no number undoes the step.
-    fn accept(&mut self, step: &Step, rows: Vec<f32>) -> Result<Vec<f32>, SessionError> {
+    fn accept(&mut self, step: &DecodeStep, rows: Vec<f32>) -> Result<Vec<f32>, SessionError> {
         let width = self.width();
         if let Err(error) = check_finite(step.key.id, &rows, width, "behind") {
             self.session(&step.key)?.cache.truncate(step.position);

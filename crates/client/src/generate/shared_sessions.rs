@@ -7,7 +7,7 @@
 
 use super::peer::DecodePeer;
 use super::session_error::SessionError;
-use super::sessions::{Answer, DecodeSessions, SessionKey, Step};
+use super::sessions::{Answer, DecodeSessions, DecodeStep, SessionKey};
 use fedra_compute::ThreadPool;
 use std::collections::VecDeque;
 use std::io;
@@ -56,7 +56,7 @@ enum Request {
 
 #[derive(Debug)]
 struct Waiting {
-    step: Step,
+    step: DecodeStep,
     answer: Sender<Result<Vec<f32>, SessionError>>,
 }
 
@@ -101,7 +101,7 @@ impl SharedSessions {
     }
 
     /// See [`DecodeSessions::decode`]; runs together with steps of other callers.
-    pub fn decode(&self, step: Step) -> Result<Vec<f32>, SessionError> {
+    pub fn decode(&self, step: DecodeStep) -> Result<Vec<f32>, SessionError> {
         self.ask(|answer| Request::Decode(Waiting { step, answer }))?
     }
 
@@ -162,7 +162,7 @@ impl SharedPeer {
 
 impl DecodePeer for SharedPeer {
     fn decode(&mut self, position: usize, rows: &[f32], answer: Answer) -> crate::Result<Vec<f32>> {
-        let step = Step { key: self.key.clone(), position, rows: rows.to_vec(), answer };
+        let step = DecodeStep { key: self.key.clone(), position, rows: rows.to_vec(), answer };
         Ok(self.sessions.decode(step)?)
     }
 

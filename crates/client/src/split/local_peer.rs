@@ -4,11 +4,11 @@ use fedra_plan::Round;
 use fedra_wire::ClientId;
 
 use crate::error::Result;
-use crate::split::middle::{Middle, Seat};
 use crate::split::peer::{Connect, Peer, Purpose};
+use crate::split::server_segment::{Seat, ServerSegment};
 use crate::split::survey::Survey;
 
-impl Connect for Middle {
+impl Connect for ServerSegment {
     fn connect(&self, client: ClientId, purpose: Purpose) -> Result<Box<dyn Peer + '_>> {
         Ok(Box::new(self.peer(client, purpose)))
     }
@@ -17,7 +17,7 @@ impl Connect for Middle {
 /// A connection to a middle in the same process. When it is dropped, the client has left.
 #[derive(Debug)]
 pub struct LocalPeer<'a> {
-    middle: &'a Middle,
+    middle: &'a ServerSegment,
     client: ClientId,
     serves: Serves,
 }
@@ -29,7 +29,7 @@ enum Serves {
     Answers { round: Round, survey: Box<Survey> },
 }
 
-impl Middle {
+impl ServerSegment {
     /// A connection in this process.
     pub fn peer(&self, client: ClientId, purpose: Purpose) -> LocalPeer<'_> {
         let serves = match purpose {

@@ -11,7 +11,9 @@ use std::sync::Arc;
 
 use fedra_compute::{Device, Params, Tape, Tensor, ThreadPool};
 use fedra_data::{Encoded, LabelSet, Task};
-use fedra_engine::{LocalRule, PrivateSteps, RowPrivacy, Split, SplitMode, TrainRequest, Work};
+use fedra_engine::{
+    LocalRule, PrivateSteps, RowPrivacy, SplitConfig, SplitMode, TrainRequest, Work,
+};
 use fedra_model::{Model, Packing, Reading};
 use fedra_plan::{ByteCount, Plan, Round, Side};
 use fedra_seed::{SecretKey, Seed};
@@ -23,10 +25,10 @@ use crate::evaluator::Evaluator;
 use crate::examples::Examples;
 use crate::meter::Meter;
 use crate::split::accounted::AccountedNoise;
-use crate::split::ends::{Ends, RowNoise};
-use crate::split::middle::Middle;
+use crate::split::client_segments::{ClientSegments, RowNoise};
 use crate::split::noise::Perturbation;
 use crate::split::peer::Peer;
+use crate::split::server_segment::ServerSegment;
 use crate::split::turn::{Blocks, Learner, Pass, Turn};
 use crate::trainer::{TrainTask, Trainer};
 use crate::worker::Limits;
@@ -39,7 +41,7 @@ pub struct MemoryDryRun<'a> {
     /// What learns, and where each part lives.
     pub plan: &'a Plan,
     /// How it is cut, if it is; it is not looked at where the plan has no cut.
-    pub split: Option<&'a Split>,
+    pub split: Option<&'a SplitConfig>,
     /// How a client trains.
     pub work: &'a Work,
     /// What the examples ask.
@@ -106,7 +108,7 @@ impl MemoryDryRun<'_> {
         Ok(())
     }
 
-    fn ends<'d>(&self, device: &'d Device) -> Result<Option<Ends<'d>>>
+    fn ends<'d>(&self, device: &'d Device) -> Result<Option<ClientSegments<'d>>>
     where
         Self: 'd,
     {
@@ -122,7 +124,7 @@ impl MemoryDryRun<'_> {
                 RowNoise::Accounted(AccountedNoise::new(noise, key)?)
             }
         };
-        Ok(Ends::new((self.model, device), (split, self.plan), (Seed(0), noise), peer))
+        Ok(ClientSegments::new((self.model, device), (split, self.plan), (Seed(0), noise), peer))
     }
 
     /// The work of as many steps as it takes to have seen everything there is to hold, and its examples.
@@ -140,7 +142,7 @@ impl MemoryDryRun<'_> {
     pub fn server(&self) -> Result<ByteCount> {
         let Some(split) = self.split else { return Ok(ByteCount(0)) };
         let device = Device::meta();
-        let middle = Middle::new((self.model.clone(), device.clone()), split.clone(), &[]);
+        let middle = ServerSegment::new((self.model.clone(), device.clone()), split.clone(), &[]);
         let hosted = self.model.fresh_part(&device, Seed(0), |id| middle.is_hosted(id))?;
         let base = device.usage().live_bytes as u64;
         let request = TrainRequest {

@@ -2,7 +2,7 @@
 //! passes between them.
 //!
 //! ```text
-//! client (Ends)                      server (Middle)
+//! client (ClientSegments)                      server (ServerSegment)
 //!   A: embedding, first blocks
 //!      hidden states, noised   -->   B: the blocks between, one turn a client
 //!   C: last blocks, head       <--      hidden states
@@ -14,25 +14,25 @@
 //! server sees rows and lengths: no token id, no label and no mask.
 
 mod accounted;
+mod client_segments;
 mod clocks;
 mod copies;
-mod ends;
 mod joint;
 mod local_peer;
 mod memory_dry_run;
-mod middle;
 mod noise;
 mod peer;
 mod probing;
+mod server_segment;
 mod survey;
 mod turn;
 
 pub(crate) use accounted::AccountedNoise;
+pub(crate) use client_segments::{ClientSegments, CutStep, Passing, RowNoise};
 pub use clocks::HeldUp;
-pub(crate) use ends::{CutStep, Ends, Passing, RowNoise};
 pub use local_peer::LocalPeer;
 pub use memory_dry_run::MemoryDryRun;
-pub use middle::Middle;
 pub use noise::{Occasion, Perturbation};
 pub use peer::{Connect, Peer, Purpose};
+pub use server_segment::ServerSegment;
 pub use turn::MOST_ROWS as MOST_ROWS_CROSSING;

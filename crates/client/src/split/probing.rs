@@ -9,11 +9,11 @@ use fedra_wire::{ExpectedFrame, FrameKind, HiddenFrame, RowEncoding};
 
 use crate::error::{ClientError, Result};
 use crate::labelled_batch::LabelledBatch;
-use crate::split::ends::{Ends, Passing};
+use crate::split::client_segments::{ClientSegments, Passing};
 use crate::split::noise::unclip;
 use crate::split::survey::NORMS;
 
-impl Ends<'_> {
+impl ClientSegments<'_> {
     /// By block of the whole model, the share of its sequence's attention that each token of a batch
     /// receives.
     pub fn received_attention(
@@ -48,7 +48,7 @@ impl Ends<'_> {
     }
 
     /// The gradients of a share of a batch's loss by the client's own blocks; the server keeps those of
-    /// its own until it is asked ([`Ends::norms_of_middle`]).
+    /// its own until it is asked ([`ClientSegments::norms_of_middle`]).
     pub fn trace(
         &mut self,
         (params, own): (&Params, &Scope),

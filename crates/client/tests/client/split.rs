@@ -3,11 +3,11 @@
 
 use std::sync::{Arc, Mutex};
 
-use fedra_client::{Connect, Middle, Peer, Purpose, Result, Trainer, to_values};
+use fedra_client::{Connect, Peer, Purpose, Result, ServerSegment, Trainer, to_values};
 use fedra_data::Task;
 use fedra_engine::{
-    Ends, EngineError, EvaluationSet, Federation, Fleet, Move, Noise, NoiseDraw, NoiseKind, Recipe,
-    RoundReport, Sink, Split, SplitMode, Weighting, Work,
+    ClientBlocks, EngineError, EvaluationSet, Federation, Fleet, Move, Noise, NoiseDraw, NoiseKind,
+    Recipe, RoundReport, Sink, SplitConfig, SplitMode, Weighting, Work,
 };
 use fedra_model::Adapters;
 use fedra_model::hf::{BertConfig, Config, LlamaConfig};
@@ -91,7 +91,7 @@ pub fn run(world: &World, recipe: &Recipe, rounds: u32) -> (ParamValues, Vec<Rou
     let mut federation = Federation::new(recipe.clone(), layout, initial, Seed(3)).unwrap();
     if let Some(split) = &recipe.split {
         let model = (world.model.clone(), world.device.clone());
-        let middle = Arc::new(Middle::new(model, split.clone(), fleet.clients()));
+        let middle = Arc::new(ServerSegment::new(model, split.clone(), fleet.clients()));
         federation.with_middle(middle.clone());
         fleet = fleet.with_middle(middle, Seed(8));
     }
@@ -100,8 +100,8 @@ pub fn run(world: &World, recipe: &Recipe, rounds: u32) -> (ParamValues, Vec<Rou
     (federation.model().clone(), reports.0)
 }
 
-pub fn cut(first: u16, last: u16) -> Split {
-    Split::new(Ends { first, last })
+pub fn cut(first: u16, last: u16) -> SplitConfig {
+    SplitConfig::new(ClientBlocks { first, last })
 }
 
 #[track_caller]
@@ -159,7 +159,7 @@ fn a_cut_model_is_not_asked_to_write_text() {
     let (layout, initial) = (world.model.layout().clone(), to_values(&world.params));
     let mut federation = Federation::new(recipe.clone(), layout, initial, Seed(3)).unwrap();
     let model = (world.model.clone(), world.device.clone());
-    let middle = Arc::new(Middle::new(model, cut(1, 1), fleet.clients()));
+    let middle = Arc::new(ServerSegment::new(model, cut(1, 1), fleet.clients()));
     federation.with_middle(middle.clone());
     fleet = fleet.with_middle(middle, Seed(8));
     let refused = federation.run(&mut fleet, &mut [], 1, &|| false).unwrap_err().to_string();
@@ -175,7 +175,7 @@ fn the_modes_agree_where_their_arithmetic_does() {
     base.weighting = Weighting::Uniform;
     base.learns = Rule::Blocks([1].into());
     let mode = |mode, average_every| {
-        let split = Split { mode, average_every, ..cut(1, 1) };
+        let split = SplitConfig { mode, average_every, ..cut(1, 1) };
         run(&world, &Recipe { split: Some(split), ..base.clone() }, 2).0
     };
     let batched = mode(SplitMode::Batched, None);
@@ -190,7 +190,7 @@ fn the_modes_agree_where_their_arithmetic_does() {
     let mut world = world;
     world.shards.clients.truncate(1);
     let alone = |mode| {
-        let split = Split { mode, ..cut(1, 1) };
+        let split = SplitConfig { mode, ..cut(1, 1) };
         bits(&run(&world, &Recipe { split: Some(split), ..base.clone() }, 2).0)
     };
     let expected = alone(SplitMode::Replicated);
@@ -204,7 +204,7 @@ fn a_sequential_middle_learns_as_if_all_batches_came_from_one_place() {
     let world = bert();
     let mut recipe = recipe(sgd(0.1));
     recipe.learns = Rule::Blocks([1].into());
-    recipe.split = Some(Split { mode: SplitMode::Sequential, ..cut(1, 1) });
+    recipe.split = Some(SplitConfig { mode: SplitMode::Sequential, ..cut(1, 1) });
     let (found, _) = run(&world, &recipe, 1);
 
     let scope = Scope::of_blocks(world.model.layout(), [1]);
@@ -232,7 +232,7 @@ fn a_cut_may_move_between_rounds_and_differ_between_clients_without_changing_a_w
     let (expected, _) = run(&world, &whole, 3);
     let mut split = cut(1, 1);
     split.moves = vec![Move { round: 2, first: 2, last: 0 }, Move { round: 3, first: 0, last: 1 }];
-    split.clients.insert(world.shards.clients[1].name.clone(), Ends { first: 0, last: 2 });
+    split.clients.insert(world.shards.clients[1].name.clone(), ClientBlocks { first: 0, last: 2 });
     let recipe = Recipe { split: Some(split), ..whole };
     let (found, _) = run(&world, &recipe, 3);
     assert_near(&found, &expected, "moving cuts");
@@ -277,7 +277,7 @@ fn gradients_cross_only_where_something_below_learns() {
 /// Records everything that passes between the halves.
 #[derive(Debug)]
 pub struct Tapped {
-    pub middle: Arc<Middle>,
+    pub middle: Arc<ServerSegment>,
     pub sent: Mutex<Vec<Vec<u8>>>,
 }
 
@@ -304,7 +304,7 @@ impl Peer for Tap<'_> {
 #[test]
 fn the_server_sees_rows_and_lengths_and_nothing_of_labels() {
     use fedra_client::Client;
-    use fedra_engine::MiddleHost;
+    use fedra_engine::SegmentHost;
     let world = bert();
     let sent = |turned: bool| {
         let mut shard = world.shards.clients[0].clone();
@@ -324,7 +324,7 @@ fn the_server_sees_rows_and_lengths_and_nothing_of_labels() {
         let split = cut(1, 1);
         let model = (world.model.clone(), world.device.clone());
         let infos = [client.info().clone()];
-        let middle = Arc::new(Middle::new(model, split.clone(), &infos));
+        let middle = Arc::new(ServerSegment::new(model, split.clone(), &infos));
         middle.host(&to_values(&world.params)).unwrap();
         let mut request = world.orders(&infos, fedra_plan::Round(0)).remove(0);
         let cut = fedra_plan::Cut::keep(1, 1, BLOCKS).unwrap();
@@ -351,7 +351,7 @@ fn half_the_bytes_cross_in_bf16_and_a_quarter_in_int8_at_nearly_the_same_loss() 
     let world = llama(None);
     let with = |encoding| {
         let mut recipe = recipe(adamw(1e-3));
-        recipe.split = Some(Split { encoding, ..cut(1, 1) });
+        recipe.split = Some(SplitConfig { encoding, ..cut(1, 1) });
         let report = run(&world, &recipe, 2).1.remove(1);
         (report.loss.unwrap(), report.bytes.crossing.hidden_up.0 as f64)
     };
@@ -369,7 +369,7 @@ fn noise_at_the_cut_reaches_training_and_scoring_and_is_the_clients_own() {
     let world = bert();
     let with = |noise: Option<Noise>| {
         let mut recipe = recipe(sgd(0.0));
-        recipe.split = Some(Split { noise, ..cut(1, 1) });
+        recipe.split = Some(SplitConfig { noise, ..cut(1, 1) });
         let report = run(&world, &recipe, 1).1.remove(0);
         (report.loss.unwrap(), report.scores[0].loss, report.scores[1].loss)
     };
@@ -387,7 +387,7 @@ fn adapters_averaged_exactly_are_nearer_to_the_mean_of_their_products() {
     use fedra_engine::AdapterMean;
     let adapters = Adapters::new(2, 4.0, [Role::Query, Role::Value]).unwrap();
     let world = llama(Some(adapters));
-    let with = |mean: AdapterMean, split: Option<Split>| {
+    let with = |mean: AdapterMean, split: Option<SplitConfig>| {
         let mut recipe = recipe(adamw(1e-2));
         recipe.learns = Rule::Parts([Part::LoraA, Part::LoraB].into());
         (recipe.adapters, recipe.split) = (mean, split);

@@ -4,13 +4,13 @@
 use std::sync::{Arc, Mutex};
 
 use fedra_client::{
-    Agreed, Client, Connect, Middle, Peer, PrivacyGuard, Purpose, Result, Shard, to_values,
+    Agreed, Client, Connect, Peer, PrivacyGuard, Purpose, Result, ServerSegment, Shard, to_values,
 };
 use fedra_compute::SecretKey;
 use fedra_data::{Encoded, Target, Task};
 use fedra_engine::{
-    Ends, EngineError, EvaluationSet, Federation, Fleet, Noise, NoiseDraw, NoiseKind,
-    NoiseMultiplier, Privacy, PrivateSelection, Recipe, RoundReport, RowPrivacy, Split,
+    ClientBlocks, EngineError, EvaluationSet, Federation, Fleet, Noise, NoiseDraw, NoiseKind,
+    NoiseMultiplier, Privacy, PrivateSelection, Recipe, RoundReport, RowPrivacy, SplitConfig,
     TrainRequest, Work,
 };
 use fedra_plan::{Cut, Layer, Plan, Round, Rule, Scope};
@@ -37,9 +37,13 @@ fn mild(norm: f64, sigma: f64) -> Noise {
     Noise { gradient_norm: Some(norm * 1e-4), ..noise(norm, sigma) }
 }
 
-fn split(noise: Noise) -> Split {
+fn split(noise: Noise) -> SplitConfig {
     let privacy = RowPrivacy::Accounted { longest: LONGEST };
-    Split { noise: Some(noise), privacy, ..Split::new(Ends { first: 1, last: 1 }) }
+    SplitConfig {
+        noise: Some(noise),
+        privacy,
+        ..SplitConfig::new(ClientBlocks { first: 1, last: 1 })
+    }
 }
 
 fn promise(budget: Option<f64>) -> Promise {
@@ -341,7 +345,7 @@ fn run(
     let (layout, initial) = (world.model.layout().clone(), to_values(&world.params));
     let mut federation = Federation::new(recipe.clone(), layout, initial, Seed(3))?;
     let model = (world.model.clone(), world.device.clone());
-    let middle = Middle::new(model, recipe.split.clone().unwrap(), fleet.clients());
+    let middle = ServerSegment::new(model, recipe.split.clone().unwrap(), fleet.clients());
     let middle = Arc::new(middle);
     federation.with_middle(middle.clone());
     fleet = fleet.with_middle(middle, Seed(8));
@@ -494,7 +498,7 @@ fn a_client_counts_its_own_rows_and_refuses_what_breaks_its_promise() {
     };
     let (layout, cut) = (world.model.layout(), Cut::keep(1, 1, BLOCKS).unwrap());
     let sends = Plan::new(layout, world.everything(), cut).unwrap();
-    let with_split = |change: &dyn Fn(&mut Split)| {
+    let with_split = |change: &dyn Fn(&mut SplitConfig)| {
         let mut split = split(noise(1.0, 16.0));
         change(&mut split);
         TrainRequest { split: Some(Arc::new(split)), ..usual.clone() }

@@ -4,12 +4,12 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
-use fedra_client::{Client, Middle, Shard, to_values};
+use fedra_client::{Client, ServerSegment, Shard, to_values};
 use fedra_data::{Target, Task};
 use fedra_engine::methods::Method;
 use fedra_engine::{
-    Evidence, Fleet, MiddleHost, Noise, NoiseDraw, NoiseKind, ProbeRequest, Recipe, RoundReport,
-    Split,
+    Evidence, Fleet, Noise, NoiseDraw, NoiseKind, ProbeRequest, Recipe, RoundReport, SegmentHost,
+    SplitConfig,
 };
 use fedra_plan::{AttentionSide, Probe, RelevantTokens, Round};
 use fedra_seed::Seed;
@@ -26,11 +26,11 @@ fn key(tokens: RelevantTokens) -> Probe {
     Probe::Attention { side: AttentionSide::Key, tokens }
 }
 
-fn probe(world: &World, probe: Probe, split: Option<&Split>) -> Vec<Evidence> {
+fn probe(world: &World, probe: Probe, split: Option<&SplitConfig>) -> Vec<Evidence> {
     let mut fleet = world.fleet();
     if let Some(split) = split {
         let model = (world.model.clone(), world.device.clone());
-        let middle = Arc::new(Middle::new(model, split.clone(), fleet.clients()));
+        let middle = Arc::new(ServerSegment::new(model, split.clone(), fleet.clients()));
         middle.host(&to_values(&world.params)).unwrap();
         fleet = fleet.with_middle(middle, Seed(8));
     }
@@ -80,7 +80,7 @@ fn every_probe_scores_a_cut_model_as_the_whole_one_at_every_cut() {
                 assert_alike(&found, &whole, 1e-5, &format!("{asked} at {first}, {last}"));
             }
             // Coarser rows measure nearly the same, and what the server saw is not made coarser.
-            let coarse = Split { encoding: RowEncoding::Int8, ..cut(1, 1) };
+            let coarse = SplitConfig { encoding: RowEncoding::Int8, ..cut(1, 1) };
             let found = probe(&world, asked, Some(&coarse));
             assert_alike(&found, &whole, 0.1, &format!("{asked} in int8"));
         }
@@ -111,18 +111,18 @@ fn safl_chooses_and_trains_inside_a_cut_what_it_does_without_one() {
 }
 
 /// A client whose frames are recorded, and the server's half.
-fn tapped(world: &World, shard: Shard, split: &Split) -> (Client, Arc<Tapped>) {
+fn tapped(world: &World, shard: Shard, split: &SplitConfig) -> (Client, Arc<Tapped>) {
     let labels = (world.shards.task, world.shards.labels.clone());
     let model = (world.model.clone(), world.params.clone());
     let client = Client::new(ClientId(0), shard, labels, model, world.device.clone()).unwrap();
     let model = (world.model.clone(), world.device.clone());
-    let middle = Arc::new(Middle::new(model, split.clone(), &[client.info().clone()]));
+    let middle = Arc::new(ServerSegment::new(model, split.clone(), &[client.info().clone()]));
     middle.host(&to_values(&world.params)).unwrap();
     let tapped = Arc::new(Tapped { middle, sent: Mutex::default() });
     (client.with_connection(tapped.clone()), tapped)
 }
 
-fn asked(probe: Probe, split: &Split) -> ProbeRequest<'_> {
+fn asked(probe: Probe, split: &SplitConfig) -> ProbeRequest<'_> {
     let (clients, round, seed) = (&[ClientId(0)], Round(0), Seed(2));
     ProbeRequest { probe, clients, round, seed, examples: 8, noise: None, split: Some(split) }
 }
@@ -160,7 +160,7 @@ fn a_probe_shows_an_example_with_the_noise_that_its_draw_asks_for() {
     let world = concepts();
     for (draw, again) in [(NoiseDraw::Cached, true), (NoiseDraw::Fresh, false)] {
         let kind = NoiseKind::Relative { gamma: 0.5 };
-        let split = Split {
+        let split = SplitConfig {
             noise: Some(Noise { kind, draw, gradients: true, gradient_norm: None }),
             ..cut(1, 1)
         };

@@ -1,8 +1,8 @@
 //! A small decoder with grouped heads, and its halves.
 
 use fedra_client::generate::{
-    CachedDecoder, DecodeSessions, GenerateSettings, Generator, LocalPeer, Sampling, SessionKey,
-    SessionLimits, Step,
+    CachedDecoder, DecodeSessions, DecodeStep, GenerateSettings, Generator, LocalPeer, Sampling,
+    SessionKey, SessionLimits,
 };
 use fedra_compute::{Device, Params, Seed};
 use fedra_model::hf::{Config, LlamaConfig};
@@ -110,8 +110,8 @@ pub fn rows(seed: u64, count: usize) -> Vec<f32> {
     (0..count * WIDTH).map(|_| draw.normal() as f32).collect()
 }
 
-pub fn step(key: &SessionKey, position: usize, rows: Vec<f32>) -> Step {
-    Step { key: key.clone(), position, rows, answer: fedra_client::generate::Answer::All }
+pub fn step(key: &SessionKey, position: usize, rows: Vec<f32>) -> DecodeStep {
+    DecodeStep { key: key.clone(), position, rows, answer: fedra_client::generate::Answer::All }
 }
 
 pub fn bits(numbers: &[f32]) -> Vec<u32> {

@@ -3,7 +3,7 @@
 use super::elementwise::RUN;
 use super::simd::vectorised;
 use crate::operands::{Change, GradientView};
-use crate::solver::Step;
+use crate::solver::SolverStep;
 use crate::storage::Numbers;
 use crate::tensor::Tensor;
 use crate::thread_pool;
@@ -87,7 +87,7 @@ struct Job<'a> {
     m: &'a mut [f32],
     v: &'a mut [f32],
     g: &'a [f32],
-    step: Step,
+    step: SolverStep,
 }
 
 /// Jobs in batches that are worth a task: the rows of a table are short.
@@ -116,7 +116,7 @@ impl Job<'_> {
 }
 
 vectorised! {
-    fn step_run(w: &mut [f32], m: &mut [f32], v: &mut [f32], g: &[f32], step: Step) {
+    fn step_run(w: &mut [f32], m: &mut [f32], v: &mut [f32], g: &[f32], step: SolverStep) {
         match step.solver {
             Solver::Sgd { rate, weight_decay } => {
                 for (w, g) in w.iter_mut().zip(g) {

@@ -1,6 +1,6 @@
 //! What a tape that tells examples apart knows of them, before and during the backward pass.
 
-use super::kept::Kept;
+use super::example_factors::ExampleFactors;
 use crate::device::Device;
 use crate::gradients::Gradient;
 use crate::params::Weight;
@@ -35,7 +35,7 @@ pub(super) struct Book {
     /// Squared norms by site and example.
     pub squares: BTreeMap<Layer, Vec<f64>>,
     /// In the order of the backward pass.
-    pub kept: Vec<Kept>,
+    pub kept: Vec<ExampleFactors>,
     /// Weights that several operations train: an example's gradient is the sum of what each gives, so
     /// its norm is not known before the last of them.
     pub shared: Vec<ParamId>,

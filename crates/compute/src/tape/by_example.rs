@@ -11,8 +11,8 @@
 //! about as large as what backward frees on its way.
 
 use super::book::{Book, Examples};
+use super::example_factors::ExampleFactors;
 use super::example_gradients::ExampleGradients;
-use super::kept::Kept;
 use super::record::{Flow, Tape};
 use crate::device::Device;
 use crate::error::ComputeError;
@@ -125,7 +125,7 @@ impl Tape {
 
 impl Flow {
     /// Finds out the norms of what an operation hands over, and keeps it.
-    pub(super) fn keep(&mut self, kept: Kept) {
+    pub(super) fn keep(&mut self, kept: ExampleFactors) {
         let book = self.book.as_mut().expect("examples are told apart only where there is a book");
         let shared = book.shared.clone();
         for (id, squares) in kept.squares(&self.device, &|id| shared.contains(&id)) {

@@ -1,6 +1,6 @@
 //! Sums of table look-ups: token, position, segment. Saves the indices; gradients stay sparse.
 
-use super::kept::{Kept, Lookup};
+use super::example_factors::{ExampleFactors, Lookup};
 use super::record::{Flow, Recorded, Tape};
 use crate::error::ComputeError;
 use crate::gradients::Gradient;
@@ -61,7 +61,10 @@ impl Recorded for Embedding {
                 dy: dy.clone(),
                 examples: examples.clone(),
             };
-            self.tables.into_iter().map(lookup).for_each(|lookup| flow.keep(Kept::Lookup(lookup)));
+            self.tables
+                .into_iter()
+                .map(lookup)
+                .for_each(|lookup| flow.keep(ExampleFactors::Lookup(lookup)));
             return;
         }
         for (table, index) in self.tables {

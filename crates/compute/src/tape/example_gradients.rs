@@ -1,7 +1,7 @@
 //! What a backward pass that tells examples apart brings back.
 
 use super::book::Book;
-use super::kept::Factors;
+use super::example_factors::Factors;
 use crate::device::Device;
 use crate::gradients::Gradients;
 use fedra_plan::Layer;

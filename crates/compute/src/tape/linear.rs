@@ -8,7 +8,7 @@
 //! y = activation(x W^T + b + s (x A^T) B^T) or x W^T + b + s (x A^T) B^T + residual
 //! ```
 
-use super::kept::{Kept, KeptLinear, Left, Part, RightFactor};
+use super::example_factors::{ExampleFactors, Left, LinearFactors, RightFactor, WeightFactors};
 use super::projection::{Lora, Projection};
 use super::record::{Flow, Recorded, Tape};
 use crate::activation::Activation;
@@ -272,7 +272,7 @@ impl Linear {
         for ((projection, columns), (low_rank, lowered)) in
             self.projections.iter().zip(columns).zip(low)
         {
-            let part = |weight: &Weight, left, right| Part {
+            let part = |weight: &Weight, left, right| WeightFactors {
                 id: weight.id,
                 shape: weight.tensor.shape(),
                 left,
@@ -296,10 +296,10 @@ impl Linear {
         if !biases.is_empty() {
             let ranges: Vec<_> = examples.ranges().collect();
             let sums = kernels::example_sums(&flow.device, &dy, &ranges);
-            flow.keep(Kept::Sums { sums, of: biases });
+            flow.keep(ExampleFactors::Sums { sums, of: biases });
         }
         if !parts.is_empty() {
-            flow.keep(Kept::Linear(KeptLinear { dy, x: self.x, examples, parts }));
+            flow.keep(ExampleFactors::Linear(LinearFactors { dy, x: self.x, examples, parts }));
         }
     }
 

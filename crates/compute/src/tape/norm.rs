@@ -1,6 +1,6 @@
 //! Layer norm and RMS norm. Saves the input and two numbers per row.
 
-use super::kept::Kept;
+use super::example_factors::ExampleFactors;
 use super::record::{Flow, Recorded, Tape, wanted};
 use crate::error::ComputeError;
 use crate::gradients::Gradient;
@@ -108,7 +108,7 @@ impl Recorded for Norm {
         let trained = [Some(self.weight).filter(|weight| weight.trains), bias];
         for (weight, sums) in trained.iter().zip(by_example.into_iter().flatten()) {
             if let Some(weight) = weight {
-                flow.keep(Kept::Sums { of: vec![(weight.id, 0..width)], sums });
+                flow.keep(ExampleFactors::Sums { of: vec![(weight.id, 0..width)], sums });
             }
         }
         for (weight, sums) in trained.into_iter().zip(sums.into_iter().flatten()) {

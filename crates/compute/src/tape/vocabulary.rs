@@ -5,7 +5,7 @@
 //! without a target are never computed. Saves the gradients of input and weights themselves.
 
 use super::classify::labelled;
-use super::kept::{Kept, KeptVocabulary};
+use super::example_factors::{ExampleFactors, VocabularyFactors};
 use super::record::{Flow, Recorded, Tape};
 use super::weights::LossWeights;
 use crate::error::ComputeError;
@@ -66,7 +66,8 @@ impl Tape {
                 let (value, squares) = kernels::vocabulary_loss_by_example(&device, loss, wanted);
                 let (weight, bias) = (weight.clone(), bias.cloned());
                 let (x, upstream) = (picked, 1.0);
-                let kept = KeptVocabulary { x, weight, bias, labels, weights, upstream, examples };
+                let kept =
+                    VocabularyFactors { x, weight, bias, labels, weights, upstream, examples };
                 (value, Some((kept, squares)))
             }
         };
@@ -96,7 +97,7 @@ struct Vocabulary {
     /// On a tape that tells examples apart, weights' gradients are made when the factors are known, from
     /// logits that are computed again; with the squares of weight and bias, before the gradient of the
     /// loss is known.
-    kept: Option<(KeptVocabulary, [Vec<f64>; 2])>,
+    kept: Option<(VocabularyFactors, [Vec<f64>; 2])>,
 }
 
 impl Recorded for Vocabulary {
@@ -117,7 +118,7 @@ impl Recorded for Vocabulary {
             kept.upstream = upstream.item();
             let square = f64::from(kept.upstream).powi(2);
             let squares = squares.map(|squares| squares.iter().map(|x| x * square).collect());
-            flow.keep(Kept::Vocabulary(kept, squares));
+            flow.keep(ExampleFactors::Vocabulary(kept, squares));
         }
     }
 }

@@ -58,18 +58,18 @@ fn two_columns<'de, D: Deserializer<'de>>(deserializer: D) -> Result<[String; 2]
 }
 
 /// Fields that may be asked for more than once: a template may name what is also the label.
-struct Kept<'a> {
+struct CachedFields<'a> {
     inner: &'a mut dyn Fields,
     taken: BTreeMap<String, Option<Cell>>,
 }
 
-impl<'a> Kept<'a> {
+impl<'a> CachedFields<'a> {
     fn new(inner: &'a mut dyn Fields) -> Self {
         Self { inner, taken: BTreeMap::new() }
     }
 }
 
-impl Fields for Kept<'_> {
+impl Fields for CachedFields<'_> {
     fn take(&mut self, name: &str) -> Result<Option<Cell>, Complaint> {
         if let Some(cell) = self.taken.get(name) {
             return Ok(cell.clone());
@@ -95,7 +95,7 @@ impl Columns {
         prompt: &Prompt,
         fields: &mut dyn Fields,
     ) -> Result<Row, NoRow> {
-        let fields = &mut Kept::new(fields);
+        let fields = &mut CachedFields::new(fields);
         let body = Body::Text(prompt.prompt.render(fields)?);
         let mut values = Vec::new();
         for name in prompt.prompt.columns() {

@@ -7,7 +7,7 @@ use crate::aggregator::Gathered;
 use crate::error::EngineError;
 use crate::fleet::ClientInfo;
 use crate::privacy::Privacy;
-use crate::server::Step;
+use crate::server::ServerInput;
 use crate::state::State;
 
 impl State {
@@ -26,7 +26,7 @@ impl State {
         clients: &[ClientInfo],
     ) -> Result<(), EngineError> {
         let share = self.share(gathered, clients)?;
-        let step = Step { mean: &gathered.mean, share };
+        let step = ServerInput { mean: &gathered.mean, share };
         self.recipe.server.apply(&mut self.server, &mut self.model, &step);
         // c stays the weighted mean of all c_i: see methods/scaffold.rs.
         for (id, changes) in gathered.correction.iter() {

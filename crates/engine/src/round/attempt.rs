@@ -29,7 +29,6 @@ use crate::downloads::Downloads;
 use crate::error::EngineError;
 use crate::fleet::{Absence, ClientInfo, Fleet, TrainRequest};
 use crate::max_norm::MaxNorm;
-use crate::middle::{MiddleHost, SideMemory};
 use crate::phases::{Phases, Stopwatch};
 use crate::planner::Choice;
 use crate::private_steps::PrivateSteps;
@@ -37,6 +36,7 @@ use crate::recipe::{Population, Recipe, Start};
 use crate::report::FailedAttempt;
 use crate::round::sync::sent_bytes;
 use crate::selection::SelectionReport;
+use crate::server_segment::{SegmentHost, SideMemory};
 use crate::state::State;
 use crate::work::{LocalRule, Work};
 
@@ -371,7 +371,7 @@ impl State {
     }
 
     /// The server's half, where the model is cut.
-    pub(super) fn middle(&self) -> Result<Option<&dyn MiddleHost>, EngineError> {
+    pub(super) fn middle(&self) -> Result<Option<&dyn SegmentHost>, EngineError> {
         match (&self.recipe.split, &self.middle) {
             (None, _) => Ok(None),
             (Some(_), Some(middle)) => Ok(Some(&**middle)),

@@ -8,10 +8,10 @@ use fedra_wire::ClientId;
 use crate::bytes::CrossingBytes;
 use crate::error::EngineError;
 use crate::fleet::{Absence, Adaptation, ClientInfo, EvaluationRequest, EvaluationSet, Fleet};
-use crate::middle::MiddleHost;
 use crate::recipe::Population;
 use crate::report::SetScores;
 use crate::round::sync::sent_bytes;
+use crate::server_segment::SegmentHost;
 use crate::state::State;
 use crate::work::LocalRule;
 
@@ -102,7 +102,7 @@ impl State {
             Population::Federated => sent,
             Population::Pooled => ByteCount(0),
         };
-        let crossed = self.middle()?.map_or(CrossingBytes::default(), MiddleHost::crossed);
+        let crossed = self.middle()?.map_or(CrossingBytes::default(), SegmentHost::crossed);
         Ok((scores, bytes + crossed.up() + crossed.down()))
     }
 }

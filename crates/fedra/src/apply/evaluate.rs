@@ -20,7 +20,7 @@ use fedra_model::open_config;
 use fedra_model::peft::AdapterFolder;
 use serde::Serialize;
 
-use crate::apply::predictions::{self, Place};
+use crate::apply::run_model::RunModel;
 use crate::apply::trained_model::{AdapterAnswers, ModelChoice, ModelFolders, one_label_note};
 use crate::config::Experiment;
 use crate::config::config_error::ConfigError;
@@ -28,12 +28,12 @@ use crate::config::raw_config::{
     Data, Federation, HeadChoice, Model as ModelTable, RawConfig, Source,
 };
 use crate::error::{Context, Error, Result, refuse};
-use crate::folder::run_model::RunModel;
+use crate::folder::predictions::{self, Place};
+use crate::listener::{Listener, followed};
 use crate::prepare::partitioned_data::PartitionedData;
 use crate::prepare::prepared::Prepared;
 use crate::prepare::remarks;
 use crate::prepare::token_lengths::TokenLengths;
-use crate::run::listener::{Listener, followed};
 use crate::text::grid::{Grid, counted, grouped};
 use crate::text::headline::set_name;
 use crate::text::label_table::label_table;

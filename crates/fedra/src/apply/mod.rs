@@ -1,7 +1,8 @@
-//! A trained model at work: predictions for new rows, and scores on labelled ones.
+//! What is done with a finished run: predictions for new rows, scores on labelled ones, pages.
 
 pub mod evaluate;
 pub mod output_file;
+pub mod pages;
 pub mod predict;
-pub(crate) mod predictions;
+pub mod run_model;
 pub mod trained_model;

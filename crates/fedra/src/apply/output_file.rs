@@ -27,12 +27,12 @@ pub struct OutputFile {
     /// Where it is asked for, as messages name it.
     path: PathBuf,
     /// Where it is written until it is whole; `None` for what is written in place.
-    part: Option<Part>,
+    part: Option<PartialFile>,
 }
 
 /// The file until it is whole: nobody else may read it.
 #[derive(Debug)]
-struct Part {
+struct PartialFile {
     path: PathBuf,
     /// What a plain file would have here.
     permissions: Permissions,
@@ -62,7 +62,7 @@ impl OutputFile {
         let created = create_private(&part);
         let (file, permissions) =
             created.with_context(|| format!("{name}: cannot write {shown}"))?;
-        let part = Some(Part { path: part, permissions });
+        let part = Some(PartialFile { path: part, permissions });
         Ok(Self { file: BufWriter::new(file), path, part })
     }
 

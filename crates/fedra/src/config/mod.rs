@@ -20,7 +20,7 @@ mod check;
 mod layers;
 mod reading;
 
-mod kind;
+pub(crate) mod kind;
 mod opening;
 mod origin;
 mod overrides;
@@ -37,5 +37,5 @@ pub use layers::value_of as read_value;
 pub use opening::Party;
 pub use origin::Origin;
 pub use overrides::Overrides;
-pub use raw_config::{CompareTable, HeadChoice, Keep, NamedVariant, RawConfig};
+pub use raw_config::{CompareTable, HeadChoice, Keep, LogFormat, NamedVariant, RawConfig};
 pub use unused_settings::{safl_table, unused_settings};

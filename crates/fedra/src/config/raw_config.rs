@@ -21,7 +21,6 @@ use toml::Table;
 
 use super::privacy_table::PrivacyTable;
 use super::split_table::SplitTable;
-use crate::folder::round_files::LogFormat;
 
 /// The whole file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -514,4 +513,16 @@ pub struct NamedVariant {
     /// Keys that are tuned for it alone, or in another grid than the others'.
     #[serde(default)]
     pub tune: Table,
+}
+
+/// Where the rounds are logged beside `rounds.jsonl`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LogFormat {
+    /// Event files in `tensorboard/`.
+    Tensorboard,
+    /// `rounds.csv`
+    Csv,
+    /// `rounds.parquet`
+    Parquet,
 }

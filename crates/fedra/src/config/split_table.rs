@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use fedra_engine::{Ends, Move, Noise, NoiseDraw, NoiseKind, Split, SplitMode};
+use fedra_engine::{ClientBlocks, Move, Noise, NoiseDraw, NoiseKind, SplitConfig, SplitMode};
 use fedra_plan::ByteCount;
 use fedra_wire::RowEncoding;
 use serde::{Deserialize, Serialize};
@@ -21,7 +21,7 @@ pub struct SplitTable {
     pub client_memory: Option<String>,
     /// What the clients of these names keep.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub clients: BTreeMap<String, Ends>,
+    pub clients: BTreeMap<String, ClientBlocks>,
     /// Cuts that move: from a round on.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub moves: Vec<Move>,
@@ -114,18 +114,18 @@ impl SplitTable {
     }
 
     /// The cut as the engine takes it, where draws of noise are these unless given.
-    pub(super) fn split(&self, draw: NoiseDraw) -> Result<Split, ConfigError> {
+    pub(super) fn split(&self, draw: NoiseDraw) -> Result<SplitConfig, ConfigError> {
         ConfigError::sentence("split.ends", "cuts that differ need \"shared\" ends")
             .when(self.ends != EndsAre::Shared && self.has_several())?;
-        let ends = Ends { first: self.first.unwrap_or(1), last: self.last.unwrap_or(1) };
-        Ok(Split {
+        let ends = ClientBlocks { first: self.first.unwrap_or(1), last: self.last.unwrap_or(1) };
+        Ok(SplitConfig {
             clients: self.clients.clone(),
             moves: self.moves.clone(),
             mode: self.mode,
             average_every: self.average_every,
             encoding: self.encoding,
             noise: self.noise.map(|noise| noise.noise(draw)),
-            ..Split::new(ends)
+            ..SplitConfig::new(ends)
         })
     }
 

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::Result;
 use crate::folder::json_file;
 use crate::folder::run_files::CLIENTS;
-use crate::prepare::census::{Census, ClientCounts};
+use crate::prepare::client_counts::{ClientCounts, CountsOfClient};
 
 /// All clients of a run, in the order of their numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,11 +39,11 @@ pub struct NamedClient {
 impl ClientNames {
     /// The clients of a fleet; what they brought beside training rows is known of those who were there when
     /// the run began.
-    pub(crate) fn of(clients: &[ClientInfo], census: &Census) -> Self {
+    pub(crate) fn of(clients: &[ClientInfo], census: &ClientCounts) -> Self {
         let named = |info: &ClientInfo| {
             let counts = census.clients.get(info.id.0 as usize);
             let counts = counts.filter(|counts| counts.name == info.name);
-            let part = |of: fn(&ClientCounts) -> u64| counts.map_or(0, of);
+            let part = |of: fn(&CountsOfClient) -> u64| counts.map_or(0, of);
             NamedClient {
                 client: info.id,
                 name: info.name.clone(),

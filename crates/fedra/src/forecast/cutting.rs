@@ -3,7 +3,9 @@
 //! A client that says how much memory it has gets the cut that leaves it the most blocks within
 //! that; the blocks are dealt to both ends alike, the first end before the last.
 
-use fedra_engine::{CrossingBytes, Ends, Recipe, RowPrivacy, SideMemory, Split, SplitMode};
+use fedra_engine::{
+    ClientBlocks, CrossingBytes, Recipe, RowPrivacy, SideMemory, SplitConfig, SplitMode,
+};
 use fedra_model::Model;
 use fedra_plan::{ByteCount, Cut, Layer, Plan, Round, Rule, Scope};
 
@@ -20,7 +22,7 @@ use crate::prepare::prepared::Prepared;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CutCosts {
     /// The cut.
-    pub ends: Ends,
+    pub ends: ClientBlocks,
     /// The most tensor memory of a client and of the server: what the reports of a run measure.
     pub memory: SideMemory,
     /// Changes of the clients' ends on their way up.
@@ -36,7 +38,7 @@ pub fn settle(recipe: &mut Recipe, experiment: &Experiment, model: &Model) -> Re
     };
     if let Some(budget) = cut.memory {
         let ends = within(budget, (recipe, experiment), model)?;
-        recipe.split = Some(Split { ends, ..split.clone() });
+        recipe.split = Some(SplitConfig { ends, ..split.clone() });
     }
     let longest = experiment.max_tokens;
     if let Some(split) = &mut recipe.split {
@@ -52,7 +54,7 @@ pub fn settle(recipe: &mut Recipe, experiment: &Experiment, model: &Model) -> Re
 }
 
 /// What learns in a model that is cut there.
-fn learning(experiment: &Experiment, ends: Ends, blocks: u16) -> Rule {
+fn learning(experiment: &Experiment, ends: ClientBlocks, blocks: u16) -> Rule {
     let of_method = experiment.recipe.learns.clone();
     match experiment.cut.map(|cut| cut.ends) {
         None | Some(EndsAre::Shared | EndsAre::Personal) => of_method,
@@ -61,13 +63,13 @@ fn learning(experiment: &Experiment, ends: Ends, blocks: u16) -> Rule {
 }
 
 /// What a client has of a model that is cut there.
-fn sites(Ends { first, last }: Ends, blocks: u16) -> Rule {
+fn sites(ClientBlocks { first, last }: ClientBlocks, blocks: u16) -> Rule {
     let own = (0..first.min(blocks)).chain(blocks.saturating_sub(last)..blocks);
     Rule::Sites(own.map(Layer::Block).chain([Layer::Embedding, Layer::Head]).collect())
 }
 
 /// What never leaves a client whose model is cut there.
-fn personal(experiment: &Experiment, ends: Ends, blocks: u16) -> Rule {
+fn personal(experiment: &Experiment, ends: ClientBlocks, blocks: u16) -> Rule {
     let of_method = experiment.recipe.personal.clone();
     match experiment.cut.map(|cut| cut.ends) {
         None | Some(EndsAre::Shared | EndsAre::Frozen) => of_method,
@@ -80,13 +82,13 @@ fn within(
     budget: ByteCount,
     (recipe, experiment): (&Recipe, &Experiment),
     model: &Model,
-) -> Result<Ends> {
+) -> Result<ClientBlocks> {
     let blocks = model.layout().blocks();
     // Near and far have to find the same cut, and a server has no rows.
     let batches = LargestBatches::full(experiment, model, recipe);
     let needed = |kept: u16| {
-        let ends = Ends { first: kept.div_ceil(2), last: kept / 2 };
-        let (learns, split) = (learning(experiment, ends, blocks), Some(Split::new(ends)));
+        let ends = ClientBlocks { first: kept.div_ceil(2), last: kept / 2 };
+        let (learns, split) = (learning(experiment, ends, blocks), Some(SplitConfig::new(ends)));
         let recipe = &Recipe { learns, split, ..recipe.clone() };
         let plan = plan_of(recipe, model, ends)?;
         let tensors = batches.client(model, recipe, &plan)?;
@@ -108,7 +110,11 @@ fn within(
 }
 
 /// A client's plan under a cut.
-fn plan_of(recipe: &Recipe, model: &Model, Ends { first, last }: Ends) -> Result<Plan> {
+fn plan_of(
+    recipe: &Recipe,
+    model: &Model,
+    ClientBlocks { first, last }: ClientBlocks,
+) -> Result<Plan> {
     let layout = model.layout();
     let learns = learns(recipe, model)?;
     let cut = Cut::keep(first, last, layout.blocks())?;
@@ -152,14 +158,14 @@ pub fn costs(
             Batches::of_training(&recipe.work, shard.train.encoded(), seed)
         })
         .collect();
-    let is_shown = |ends: &Ends| {
+    let is_shown = |ends: &ClientBlocks| {
         cuts == Cuts::All || blocks <= FEW_BLOCKS || ends.first == ends.last || *ends == split.ends
     };
     let ends = (0..blocks)
-        .flat_map(|first| (0..blocks - first).map(move |last| Ends { first, last }))
+        .flat_map(|first| (0..blocks - first).map(move |last| ClientBlocks { first, last }))
         .filter(is_shown);
-    let costs = |ends: Ends| {
-        let split = Split { ends, ..split.clone() };
+    let costs = |ends: ClientBlocks| {
+        let split = SplitConfig { ends, ..split.clone() };
         let personal = personal(experiment, ends, blocks);
         let learns = learning(experiment, ends, blocks);
         let recipe = Recipe { split: Some(split.clone()), personal, learns, ..recipe.clone() };

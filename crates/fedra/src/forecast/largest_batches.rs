@@ -241,7 +241,7 @@ impl LargestStep {
 #[cfg(test)]
 mod tests {
     use fedra_compute::ThreadPool;
-    use fedra_engine::{Ends, OptimiserConfig, Split, Work};
+    use fedra_engine::{ClientBlocks, OptimiserConfig, SplitConfig, Work};
     use fedra_model::{Adapters, Preset};
     use fedra_plan::{Cut, Part, Role, Scope, Side};
 
@@ -277,7 +277,7 @@ mod tests {
             epsilon: 1e-8,
             weight_decay: 0.0,
         };
-        let split = Some(Split::new(Ends { first: 1, last: 1 }));
+        let split = Some(SplitConfig::new(ClientBlocks { first: 1, last: 1 }));
         let recipe = Recipe { split, ..Recipe::new(Work::new(optimiser)) };
         let cut = Plan::new(layout, learns.clone(), Cut::keep(1, 1, 32).unwrap()).unwrap();
         let whole = Plan::new(layout, learns, Cut::none()).unwrap();

@@ -10,8 +10,8 @@ use std::num::NonZeroU64;
 
 use fedra_data::Task;
 use fedra_engine::{
-    BLOCK_SCORES, ClientId, EXAMPLE_GRADIENTS, Ends, EndsLearn, EngineError, Population, Privacy,
-    PrivateSelection, Recipe, RoundReport, Sampler, SiteNoise, joint_noise, noised_scores,
+    BLOCK_SCORES, ClientBlocks, ClientId, EXAMPLE_GRADIENTS, EndsLearn, EngineError, Population,
+    Privacy, PrivateSelection, Recipe, RoundReport, Sampler, SiteNoise, joint_noise, noised_scores,
 };
 use fedra_plan::{Layer, Layout, Round, Rule};
 use fedra_privacy::{
@@ -24,7 +24,7 @@ use crate::config::Experiment;
 use crate::config::config_error::ConfigError;
 use crate::error::Result;
 use crate::forecast::traffic::stretches::stretches;
-use crate::prepare::census::Census;
+use crate::prepare::client_counts::ClientCounts;
 
 /// What a run promises and what it spent, or will have spent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -108,7 +108,7 @@ impl PrivacySummary {
 pub fn settle(
     recipe: &mut Recipe,
     experiment: &Experiment,
-    (census, layout): (&Census, &Layout),
+    (census, layout): (&ClientCounts, &Layout),
 ) -> Result<()> {
     let Some(privacy) = &recipe.privacy else { return Ok(()) };
     let Promise { unit, delta, budget, .. } = privacy.promise;
@@ -162,7 +162,7 @@ pub fn rows_note(experiment: &Experiment) -> Option<String> {
 pub fn foreseen(
     recipe: &Recipe,
     experiment: &Experiment,
-    (census, layout): (&Census, &Layout),
+    (census, layout): (&ClientCounts, &Layout),
 ) -> Result<Option<PrivacySummary>> {
     let Some(privacy) = &recipe.privacy else { return Ok(None) };
     let spent = Foreseen::of(recipe, experiment, (census, layout))?.spent(recipe);
@@ -231,7 +231,7 @@ impl Foreseen {
     fn of(
         recipe: &Recipe,
         experiment: &Experiment,
-        (census, layout): (&Census, &Layout),
+        (census, layout): (&ClientCounts, &Layout),
     ) -> Result<Self> {
         let seed = experiment.seed;
         let ids: Vec<ClientId> = (0_u32..)
@@ -357,7 +357,7 @@ impl Foreseen {
 struct ForeseenRows {
     of_clients: BTreeMap<ClientId, RowReleases>,
     /// Of clients with this cut and so many examples, under the rule of the round before.
-    known: BTreeMap<(Ends, u64), RowReleases>,
+    known: BTreeMap<(ClientBlocks, u64), RowReleases>,
     rule: Option<Rule>,
 }
 
@@ -367,7 +367,7 @@ impl ForeseenRows {
         &mut self,
         (recipe, layout): (&Recipe, &Layout),
         (round, rounds): (Round, u64),
-        (census, cohort): (&Census, &[ClientId]),
+        (census, cohort): (&ClientCounts, &[ClientId]),
     ) -> Result<()> {
         let Some(split) = &recipe.split else { return Ok(()) };
         let rule = Some(recipe.learns_in(round));

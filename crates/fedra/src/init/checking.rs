@@ -7,9 +7,9 @@ use super::proposal::Proposal;
 use crate::config::config_error::ConfigError;
 use crate::config::{Experiment, ModelSource, Overrides};
 use crate::error::{Context, Result};
+use crate::listener::Listener;
 use crate::prepare::partitioned_data::PartitionedData;
 use crate::prepare::token_lengths::TokenLengths;
-use crate::run::listener::Listener;
 
 impl Proposal {
     /// The same proposal with as many tokens for an example as its rows have, counted with the model's own

@@ -17,8 +17,8 @@ use sha2::{Digest as _, Sha256};
 
 use crate::config::{Experiment, ModelSource, Vocabulary};
 use crate::error::{Context, Result, refuse};
+use crate::listener::{Listener, Silent};
 use crate::prepare::partitioned_data::PartitionedData;
-use crate::run::listener::{Listener, Silent};
 
 /// The inputs of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,8 +1,8 @@
 //! What a run starts from: each client's rows, the tokenizer, the model, and digests of all of them.
 
 pub mod baseline;
-pub mod census;
 mod classes;
+pub mod client_counts;
 pub mod fingerprint;
 pub mod partitioned_data;
 pub mod prepared;

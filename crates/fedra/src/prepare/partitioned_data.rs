@@ -8,7 +8,7 @@ use fedra_privacy::Unit;
 
 use crate::config::{ConfigError, DataFile, Experiment, Source, prompt_of};
 use crate::error::{Context, Error, Result};
-use crate::run::listener::{Listener, Silent, followed};
+use crate::listener::{Listener, Silent, followed};
 use crate::text::grid::counted;
 
 /// A table and its division over clients, capped as the experiment says. Which rows are left out is drawn

@@ -64,7 +64,7 @@ struct Opened {
 }
 
 /// Which parameters are read.
-type Kept<'a> = &'a dyn Fn(ParamId) -> bool;
+type ParamFilter<'a> = &'a dyn Fn(ParamId) -> bool;
 
 /// Which part of a model is to be held, by its layout.
 pub type PartHeld<'a> = &'a dyn Fn(&Layout) -> Result<Scope>;
@@ -218,7 +218,7 @@ fn fresh(
         return Ok(Opened { model, params, companions, tokenizer, first_weights: None });
     };
     let held = part(model.layout())?;
-    let made = |keep: Kept<'_>| Ok(model.fresh_part(device, seed, keep)?);
+    let made = |keep: ParamFilter<'_>| Ok(model.fresh_part(device, seed, keep)?);
     let first_weights = Some(digest_by_site(model.layout(), &made)?);
     let params = made(&|id| held.contains(id))?;
     Ok(Opened { model, params, companions, tokenizer, first_weights })
@@ -300,7 +300,7 @@ fn open(
         Some(part) => {
             let config = checkpoint.config().clone();
             let layout = Model::new(config, head, wanted.adapters.clone())?.layout().clone();
-            let read = |keep: Kept<'_>| {
+            let read = |keep: ParamFilter<'_>| {
                 let loaded = load_part(&checkpoint, wanted.clone(), how, keep);
                 Ok(loaded.context("model.path")?.params)
             };
@@ -321,7 +321,10 @@ fn open(
 }
 
 /// The digest of all weights, of which one site after another is there.
-fn digest_by_site(layout: &Layout, read: &dyn Fn(Kept<'_>) -> Result<Params>) -> Result<Digest> {
+fn digest_by_site(
+    layout: &Layout,
+    read: &dyn Fn(ParamFilter<'_>) -> Result<Params>,
+) -> Result<Digest> {
     let mut digest = Sum::new();
     let blocks = (0..layout.blocks()).map(Layer::Block);
     for site in [Layer::Embedding].into_iter().chain(blocks).chain([Layer::Head]) {

@@ -1,8 +1,8 @@
 //! Who holds what where a model is cut, and what crosses.
 
-use fedra_engine::{Ends, Split};
+use fedra_engine::{ClientBlocks, SplitConfig};
 use fedra_plan::{ByteCount, Round};
-use fedra_report::{Content, Holder, Part, PartsDrawing, PartsRow};
+use fedra_report::{Content, Holder, ModelSegment, PartsDrawing, PartsRow};
 
 use crate::report::facts::total_bytes;
 use crate::report::record::RunRecord;
@@ -49,20 +49,20 @@ pub(super) fn contents(record: &RunRecord) -> Vec<Content> {
 }
 
 /// Each way in which the model is cut, and for whom or from when.
-fn ways(split: &Split) -> Vec<(String, Ends)> {
+fn ways(split: &SplitConfig) -> Vec<(String, ClientBlocks)> {
     let usual = split.ends_of("", Round(0));
     let whose = if split.clients.is_empty() { "every client" } else { "the other clients" };
     let mut ways = vec![(whose.to_owned(), usual)];
     ways.extend(split.clients.iter().map(|(name, ends)| (name.clone(), *ends)));
     ways.extend(split.moves.iter().map(|moved| {
-        let ends = Ends { first: moved.first, last: moved.last };
+        let ends = ClientBlocks { first: moved.first, last: moved.last };
         (format!("from round {}", moved.round), ends)
     }));
     ways
 }
 
-fn row(name: String, ends: Ends, blocks: u16) -> PartsRow {
-    let held = |name: String, holder, size: f64| Part { name, holder, size };
+fn row(name: String, ends: ClientBlocks, blocks: u16) -> PartsRow {
+    let held = |name: String, holder, size: f64| ModelSegment { name, holder, size };
     let range = |from: u16, count: u16| match count {
         1 => format!("block {from}"),
         count => format!("blocks {from}–{}", from + count - 1),
@@ -80,7 +80,7 @@ fn row(name: String, ends: Ends, blocks: u16) -> PartsRow {
         }
     }
     parts.push(held("head".to_owned(), CLIENT, 1.4));
-    let flow = |pair: &[Part]| match pair {
+    let flow = |pair: &[ModelSegment]| match pair {
         [left, right] if left.holder != right.holder => {
             if right.holder == SERVER { "states in" } else { "states out" }.to_owned()
         }

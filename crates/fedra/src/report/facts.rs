@@ -87,7 +87,7 @@ fn score(record: &RunRecord) -> Fact {
 }
 
 /// The name of a score as people write it.
-pub(super) fn spoken(score: &str) -> String {
+pub(crate) fn spoken(score: &str) -> String {
     score.replace('_', " ").replace(" f1", " F1")
 }
 

@@ -7,7 +7,8 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::*;
-use crate::folder::run_files::{CLIENTS, INPUTS, ROUNDS, SUMMARY};
+use crate::apply::pages::{document, write};
+use crate::folder::run_files::{CLIENTS, COMPARISON, EXPERIMENT, INPUTS, ROUNDS, SUMMARY};
 use crate::folder::summary::Summary;
 
 /// A round in which nothing was measured that need not be.

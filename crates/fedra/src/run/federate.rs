@@ -5,7 +5,7 @@ mod introducing;
 
 use std::sync::{Arc, OnceLock};
 
-use fedra_client::{Examples, LocalFleet, Meter, Middle, Observer, to_values};
+use fedra_client::{Examples, LocalFleet, Meter, Observer, ServerSegment, to_values};
 use fedra_compute::{Device, Params, SecretKey, ThreadPool};
 use fedra_data::Work;
 use fedra_engine::{
@@ -30,8 +30,9 @@ use crate::forecast::cutting;
 use crate::forecast::memory;
 use crate::forecast::private::{self, PrivacySummary};
 use crate::forecast::traffic;
+use crate::listener::{Event, Finishes, Heard, Listener, Rounds, Silent, ToTheEnd, followed};
 use crate::prepare::baseline::Baseline;
-use crate::prepare::census::Census;
+use crate::prepare::client_counts::ClientCounts;
 use crate::prepare::fingerprint::Inputs;
 use crate::prepare::partitioned_data::PartitionedData;
 use crate::prepare::prepared::Prepared;
@@ -39,7 +40,6 @@ use crate::prepare::public_text::PublicRows;
 use crate::prepare::remarks;
 use crate::prepare::token_lengths::TokenLengths;
 use crate::prepare::untrained::untrained;
-use crate::run::listener::{Event, Finishes, Heard, Listener, Rounds, Silent, ToTheEnd, followed};
 
 /// How a run ended.
 #[derive(Debug)]
@@ -73,7 +73,7 @@ pub(crate) struct Beginning {
     /// The values that all start from.
     pub initial: ParamValues,
     /// The server's half of a cut model.
-    pub middle: Option<Arc<Middle>>,
+    pub middle: Option<Arc<ServerSegment>>,
     /// Where the server's noise comes from; a simulation's follows from its seed.
     pub noise: Option<SecretKey>,
 }
@@ -87,7 +87,7 @@ pub struct Run {
     inputs: Inputs,
     baseline: Option<Baseline>,
     remarks: Vec<String>,
-    census: Census,
+    census: ClientCounts,
     /// What each side would hold, once it was foreseen.
     foreseen: OnceLock<SideMemory>,
 }
@@ -158,7 +158,7 @@ impl Run {
         let longest = experiment.max_tokens;
         let lengths = TokenLengths::of(&prepared.shards, longest, prepared.model.longest());
         let remarks = lengths.note().into_iter().collect();
-        let (census, baseline) = (Census::of(&prepared.shards), None);
+        let (census, baseline) = (ClientCounts::of(&prepared.shards), None);
         let foreseen = OnceLock::new();
         Ok(Self {
             experiment: experiment.clone(),
@@ -174,7 +174,7 @@ impl Run {
     }
 
     /// Takes another census than that of its own rows, and settles what is scored by it.
-    pub(crate) fn take_census(&mut self, census: Census) -> Result<()> {
+    pub(crate) fn take_census(&mut self, census: ClientCounts) -> Result<()> {
         self.census = census;
         self.settle()
     }
@@ -199,7 +199,7 @@ impl Run {
             shard.train = shard.train.kept(kept);
         }
         self.inputs.keep(kept);
-        self.take_census(Census::of(&self.prepared.shards))
+        self.take_census(ClientCounts::of(&self.prepared.shards))
     }
 
     /// Gives each client more examples to learn from, which no data hold. Its inputs are then others
@@ -209,7 +209,7 @@ impl Run {
             shard.train.extend_from(more);
         }
         self.inputs.add(&format!("{more:?}"));
-        self.take_census(Census::of(&self.prepared.shards))
+        self.take_census(ClientCounts::of(&self.prepared.shards))
     }
 
     /// The experiment, and who computes.
@@ -334,10 +334,10 @@ impl Run {
     }
 
     /// The server's half of a cut model, for these clients.
-    pub(crate) fn middle(&self, clients: &[ClientInfo]) -> Option<Arc<Middle>> {
+    pub(crate) fn middle(&self, clients: &[ClientInfo]) -> Option<Arc<ServerSegment>> {
         let split = self.recipe.split.clone()?;
         let model = (self.prepared.model.clone(), self.device.clone());
-        Some(Arc::new(Middle::new(model, split, clients)))
+        Some(Arc::new(ServerSegment::new(model, split, clients)))
     }
 
     /// Runs the rounds over any fleet, which begins once it is known how many are complete.

@@ -2,7 +2,6 @@
 
 pub mod agreement;
 pub mod federate;
-pub mod listener;
 pub mod plan_report;
 pub mod serve;
 pub mod site;

@@ -20,10 +20,10 @@ use crate::forecast::run_memory::RunMemory;
 use crate::forecast::state_placement::StatePlacement;
 use crate::forecast::traffic::choices::Overlap;
 use crate::forecast::traffic::{Alike, Forecast};
+use crate::listener::{Listener, Silent};
 use crate::prepare::prepared::{Prepared, fresh_bytes};
 use crate::process::resident_bytes;
 use crate::run::federate::Run;
-use crate::run::listener::{Listener, Silent};
 
 /// What a run of an experiment would do.
 pub struct PlanReport {

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use fedra_client::{
-    ClientError, Evaluator, Limits, Meter, Middle, Observer, Shard, to_params, to_values,
+    ClientError, Evaluator, Limits, Meter, Observer, ServerSegment, Shard, to_params, to_values,
 };
 use fedra_compute::{Device, SecretKey, ThreadPool};
 use fedra_engine::{
@@ -25,12 +25,12 @@ use crate::folder::output_folder;
 use crate::folder::round_log;
 use crate::folder::run_files::{CHECKPOINT, EXPERIMENT, ROUNDS, SITES};
 use crate::folder::run_folder::Folder;
-use crate::prepare::census::Census;
+use crate::listener::{Listener, followed};
+use crate::prepare::client_counts::ClientCounts;
 use crate::prepare::partitioned_data::PartitionedData;
 use crate::prepare::prepared::Prepared;
 use crate::run::agreement::agreement;
 use crate::run::federate::{Beginning, Ending, Run};
-use crate::run::listener::{Listener, followed};
 use crate::run::site::check_declared;
 use crate::run::start::{Output, begin, write_page};
 
@@ -48,7 +48,7 @@ pub struct Serving<'a> {
     /// The values that all start from.
     pub initial: ParamValues,
     /// The server's half of the model, where it is cut.
-    pub middle: Option<Arc<Middle>>,
+    pub middle: Option<Arc<ServerSegment>>,
     /// Scores on the server's own set.
     pub central: CentralTest,
     /// The run's folder.
@@ -61,7 +61,7 @@ pub trait Host {
     type Fleet: Fleet;
 
     /// Waits for sites; `None` when it was told to stop instead.
-    fn meet(&mut self, serving: Serving<'_>) -> Result<Option<(Self::Fleet, Census)>>;
+    fn meet(&mut self, serving: Serving<'_>) -> Result<Option<(Self::Fleet, ClientCounts)>>;
 
     /// A key of this process alone, from the system's own generator: the server's noise comes from it.
     fn secret(&mut self) -> Result<SecretKey>;

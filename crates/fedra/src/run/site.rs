@@ -15,12 +15,12 @@ use fedra_plan::{Layout, Plan, Round, Scope, Side};
 use crate::config::config_error::ConfigError;
 use crate::config::{Experiment, ModelSource, Source, Vocabulary};
 use crate::error::Result;
+use crate::listener::{Listener, Silent, followed};
 use crate::prepare::partitioned_data::PartitionedData;
 use crate::prepare::prepared::{PartHeld, Prepared};
 use crate::prepare::remarks;
 use crate::prepare::token_lengths::TokenLengths;
 use crate::run::agreement::agreement;
-use crate::run::listener::{Listener, Silent, followed};
 
 /// The named client with its rows, its tokens and the weights that all start from. It gives the
 /// answers, to the bit, that it gives in a run of the whole federation in one process.

@@ -13,9 +13,9 @@ use crate::folder::round_log;
 use crate::folder::run_files::{ROUNDS, SITES};
 use crate::folder::run_folder::Folder;
 use crate::folder::summary::Summary;
+use crate::listener::Listener;
 use crate::report;
 use crate::run::federate::{Ending, Run};
-use crate::run::listener::Listener;
 
 /// Where a run goes, and what it may write over there.
 #[derive(Clone, Debug)]

@@ -31,9 +31,9 @@ use crate::config::Experiment;
 use crate::config::config_error::ConfigError;
 use crate::error::Result;
 use crate::forecast::private::PrivacySummary;
+use crate::listener::{Event, Listener, Rounds};
 use crate::process::locked;
 use crate::run::federate::{Ending, Run};
-use crate::run::listener::{Event, Listener, Rounds};
 use crate::study::scratch_run::run_in_scratch;
 
 /// A run that was watched.

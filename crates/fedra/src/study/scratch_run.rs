@@ -6,8 +6,8 @@ use std::path::Path;
 use crate::config::Experiment;
 use crate::error::{Context, Result};
 use crate::folder::run_folder::Folder;
+use crate::listener::Listener;
 use crate::run::federate::{Ending, Run};
-use crate::run::listener::Listener;
 
 /// Runs in a folder that is removed at the end, however it ends.
 pub(super) fn run_in_scratch(

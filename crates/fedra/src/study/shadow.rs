@@ -18,9 +18,9 @@ use serde::{Deserialize, Serialize};
 use crate::config::Experiment;
 use crate::config::config_error::ConfigError;
 use crate::error::{Result, refuse};
+use crate::listener::{Event, Listener, Rounds};
 use crate::prepare::fingerprint::Inputs;
 use crate::run::federate::{Ending, Run};
-use crate::run::listener::{Event, Listener, Rounds};
 use crate::study::scratch_run::run_in_scratch;
 
 /// Which model of a run is given away.

@@ -42,4 +42,4 @@ pub struct Start {
 }
 
 /// What the sites have, in the order of the experiment's names; zeros for one that never came.
-pub type Census = Vec<(String, Counts)>;
+pub type CountsByClient = Vec<(String, Counts)>;

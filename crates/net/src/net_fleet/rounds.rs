@@ -19,7 +19,7 @@ use fedra_wire::{ClientId, Expectation, Header, Kind, ParamValues, open};
 
 use super::answers::{no_update, read_evidence, read_reply, unexpected};
 use super::{NetFleet, failure};
-use crate::protocol::{Answer, Counts, Request, StateVersion, Step};
+use crate::protocol::{Answer, Counts, Request, RoundStage, StateVersion};
 
 impl NetFleet {
     fn seat(&self, client: ClientId) -> Result<usize, EngineError> {
@@ -32,7 +32,7 @@ impl NetFleet {
     }
 
     /// Notes that an answer counts.
-    fn note_answer(&self, seat: usize, step: Step) {
+    fn note_answer(&self, seat: usize, step: RoundStage) {
         let label = StateVersion { round: self.round, step };
         self.host.roster().journal.note_answer(&self.infos[seat].name, label);
     }
@@ -123,7 +123,7 @@ impl Fleet for NetFleet {
         let looked =
             self.survey((Activity::Probing, "did not look"), (request.clients, &asked), read)?;
         for ClientAttention { client, .. } in &looked {
-            self.note_answer(client.0 as usize, Step::Looked);
+            self.note_answer(client.0 as usize, RoundStage::Looked);
         }
         self.save_journal()?;
         Ok(looked)
@@ -156,7 +156,7 @@ impl Fleet for NetFleet {
             self.end_work();
             let verdict = arrive(arrival)?;
             if verdict == Verdict::Taken {
-                self.note_answer(seat, Step::Trained);
+                self.note_answer(seat, RoundStage::Trained);
             }
             self.tell(seat, &Request::Settle);
         }

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use fedra_client::{Middle, to_values};
+use fedra_client::{ServerSegment, to_values};
 use fedra_compute::{Device, Seed};
 use fedra_engine::{
-    Ends, Federation, Fleet, Noise, NoiseDraw, NoiseKind, Recipe, Split, SplitMode,
+    ClientBlocks, Federation, Fleet, Noise, NoiseDraw, NoiseKind, Recipe, SplitConfig, SplitMode,
 };
 use fedra_net::{CutDialer, Dialer, Runtime, ServerSecurity};
 
@@ -16,7 +16,7 @@ pub fn run_cut(
     world: &World,
     recipe: &Recipe,
     (fleet, rounds): (&mut dyn Fleet, u32),
-    middle: Arc<Middle>,
+    middle: Arc<ServerSegment>,
 ) -> Outcome {
     let (layout, initial) = (world.model.layout().clone(), to_values(&world.params));
     let mut federation = Federation::new(recipe.clone(), layout, initial, Seed(3)).unwrap();
@@ -26,9 +26,9 @@ pub fn run_cut(
     (bits(federation.model()), reports.0)
 }
 
-pub fn middle(world: &World, split: &Split, fleet: &dyn Fleet) -> Arc<Middle> {
+pub fn middle(world: &World, split: &SplitConfig, fleet: &dyn Fleet) -> Arc<ServerSegment> {
     let model = (world.model.clone(), Device::cpu());
-    Arc::new(Middle::new(model, split.clone(), fleet.clients()))
+    Arc::new(ServerSegment::new(model, split.clone(), fleet.clients()))
 }
 
 #[test]
@@ -37,10 +37,19 @@ fn a_cut_over_sockets_is_the_cut_in_one_process_to_the_bit() {
     let kind = NoiseKind::Clipped { norm: 3.0, sigma: 0.01 };
     let noise = Some(Noise { kind, draw: NoiseDraw::Fresh, gradients: true, gradient_norm: None });
     let splits = [
-        Split { noise, ..Split::new(Ends { first: 1, last: 0 }) },
-        Split { mode: SplitMode::Sequential, ..Split::new(Ends { first: 0, last: 1 }) },
-        Split { mode: SplitMode::Batched, ..Split::new(Ends { first: 0, last: 0 }) },
-        Split { average_every: Some(1), ..Split::new(Ends { first: 0, last: 1 }) },
+        SplitConfig { noise, ..SplitConfig::new(ClientBlocks { first: 1, last: 0 }) },
+        SplitConfig {
+            mode: SplitMode::Sequential,
+            ..SplitConfig::new(ClientBlocks { first: 0, last: 1 })
+        },
+        SplitConfig {
+            mode: SplitMode::Batched,
+            ..SplitConfig::new(ClientBlocks { first: 0, last: 0 })
+        },
+        SplitConfig {
+            average_every: Some(1),
+            ..SplitConfig::new(ClientBlocks { first: 0, last: 1 })
+        },
     ];
     for split in splits {
         let recipe = recipe("fedavg", "{}", |recipe| recipe.split = Some(split.clone()));

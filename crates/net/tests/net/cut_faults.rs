@@ -9,10 +9,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use fedra_client::{Client, ClientError, Connect, Peer, Purpose};
 use fedra_compute::Seed;
-use fedra_engine::{Ends, RoundReport, Split, SplitMode};
+use fedra_engine::{ClientBlocks, RoundReport, SplitConfig, SplitMode};
 use fedra_net::{
-    CHUNK, CUT, CutDialer, CutHello, Dialer, FleetOptions, Frame, Head, Link, Message, NetError,
-    PROTOCOL, Part, Runtime, ServerSecurity, row_limits,
+    CHUNK, CUT, CutDialer, CutHello, Dialer, FleetOptions, Frame, FrameBody, Head, Link, Message,
+    NetError, PROTOCOL, Runtime, ServerSecurity, row_limits,
 };
 use fedra_wire::ClientId;
 
@@ -60,12 +60,12 @@ fn filled(link: &Link, frames: &[Vec<u8>], value: f32) {
     message(link, frames.len() as u64, vec![frame.into()]);
 }
 
-fn piece(link: &Link, part: Part) {
+fn piece(link: &Link, part: FrameBody) {
     let _gone = link.send_frame(Frame { part: Some(part) });
 }
 
 fn head(link: &Link, lengths: &[u64]) {
-    piece(link, Part::Head(Head { id: 1, meta: Bytes::new(), lengths: lengths.to_vec() }));
+    piece(link, FrameBody::Head(Head { id: 1, meta: Bytes::new(), lengths: lengths.to_vec() }));
 }
 
 const FAULTS: [Fault; 21] = [
@@ -177,7 +177,7 @@ const FAULTS: [Fault; 21] = [
     Fault {
         name: "an oversized frame",
         at: 0,
-        acts: |link, _| piece(link, Part::Chunk(Bytes::from(vec![0; 16 * CHUNK]))),
+        acts: |link, _| piece(link, FrameBody::Chunk(Bytes::from(vec![0; 16 * CHUNK]))),
         told: "too large",
     },
     Fault {
@@ -186,7 +186,7 @@ const FAULTS: [Fault; 21] = [
         acts: |link, _| {
             head(link, &[10]);
             for _ in 0..1000 {
-                piece(link, Part::Chunk(Bytes::from(vec![1; 6])));
+                piece(link, FrameBody::Chunk(Bytes::from(vec![1; 6])));
             }
         },
         told: "found a chunk of 6 bytes, expected 1 to 4",
@@ -274,8 +274,8 @@ impl Peer for FaultyLink {
     }
 }
 
-fn split(mode: SplitMode) -> Split {
-    Split { mode, ..Split::new(Ends { first: 0, last: 1 }) }
+fn split(mode: SplitMode) -> SplitConfig {
+    SplitConfig { mode, ..SplitConfig::new(ClientBlocks { first: 0, last: 1 }) }
 }
 
 /// What is different about one of the hospitals.
@@ -283,7 +283,7 @@ type Way = Box<dyn FnOnce(&str) -> Arc<dyn Connect>>;
 
 /// One round of three hospitals, of which one goes its own way to the server's half.
 fn one_round(
-    of: (&World, &Split),
+    of: (&World, &SplitConfig),
     options: FleetOptions,
     odd: (u32, Way),
 ) -> (Vec<u32>, RoundReport, String) {
@@ -292,7 +292,7 @@ fn one_round(
 
 /// One round of all hospitals, of which some go their own ways.
 fn one_round_of_many(
-    (world, split): (&World, &Split),
+    (world, split): (&World, &SplitConfig),
     options: FleetOptions,
     mut odd: BTreeMap<u32, Way>,
 ) -> (Vec<u32>, RoundReport, String) {
@@ -454,7 +454,7 @@ fn a_connection_that_is_lost_in_mid_step_costs_no_bit_where_nobody_learnt_with_t
 fn where_others_have_learnt_with_it_a_client_that_was_lost_is_told_that_it_is_out() {
     let world = World::new(3);
     let batched = split(SplitMode::Batched);
-    let averaged = Split { average_every: Some(1), ..split(SplitMode::Replicated) };
+    let averaged = SplitConfig { average_every: Some(1), ..split(SplitMode::Replicated) };
     for (split, after) in [(batched, 0), (averaged, 3)] {
         let (_, report, _) = one_round((&world, &split), options(), (1, unlucky(1, after)));
         assert_eq!(report.arrived.len(), 2, "{split:?}");
@@ -522,7 +522,7 @@ fn stalling(seat: u32, frames: u32, gate: &Gate) -> Way {
 }
 
 /// Some hospitals stall after so many frames, and nobody else is given up for it.
-fn check_stalled(split: &Split, hospitals: u32, (stalled, frames): (&[u32], u32)) {
+fn check_stalled(split: &SplitConfig, hospitals: u32, (stalled, frames): (&[u32], u32)) {
     let case = format!("{:?}, {stalled:?} of {hospitals} after {frames} frames", split.mode);
     let (world, gate) = (World::new(hospitals as usize), Gate::default());
     // Long enough for whoever works, and short enough for whoever waits for the end of this test.
@@ -549,7 +549,7 @@ fn check_stalled(split: &Split, hospitals: u32, (stalled, frames): (&[u32], u32)
 }
 
 /// All cases side by side: most of their time is a deadline.
-fn check_every_seat(split: &Split, frames: u32) {
+fn check_every_seat(split: &SplitConfig, frames: u32) {
     std::thread::scope(|scope| {
         for seat in 0..3 {
             scope.spawn(move || check_stalled(split, 3, (&[seat], frames)));
@@ -567,7 +567,7 @@ fn whoever_stalls_in_a_joint_step_is_given_up_alone_on_every_seat() {
 
 #[test]
 fn so_it_is_where_copies_meet() {
-    check_every_seat(&Split { average_every: Some(1), ..split(SplitMode::Replicated) }, 1);
+    check_every_seat(&SplitConfig { average_every: Some(1), ..split(SplitMode::Replicated) }, 1);
 }
 
 #[test]

@@ -7,8 +7,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use fedra_client::generate::{Answer, DecodePeer, SessionKey};
 use fedra_net::{
-    CHUNK, DECODE, DecodeHello, DecodeWelcome, Dialer, Frame, Head, Limits, Link, Message,
-    PROTOCOL, Part, Runtime, ServerSecurity,
+    CHUNK, DECODE, DecodeHello, DecodeWelcome, Dialer, Frame, FrameBody, Head, Limits, Link,
+    Message, PROTOCOL, Runtime, ServerSecurity,
 };
 use fedra_wire::{FrameKind, HiddenFrame, RowEncoding};
 
@@ -148,11 +148,12 @@ fn what_makes_no_message_ends_the_stream_and_not_the_session() {
         .open()
         .unwrap();
     let expected = busy.decode(0, &[0.5; WIDTH], Answer::All).unwrap();
-    let piece = |raw: &Raw, part: Part| {
+    let piece = |raw: &Raw, part: FrameBody| {
         let _gone = raw.link.send_frame(Frame { part: Some(part) });
     };
-    let head =
-        |lengths: &[u64]| Part::Head(Head { id: 1, meta: Bytes::new(), lengths: lengths.to_vec() });
+    let head = |lengths: &[u64]| {
+        FrameBody::Head(Head { id: 1, meta: Bytes::new(), lengths: lengths.to_vec() })
+    };
     let cases: [(&str, Acts<'_>, &str); 6] = [
         (
             "a terabyte",
@@ -161,18 +162,22 @@ fn what_makes_no_message_ends_the_stream_and_not_the_session() {
         ),
         (
             "an oversized frame",
-            Box::new(|raw| piece(raw, Part::Chunk(vec![0; 16 * CHUNK].into()))),
+            Box::new(|raw| piece(raw, FrameBody::Chunk(vec![0; 16 * CHUNK].into()))),
             "too large",
         ),
         (
             "a stream without end",
             Box::new(|raw| {
                 piece(raw, head(&[10]));
-                (0..1000).for_each(|_| piece(raw, Part::Chunk(vec![1; 6].into())));
+                (0..1000).for_each(|_| piece(raw, FrameBody::Chunk(vec![1; 6].into())));
             }),
             "found a chunk of 6 bytes, expected 1 to 4",
         ),
-        ("a stray chunk", Box::new(|raw| piece(raw, Part::Chunk(vec![1].into()))), "found a chunk"),
+        (
+            "a stray chunk",
+            Box::new(|raw| piece(raw, FrameBody::Chunk(vec![1].into()))),
+            "found a chunk",
+        ),
         (
             "a head inside a message",
             Box::new(|raw| {
@@ -275,7 +280,7 @@ fn stalled_streams_take_neither_memory_nor_threads_nor_time_from_one_that_writes
         link.send(Message { id: 0, meta, payloads: Vec::new() }).unwrap();
         link.receive(SOON).unwrap();
         let head = Head { id: 1, meta: Bytes::new(), lengths: vec![4096 * 68] };
-        link.send_frame(Frame { part: Some(Part::Head(head)) }).unwrap();
+        link.send_frame(Frame { part: Some(FrameBody::Head(head)) }).unwrap();
         silent.push(link);
     }
     let mut busy = dial(&Arc::new(Runtime::start().unwrap()), server.address(), "south", (1, 3))

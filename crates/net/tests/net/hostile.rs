@@ -6,8 +6,8 @@ use bytes::Bytes;
 use fedra_engine::RoundReport;
 use fedra_net::certs::{Authority, Days};
 use fedra_net::{
-    Agreement, Answer, Asked, CHUNK, Counts, DataDigest, Dialer, FleetOptions, Frame, Head,
-    HeldModel, Hello, JOIN, Limits, Link, Message, PROTOCOL, Part, Request, Runtime,
+    Answer, Asked, CHUNK, ConfigFingerprint, Counts, DataDigest, Dialer, FleetOptions, Frame,
+    FrameBody, Head, HeldModel, Hello, JOIN, Limits, Link, Message, PROTOCOL, Request, Runtime,
     ServerSecurity, Start, Welcome,
 };
 use fedra_plan::Digest;
@@ -122,7 +122,7 @@ struct Case {
     reported: &'static str,
 }
 
-fn frame(raw: &Raw, part: Part) {
+fn frame(raw: &Raw, part: FrameBody) {
     // The server may have ended the stream by now.
     let _gone = raw.link.send_frame(Frame { part: Some(part) });
 }
@@ -131,7 +131,7 @@ fn head(raw: &Raw, id: u64, lengths: &[u64]) {
     let meta = serde_json::to_vec(&Answer::Trained { seconds: 1.0, memory: None, noise: None })
         .unwrap()
         .into();
-    frame(raw, Part::Head(Head { id, meta, lengths: lengths.to_vec() }));
+    frame(raw, FrameBody::Head(Head { id, meta, lengths: lengths.to_vec() }));
 }
 
 fn update(id: u64, bytes: usize) -> Message {
@@ -163,7 +163,7 @@ const CASES: [Case; 11] = [
     },
     Case {
         name: "a chunk before its head",
-        acts: |raw, _| frame(raw, Part::Chunk(Bytes::from_static(b"early"))),
+        acts: |raw, _| frame(raw, FrameBody::Chunk(Bytes::from_static(b"early"))),
         told: "found a chunk, expected the head of a message",
         reported: "found a chunk, expected the head of a message",
     },
@@ -187,7 +187,7 @@ const CASES: [Case; 11] = [
         acts: |raw, asked| {
             head(raw, asked.id, &[10]);
             for _ in 0..1000 {
-                frame(raw, Part::Chunk(Bytes::from(vec![1; 6])));
+                frame(raw, FrameBody::Chunk(Bytes::from(vec![1; 6])));
             }
         },
         told: "found a chunk of 6 bytes, expected 1 to 4",
@@ -197,14 +197,14 @@ const CASES: [Case; 11] = [
         name: "empty chunks without end",
         acts: |raw, asked| {
             head(raw, asked.id, &[10]);
-            frame(raw, Part::Chunk(Bytes::new()));
+            frame(raw, FrameBody::Chunk(Bytes::new()));
         },
         told: "found a chunk of 0 bytes",
         reported: "found a chunk of 0 bytes",
     },
     Case {
         name: "an oversized frame",
-        acts: |raw, _| frame(raw, Part::Chunk(Bytes::from(vec![0; 16 * CHUNK]))),
+        acts: |raw, _| frame(raw, FrameBody::Chunk(Bytes::from(vec![0; 16 * CHUNK]))),
         told: "too large",
         reported: "too large",
     },
@@ -287,7 +287,7 @@ fn who_does_not_belong_is_told_what_differs() {
     let told = refused(&|hello| hello.client = "hospital-9".to_owned());
     assert!(told.contains("found the client \"hospital-9\", expected one of"), "{told}");
     let told = refused(&|hello| {
-        hello.agreement = Agreement::from([("seed".to_owned(), "4".to_owned())]);
+        hello.agreement = ConfigFingerprint::from([("seed".to_owned(), "4".to_owned())]);
     });
     assert!(told.contains("`seed` is 4 at the site and 3 at the server"), "{told}");
     let told = refused(&|hello| hello.counts.train = 0);

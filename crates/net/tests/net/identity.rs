@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use fedra_client::generate::{Answer, DecodePeer};
 use fedra_client::{Connect, Purpose};
-use fedra_engine::{Ends, Split};
+use fedra_engine::{ClientBlocks, SplitConfig};
 use fedra_net::certs::{Authority, Days};
 use fedra_net::{
     CUT, CutDialer, CutHello, DECODE, DecodeDialer, Dialer, Limits, Message, NetError, PROTOCOL,
@@ -58,7 +58,7 @@ fn at_a_cut_and_at_a_decoder_a_client_is_who_its_certificate_says() {
     let server = ours.server(&here, Days(1)).unwrap();
     let security = ServerSecurity::Tls(place.identity("server", &server, &ours));
     let world = World::new(2);
-    let split = Split::new(Ends { first: 0, last: 1 });
+    let split = SplitConfig::new(ClientBlocks { first: 0, last: 1 });
     let middle = middle(&world, &split, &world.local());
     let routes = with_middle(Routes::default(), &middle, &world.names());
     let server_runtime = Runtime::start().unwrap();
@@ -120,7 +120,7 @@ fn at_a_cut_and_at_a_decoder_a_client_is_who_its_certificate_says() {
 #[test]
 fn streams_that_are_done_leave_no_thread_behind() {
     let world = World::new(2);
-    let split = Split::new(Ends { first: 0, last: 1 });
+    let split = SplitConfig::new(ClientBlocks { first: 0, last: 1 });
     let middle = middle(&world, &split, &world.local());
     let routes = with_middle(Routes::default(), &middle, &world.names());
     let server_runtime = Runtime::start().unwrap();

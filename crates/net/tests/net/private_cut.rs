@@ -7,8 +7,8 @@ use std::sync::Arc;
 use fedra_client::{Agreed, PrivacyGuard};
 use fedra_compute::{SecretKey, Seed};
 use fedra_engine::{
-    ClipRule, Ends, Noise, NoiseDraw, NoiseKind, NoiseMultiplier, Privacy, PrivateSelection,
-    Recipe, RowPrivacy, Split,
+    ClientBlocks, ClipRule, Noise, NoiseDraw, NoiseKind, NoiseMultiplier, Privacy,
+    PrivateSelection, Recipe, RowPrivacy, SplitConfig,
 };
 use fedra_net::{CutDialer, Dialer, Runtime, ServerSecurity};
 use fedra_plan::Rule;
@@ -24,7 +24,7 @@ fn promise() -> Promise {
 }
 
 /// The server's block alone learns.
-fn private(split: &Split) -> Recipe {
+fn private(split: &SplitConfig) -> Recipe {
     recipe("fedavg", "{}", |recipe| {
         recipe.split = Some(split.clone());
         recipe.learns = Rule::Blocks([0].into());
@@ -48,7 +48,11 @@ fn sites_add_the_noise_of_a_simulation_with_their_keys_and_keep_count_themselves
     let kind = NoiseKind::Clipped { norm: 3.0, sigma: 8.0 };
     let noise = Noise { kind, draw: NoiseDraw::Fresh, gradients: true, gradient_norm: None };
     let privacy = RowPrivacy::Accounted { longest: 24 };
-    let split = Split { noise: Some(noise), privacy, ..Split::new(Ends { first: 0, last: 1 }) };
+    let split = SplitConfig {
+        noise: Some(noise),
+        privacy,
+        ..SplitConfig::new(ClientBlocks { first: 0, last: 1 })
+    };
     let recipe = private(&split);
     let secret = SecretKey::simulated(Seed(11));
     let near = {

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use fedra_client::{Client, Middle, to_values};
+use fedra_client::{Client, ServerSegment, to_values};
 use fedra_compute::Seed;
 use fedra_engine::{Federation, Fleet, Recipe, RoundReport};
 use fedra_net::{
@@ -36,7 +36,7 @@ impl World {
         &self,
         folder: &Path,
         options: FleetOptions,
-        middle: &Arc<Middle>,
+        middle: &Arc<ServerSegment>,
     ) -> (NetFleet, Told) {
         self.listen_to(ServerSecurity::Plain, folder, (options, Some(middle)))
     }
@@ -45,7 +45,7 @@ impl World {
         &self,
         security: ServerSecurity,
         folder: &Path,
-        (options, middle): (FleetOptions, Option<&Arc<Middle>>),
+        (options, middle): (FleetOptions, Option<&Arc<ServerSegment>>),
     ) -> (NetFleet, Told) {
         let told = Told::default();
         let routes = match middle {

@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use fedra_client::{Observer, Silent, to_values};
 use fedra_compute::Seed;
-use fedra_engine::{Arrival, ClientInfo, Ends, Federation, RoundProgress, Split, SplitMode};
+use fedra_engine::{
+    Arrival, ClientBlocks, ClientInfo, Federation, RoundProgress, SplitConfig, SplitMode,
+};
 use fedra_net::{CutDialer, Dialer, Left, Runtime, ServerSecurity, Start};
 use fedra_plan::Round;
 
@@ -127,7 +129,10 @@ impl Observer for Until {
 #[test]
 fn so_does_one_at_whose_cut_clients_wait_for_each_other() {
     let world = World::new(2);
-    let split = Split { mode: SplitMode::Batched, ..Split::new(Ends { first: 0, last: 1 }) };
+    let split = SplitConfig {
+        mode: SplitMode::Batched,
+        ..SplitConfig::new(ClientBlocks { first: 0, last: 1 })
+    };
     let recipe = recipe("fedavg", "{}", |recipe| recipe.split = Some(split.clone()));
     let place = tempfile::tempdir().unwrap();
     let middle = middle(&world, &split, &world.local());

@@ -13,7 +13,7 @@ use fedra_engine::methods::Method;
 use fedra_engine::{EngineError, EvaluationSet, OptimiserConfig, Recipe, RoundReport, Sink, Work};
 use fedra_model::hf::{BertConfig, Config};
 use fedra_model::{Head, Model};
-use fedra_net::{Agreement, CentralTest, Federated, Listener, Routes};
+use fedra_net::{CentralTest, ConfigFingerprint, Federated, Listener, Routes};
 use fedra_wire::{ClientId, ParamValues};
 
 pub struct World {
@@ -62,8 +62,8 @@ impl World {
         self.shards.clients.iter().map(|shard| shard.name.clone()).collect()
     }
 
-    pub fn agreement() -> Agreement {
-        Agreement::from([("seed".to_owned(), "3".to_owned())])
+    pub fn agreement() -> ConfigFingerprint {
+        ConfigFingerprint::from([("seed".to_owned(), "3".to_owned())])
     }
 
     /// What a fleet of sites is made for.

@@ -20,7 +20,7 @@ use window::{Lean, OUTSIDE, Question, Window};
 
 /// Equal steps.
 #[derive(Clone, Debug)]
-pub(crate) struct Part {
+pub(crate) struct EqualSteps {
     /// The worst pairs of one step, one of which is chosen in public.
     pub pairs: Vec<Weighted>,
     /// How many steps.
@@ -48,7 +48,7 @@ const ROUNDING_OF_STEP: f64 = 4e-13;
 /// The least upper bound of epsilon that holds in every direction: within a thousandth of the truth,
 /// never below it. Each direction lists what a unit's change does to each phase.
 /// Infinite where epsilon is beyond all use.
-pub(crate) fn epsilon(directions: &[Vec<Part>], delta: f64) -> f64 {
+pub(crate) fn epsilon(directions: &[Vec<EqualSteps>], delta: f64) -> f64 {
     let least = directions.iter().map(|parts| certain(parts, delta)).fold(0.0, f64::max);
     if least > HOPELESS {
         return f64::INFINITY;
@@ -68,7 +68,7 @@ pub(crate) fn epsilon(directions: &[Vec<Part>], delta: f64) -> f64 {
 
 /// What epsilon surely is at least, by Cantelli's inequality: a loss is above its mean less two deviations with
 /// a chance of 4/5, and delta at an epsilon that is 1 below a loss is at least 1 - 1/e of that loss's chance.
-fn certain(parts: &[Part], delta: f64) -> f64 {
+fn certain(parts: &[EqualSteps], delta: f64) -> f64 {
     const LEAST_DELTA: f64 = 0.8 * 0.63;
     if delta >= LEAST_DELTA {
         return 0.0;
@@ -78,7 +78,7 @@ fn certain(parts: &[Part], delta: f64) -> f64 {
 }
 
 /// Mean and variance of the loss of all steps, and how many there are.
-fn moments(parts: &[Part]) -> (f64, f64, f64) {
+fn moments(parts: &[EqualSteps]) -> (f64, f64, f64) {
     let (mut mean, mut variance, mut steps) = (0.0, 0.0, 0.0);
     for part in parts {
         let count = part.steps as f64;
@@ -97,7 +97,7 @@ fn moments(parts: &[Part]) -> (f64, f64, f64) {
 
 /// One direction, refined as far as it needs to be.
 struct Search<'a> {
-    parts: &'a [Part],
+    parts: &'a [EqualSteps],
     delta: f64,
     width: f64,
     /// The least bound so far.
@@ -111,7 +111,7 @@ struct Search<'a> {
 
 impl<'a> Search<'a> {
     /// Two coarse grids.
-    fn begin(parts: &'a [Part], delta: f64) -> Self {
+    fn begin(parts: &'a [EqualSteps], delta: f64) -> Self {
         /// The first grid, over the one that a normal loss would need.
         const COARSE: f64 = 8.0;
         let width = COARSE * needed_width(parts, delta);
@@ -191,7 +191,7 @@ const ROUGH: f64 = 4.0;
 const MOST_GUESSES: usize = 40;
 
 /// The width that a normal loss would need.
-fn needed_width(parts: &[Part], delta: f64) -> f64 {
+fn needed_width(parts: &[EqualSteps], delta: f64) -> f64 {
     let (mean, variance, steps) = moments(parts);
     // Splitting a bin of width w adds at most w*w/6 to a step's variance and half of that to its mean.
     let guess = mean.abs() + (variance * -2.0 * delta.ln()).sqrt();
@@ -199,7 +199,7 @@ fn needed_width(parts: &[Part], delta: f64) -> f64 {
 }
 
 /// Epsilon on one grid, and how far it leant; none if it takes too much memory.
-fn on_grid(parts: &[Part], question: &Question, lean: Option<Lean>) -> Option<(f64, Lean)> {
+fn on_grid(parts: &[EqualSteps], question: &Question, lean: Option<Lean>) -> Option<(f64, Lean)> {
     let Question { delta, width, .. } = *question;
     if !(width > 0.0 && width.is_finite()) {
         return None;
@@ -225,8 +225,8 @@ mod tests {
     use crate::gaussian;
     use crate::pair::{Change, Pair};
 
-    fn steps(pair: Pair, steps: u64) -> Vec<Part> {
-        vec![Part { pairs: vec![Weighted { pair, weight: 1.0 }], steps }]
+    fn steps(pair: Pair, steps: u64) -> Vec<EqualSteps> {
+        vec![EqualSteps { pairs: vec![Weighted { pair, weight: 1.0 }], steps }]
     }
 
     #[test]

@@ -18,7 +18,7 @@ mod style;
 
 pub use bars::{Layer, StackedBars};
 pub use heat::{CellFace, HeatCell, HeatMap};
-pub use parts::{Holder, Part, PartsDrawing, PartsRow};
+pub use parts::{Holder, ModelSegment, PartsDrawing, PartsRow};
 pub use row_plot::{PlotRow, RowPlot};
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};

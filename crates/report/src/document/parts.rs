@@ -35,14 +35,14 @@ pub struct PartsRow {
     /// Whose model it is.
     pub name: String,
     /// Its parts from the input to the output.
-    pub parts: Vec<Part>,
+    pub parts: Vec<ModelSegment>,
     /// What crosses between neighbours, for each gap; empty where nothing does.
     pub flows: Vec<String>,
 }
 
 /// A part of a model.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Part {
+pub struct ModelSegment {
     /// Its name.
     pub name: String,
     /// Who holds it, as a place among the holders.
@@ -132,7 +132,7 @@ impl PartsDrawing {
 
     fn numbers(&self) -> Numbers {
         let columns = ["model", "part", "held by"].map(str::to_owned).to_vec();
-        let held = |part: &Part| {
+        let held = |part: &ModelSegment| {
             self.holders.get(part.holder).map_or(String::new(), |holder| holder.name.clone())
         };
         let rows = self.rows.iter().flat_map(|row| {

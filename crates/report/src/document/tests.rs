@@ -71,7 +71,7 @@ fn rows(values: &[f64]) -> Content {
 }
 
 fn parts() -> Content {
-    let part = |holder| Part { name: HOSTILE.to_owned(), holder, size: 1.0 };
+    let part = |holder| ModelSegment { name: HOSTILE.to_owned(), holder, size: 1.0 };
     Content::Parts(PartsDrawing {
         title: HOSTILE.to_owned(),
         caption: HOSTILE.to_owned(),

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use fedra::run::listener::{Event, Listener, Rounds};
+use fedra::listener::{Event, Listener, Rounds};
 use fedra::study::compare::{CompareRequest, Variant, WorkPlan};
 use fedra::study::shadow::{Released, ShadowModel, ShadowRequest};
 use fedra::text::headline::round_line;

@@ -6,7 +6,7 @@ use fedra_data::{AnswerForm, LabelShape, Task};
 use fedra_engine::methods::{Method, Pruning, Safl};
 use fedra_engine::{
     AdapterMean, Encoding, EngineError, Evaluation, MinArrivals, NoiseDraw, Population, Recipe,
-    Sampler, Split, Weighting, Work,
+    Sampler, SplitConfig, Weighting, Work,
 };
 use fedra_model::hf::Config;
 use fedra_plan::{AttentionSide, Layer, Part, Probe, RelevantTokens, Rule};
@@ -115,7 +115,7 @@ fn method(raw: &RawConfig) -> Result<Method> {
 }
 
 /// The cut. Noise that a promise is to cover is new each time.
-fn split(raw: &RawConfig) -> Result<Option<Split>> {
+fn split(raw: &RawConfig) -> Result<Option<SplitConfig>> {
     let draw = match raw.privacy {
         None => NoiseDraw::default(),
         Some(_) => NoiseDraw::Fresh,

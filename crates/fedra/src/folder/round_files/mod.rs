@@ -19,28 +19,16 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use fedra_engine::{EngineError, RoundReport, Sink};
-use serde::{Deserialize, Serialize};
 
 use self::csv::CsvFile;
 use self::row::Rows;
 use self::tensorboard::EventFile;
+use crate::config::LogFormat;
 use crate::error::{Context, Result};
 use crate::folder::run_files::{ROUNDS_PARQUET, TENSORBOARD};
 use fedra_engine::durable;
 
 pub use self::tensorboard::is_event_file;
-
-/// Where the rounds are logged beside `rounds.jsonl`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum LogFormat {
-    /// Event files in `tensorboard/`.
-    Tensorboard,
-    /// `rounds.csv`
-    Csv,
-    /// `rounds.parquet`
-    Parquet,
-}
 
 /// Writes the rounds of one run.
 pub struct RoundFiles {

@@ -3,7 +3,7 @@
 use fedra_client::{evaluation_batches, probed_batches};
 use fedra_compute::Seed;
 use fedra_data::{Encoded, Target, epoch};
-use fedra_engine::{CrossingBytes, Split, Work};
+use fedra_engine::{CrossingBytes, SplitConfig, Work};
 use fedra_plan::{ByteCount, Crossing, Plan, Probe, Round};
 use fedra_wire::FRAME_HEADER;
 
@@ -62,7 +62,7 @@ impl Batches {
     /// What they make cross in training.
     pub fn crossing(
         &self,
-        (plan, split): (&Plan, &Split),
+        (plan, split): (&Plan, &SplitConfig),
         width: usize,
         clips: bool,
     ) -> CrossingBytes {
@@ -86,7 +86,7 @@ impl Batches {
     pub fn probing(
         &self,
         (probe, blocks): (Probe, usize),
-        split: &Split,
+        split: &SplitConfig,
         width: usize,
     ) -> CrossingBytes {
         let mut all = self.hidden(split, width);
@@ -113,7 +113,7 @@ impl Batches {
     }
 
     /// What they make cross forward alone.
-    pub fn hidden(&self, split: &Split, width: usize) -> CrossingBytes {
+    pub fn hidden(&self, split: &SplitConfig, width: usize) -> CrossingBytes {
         let mut all = CrossingBytes::default();
         for (sequences, tokens) in &self.0 {
             let rows = ByteCount(split.encoding.bytes(*tokens as usize, width) as u64);

@@ -1,18 +1,18 @@
 //! What a run leaves when its rounds are over: the models, the scores, the summary.
 
-use crate::apply::predictions::{self, Place};
 use crate::config::ModelSource;
 use crate::error::{Context, Result};
 use crate::folder::best::{self, BestRound};
 use crate::folder::model_card::{self, CardRound, CardSubject, Holds};
+use crate::folder::predictions::{self, Place};
 use crate::folder::round_log::{self};
 use crate::folder::run_files::{ADAPTER, ADAPTER_BEST, MODEL, MODEL_BEST, ROUNDS};
 use crate::folder::run_folder::Folder;
 use crate::folder::summary::{Stopped, Summary};
 use crate::forecast::private::{self, PrivacySummary, SIMULATED};
+use crate::listener::Listener;
 use crate::prepare::prepared::Prepared;
 use crate::process::peak_resident_bytes;
-use crate::run::listener::Listener;
 use crate::text::headline::set_name;
 use fedra_client::{Evaluator, Examined, Limits, Meter, Scores, to_params};
 use fedra_data::Task;

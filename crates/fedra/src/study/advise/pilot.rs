@@ -22,9 +22,9 @@ use crate::config::{ConfigError, Experiment};
 use crate::error::{Context, Result};
 use crate::forecast::state_placement::StatePlacement;
 use crate::forecast::traffic;
+use crate::listener::{Event, Finishes, Heard, Listener, Rounds};
 use crate::prepare::prepared::Prepared;
 use crate::run::federate::Run;
-use crate::run::listener::{Event, Finishes, Heard, Listener, Rounds};
 use crate::text::grid::counted;
 use crate::text::headline::headline_of;
 

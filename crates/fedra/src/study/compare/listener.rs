@@ -1,6 +1,6 @@
 //! Those who follow a comparison from outside.
 
-use crate::run::listener::{Listener, Silent};
+use crate::listener::{Listener, Silent};
 
 /// Follows the runs of a comparison, of which several may be on at a time.
 pub trait CompareListener {

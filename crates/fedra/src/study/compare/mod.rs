@@ -13,6 +13,7 @@ mod listener;
 mod page;
 mod process_pool;
 mod progression;
+pub(crate) mod report_page;
 mod results;
 mod statistics;
 mod tune;
@@ -38,7 +39,7 @@ use crate::error::{Context, Result};
 use crate::folder::lock::Lock;
 use crate::folder::run_files::{COMPARISON, EXPERIMENT};
 use crate::folder::run_folder::Folder;
-use crate::report;
+use crate::report::write_page;
 use comparison::Entry;
 use fedra_engine::durable;
 use progression::Progression;
@@ -111,7 +112,7 @@ pub fn compare(
         durable::write(&out.join(name), text.as_bytes())
             .with_context(|| format!("cannot write {name}"))?;
     }
-    if let Err(error) = report::write_comparison(out) {
+    if let Err(error) = report_page::of_folder(out).and_then(|page| write_page(out, &page)) {
         let warning = format!("warning: there is no page of this comparison: {}", error.in_words());
         listener.preparation().note(&warning);
     }

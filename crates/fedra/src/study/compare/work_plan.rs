@@ -6,9 +6,9 @@ use super::variants::{Assignment, Subject, Variant, baselines, combinations, exp
 use super::written;
 use crate::config::{ConfigError, Experiment, Overrides};
 use crate::error::{Context, Result};
+use crate::listener::Listener;
 use crate::prepare::fingerprint::Fingerprints;
 use crate::run::federate;
-use crate::run::listener::Listener;
 
 /// What is to be compared.
 #[derive(Clone, Debug, Default)]

@@ -7,9 +7,9 @@ use fedra_client::Observer;
 
 use super::process_pool::{Ending, Job, News, ProcessPool};
 use crate::error::Error;
+use crate::listener::{Event, Listener, Rounds};
 use crate::process::forget_peak;
 use crate::run::federate;
-use crate::run::listener::{Event, Listener, Rounds};
 use crate::run::start::{Resumed, resume};
 use crate::text::headline::round_line;
 

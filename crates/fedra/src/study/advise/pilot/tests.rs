@@ -6,7 +6,7 @@ use fedra_engine::ServerRule;
 use super::super::advice::Advice;
 use super::*;
 use crate::config::Overrides;
-use crate::run::listener::Silent;
+use crate::listener::Silent;
 use crate::study::compare::Verdict;
 
 /// Four rounds with validation examples, and clients that take large steps.

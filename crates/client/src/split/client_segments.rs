@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use fedra_compute::{Device, Gradients, LossWeights, Params, RowWeights, Tape, Tensor, Value};
-use fedra_engine::Split;
+use fedra_engine::SplitConfig;
 use fedra_model::{Batch, Model, Reading, Weighted};
 use fedra_plan::{Crossing, Plan, Side};
 use fedra_seed::Seed;
@@ -20,7 +20,7 @@ use crate::split::noise::{Occasion, Perturbation, unclip};
 use crate::split::peer::Peer;
 
 /// A client's ends with a connection to the middle.
-pub(crate) struct Ends<'a> {
+pub(crate) struct ClientSegments<'a> {
     pub(super) model: &'a Model,
     pub(super) device: &'a Device,
     /// The server's blocks.
@@ -62,11 +62,11 @@ pub(crate) struct CutStep {
     pub elsewhere: f64,
 }
 
-impl<'a> Ends<'a> {
+impl<'a> ClientSegments<'a> {
     /// The ends of a model whose middle is behind a peer.
     pub fn new(
         (model, device): (&'a Model, &'a Device),
-        (split, plan): (&Split, &Plan),
+        (split, plan): (&SplitConfig, &Plan),
         (occasion, noise): (Seed, RowNoise),
         peer: Box<dyn Peer + 'a>,
     ) -> Option<Self> {

@@ -6,8 +6,8 @@ use std::time::Instant;
 use fedra_net::{Delivery, Message, Seated, Traffic, Urgency, urgency};
 
 use crate::arrays::Arrays;
-use crate::envelope::{Envelope, MESSAGE_TYPE, Packed};
-use crate::object::{Kind, Letter};
+use crate::message_content::{MESSAGE_TYPE, MessageContent, Packed};
+use crate::object::{Kind, OutgoingMessage};
 use crate::proto::{Metadata, SUPERLINK};
 use crate::record::Fields;
 use crate::stock_client::{StockClient, StockReaction, TRAIN};
@@ -16,7 +16,7 @@ use crate::stock_client::{StockClient, StockReaction, TRAIN};
 const TTL: f64 = 30.0 * 24.0 * 3600.0;
 
 /// A node that is online.
-pub(crate) struct Guest {
+pub(crate) struct OnlineNode {
     /// When it came online; another moment means another process, or one that lost its way.
     pub(crate) activated: String,
     /// The clients that its key allows it to be; `None` where nobody says.
@@ -35,14 +35,14 @@ pub(crate) enum State {
     /// It was asked.
     Greeted(String),
     /// It has its seat.
-    Seated(Box<Sitting>),
+    Seated(Box<NodeSession>),
     /// It is to be told why it cannot take part.
     Refusing(String),
     /// It is no part of this federation.
     Apart,
 }
 
-pub(crate) struct Sitting {
+pub(crate) struct NodeSession {
     pub(crate) seated: Seated,
     pub(crate) queue: Vec<Message>,
     /// The message that is on its way.
@@ -55,18 +55,18 @@ pub(crate) struct Sitting {
 
 /// What is to go to a node.
 pub(crate) enum Load {
-    Envelope(Envelope),
+    MessageContent(MessageContent),
     Train(Arrays, Fields),
 }
 
-impl Sitting {
+impl NodeSession {
     /// A seat to which nothing was sent yet.
     pub(crate) const fn new(seated: Seated, stock: Option<Box<StockClient>>) -> Self {
         Self { seated, queue: Vec::new(), outstanding: None, ends: false, stock }
     }
 }
 
-impl Guest {
+impl OnlineNode {
     /// A node that has come online.
     pub(crate) fn new(activated: String, names: Option<Arc<[String]>>) -> Self {
         let (traffic, state) = (Arc::default(), State::New(Instant::now()));
@@ -75,50 +75,54 @@ impl Guest {
 
     /// What is to go to it now, if anything.
     pub(crate) fn next(&mut self) -> Option<Load> {
-        let greeting = || Some(Load::Envelope(Envelope::Greeting));
+        let greeting = || Some(Load::MessageContent(MessageContent::Greeting));
         match &mut self.state {
             State::New(when) => (*when <= Instant::now()).then(greeting).flatten(),
             State::Greeted(_) | State::Apart => None,
-            State::Refusing(reason) => Some(Load::Envelope(Envelope::Refusal(reason.clone()))),
-            State::Seated(sitting) => {
-                while let Some(delivery) = sitting.seated.next_delivery() {
+            State::Refusing(reason) => {
+                Some(Load::MessageContent(MessageContent::Refusal(reason.clone())))
+            }
+            State::Seated(session) => {
+                while let Some(delivery) = session.seated.next_delivery() {
                     match delivery {
-                        Delivery::Message(message) => sitting.queue.push(message),
+                        Delivery::Message(message) => session.queue.push(message),
                         Delivery::Over(_) => {
                             // Its seat is free already; it may have another one.
-                            self.freed = sitting.stock.take();
+                            self.freed = session.stock.take();
                             self.state = State::New(Instant::now());
                             return greeting();
                         }
                         Delivery::Refused(reason) => {
                             self.state = State::Refusing(reason.clone());
-                            return Some(Load::Envelope(Envelope::Refusal(reason)));
+                            return Some(Load::MessageContent(MessageContent::Refusal(reason)));
                         }
                     }
                 }
-                if sitting.outstanding.is_some() {
+                if session.outstanding.is_some() {
                     return None;
                 }
-                if sitting.stock.is_some() {
-                    return sitting.next_of_stock();
+                if session.stock.is_some() {
+                    return session.next_of_stock();
                 }
-                let urgencies = sitting.queue.iter().map(urgency);
+                let urgencies = session.queue.iter().map(urgency);
                 let now = urgencies.filter(|urgency| *urgency != Urgency::CanWait).count();
                 if now == 0 {
                     return None;
                 }
-                sitting.ends = sitting.queue.iter().any(|it| urgency(it) == Urgency::Last);
-                Some(Load::Envelope(Envelope::Messages(std::mem::take(&mut sitting.queue))))
+                session.ends = session.queue.iter().any(|it| urgency(it) == Urgency::Last);
+                Some(Load::MessageContent(MessageContent::Messages(std::mem::take(
+                    &mut session.queue,
+                ))))
             }
         }
     }
 
-    /// The envelope is in the outbox, under this name.
+    /// The content is in the outbox, under this name.
     pub(crate) fn sent(&mut self, id: &str) {
         match &mut self.state {
             State::New(_) => self.state = State::Greeted(id.to_owned()),
             State::Refusing(_) => self.state = State::Apart,
-            State::Seated(sitting) => sitting.outstanding = Some(id.to_owned()),
+            State::Seated(session) => session.outstanding = Some(id.to_owned()),
             State::Greeted(_) | State::Apart => {}
         }
     }
@@ -127,7 +131,7 @@ impl Guest {
     pub(crate) fn awaits(&self) -> Option<String> {
         match &self.state {
             State::Greeted(id) if !id.is_empty() => Some(id.clone()),
-            State::Seated(sitting) => sitting.outstanding.clone(),
+            State::Seated(session) => session.outstanding.clone(),
             State::Greeted(_) | State::New(_) | State::Refusing(_) | State::Apart => None,
         }
     }
@@ -136,13 +140,13 @@ impl Guest {
     pub(crate) fn arrived(&mut self) {
         match &mut self.state {
             State::Greeted(id) => id.clear(),
-            State::Seated(sitting) => sitting.outstanding = None,
+            State::Seated(session) => session.outstanding = None,
             State::New(_) | State::Refusing(_) | State::Apart => {}
         }
     }
 }
 
-impl Sitting {
+impl NodeSession {
     /// Answers for an app of Flower's own, up to what only the app can do.
     fn next_of_stock(&mut self) -> Option<Load> {
         let client = self.stock.as_mut()?;
@@ -163,17 +167,17 @@ impl Sitting {
 impl Load {
     /// Whether a node is asked who it is.
     pub(crate) const fn is_greeting(&self) -> bool {
-        matches!(self, Self::Envelope(Envelope::Greeting))
+        matches!(self, Self::MessageContent(MessageContent::Greeting))
     }
 
     /// The message with all that it consists of.
-    pub(crate) fn letter(
+    pub(crate) fn message(
         &self,
         (run, node, now): (u64, u64, f64),
         packed: &mut Vec<Packed>,
-    ) -> Letter {
-        let (message_type, (parcel, content)) = match self {
-            Self::Envelope(envelope) => (MESSAGE_TYPE, envelope.pack_beside(packed)),
+    ) -> OutgoingMessage {
+        let (message_type, (objects, content)) = match self {
+            Self::MessageContent(content) => (MESSAGE_TYPE, content.pack_beside(packed)),
             Self::Train(arrays, config) => (TRAIN, arrays.content((config, Kind::ConfigRecord))),
         };
         let metadata = Metadata {
@@ -185,6 +189,6 @@ impl Load {
             created_at: now,
             ..Metadata::default()
         };
-        parcel.seal(metadata, &content)
+        objects.seal(metadata, &content)
     }
 }

@@ -16,13 +16,13 @@ use std::ops::Range;
 
 /// Both factors of the gradients, or the gradients themselves where they are small.
 #[derive(Debug)]
-pub(super) enum Kept {
+pub(super) enum ExampleFactors {
     /// Weights of projections.
-    Linear(KeptLinear),
+    Linear(LinearFactors),
     /// Rows of a table.
     Lookup(Lookup),
     /// A vocabulary's weight and bias; with the squares of both, found with the loss.
-    Vocabulary(KeptVocabulary, [Vec<f64>; 2]),
+    Vocabulary(VocabularyFactors, [Vec<f64>; 2]),
     /// Biases and weights of norms: each example's gradient as it is, a row each.
     Sums {
         sums: Tensor,
@@ -31,7 +31,7 @@ pub(super) enum Kept {
     },
 }
 
-impl Kept {
+impl ExampleFactors {
     /// The squares of each example's gradients, by weight or for several weights of one site together;
     /// not of weights that are to be left out.
     pub fn squares(
@@ -120,16 +120,16 @@ impl Factors {
 
 /// Projections of one input: the gradient of the result, the input, and which weights.
 #[derive(Debug)]
-pub(super) struct KeptLinear {
+pub(super) struct LinearFactors {
     pub dy: Tensor,
     pub x: Option<Tensor>,
     pub examples: Sequences,
-    pub parts: Vec<Part>,
+    pub parts: Vec<WeightFactors>,
 }
 
 /// A weight whose gradient is `left^T right`.
 #[derive(Debug)]
-pub(super) struct Part {
+pub(super) struct WeightFactors {
     pub id: ParamId,
     pub shape: (usize, usize),
     pub left: Left,
@@ -154,15 +154,15 @@ pub(super) enum RightFactor {
     Other(Tensor),
 }
 
-impl KeptLinear {
-    fn left<'a>(&'a self, part: &'a Part) -> View<'a> {
+impl LinearFactors {
+    fn left<'a>(&'a self, part: &'a WeightFactors) -> View<'a> {
         match &part.left {
             Left::Columns(columns) => View::columns(&self.dy, columns.clone()),
             Left::Other(low) => View::of(low),
         }
     }
 
-    fn right<'a>(&'a self, part: &'a Part) -> &'a Tensor {
+    fn right<'a>(&'a self, part: &'a WeightFactors) -> &'a Tensor {
         match &part.right {
             RightFactor::Input => self.x.as_ref().expect("kept whenever a weight reads it"),
             RightFactor::Other(low) => low,
@@ -177,9 +177,10 @@ impl KeptLinear {
     ) -> Vec<(ParamId, Vec<f64>)> {
         let ranges: Vec<_> = self.examples.ranges().collect();
         let mut found = Vec::new();
-        let mut rest: Vec<&Part> = self.parts.iter().filter(|part| !left_out(part.id)).collect();
+        let mut rest: Vec<&WeightFactors> =
+            self.parts.iter().filter(|part| !left_out(part.id)).collect();
         while let Some(first) = rest.first().copied() {
-            let beside = |part: &&Part| match (&first.left, &part.left) {
+            let beside = |part: &&WeightFactors| match (&first.left, &part.left) {
                 (Left::Columns(_), Left::Columns(_)) => {
                     part.id.site == first.id.site
                         && self.right(part).same_storage(self.right(first))
@@ -298,7 +299,7 @@ impl Lookup {
 
 /// A vocabulary's loss, to be computed again.
 #[derive(Debug)]
-pub(super) struct KeptVocabulary {
+pub(super) struct VocabularyFactors {
     /// Rows that have a target.
     pub x: Tensor,
     pub weight: Weight,
@@ -310,7 +311,7 @@ pub(super) struct KeptVocabulary {
     pub examples: Sequences,
 }
 
-impl KeptVocabulary {
+impl VocabularyFactors {
     /// Weight and bias, if they train.
     fn trained(&self) -> [Option<&Weight>; 2] {
         let trains = |weight: &&Weight| weight.trains;

@@ -7,14 +7,14 @@ use fedra_client::{Shard, Shards};
 
 /// All clients, in the order of their numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Census {
+pub struct ClientCounts {
     /// Each of them.
-    pub clients: Vec<ClientCounts>,
+    pub clients: Vec<CountsOfClient>,
 }
 
 /// One client's examples.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ClientCounts {
+pub struct CountsOfClient {
     /// Its name.
     pub name: String,
     /// To learn from.
@@ -27,10 +27,10 @@ pub struct ClientCounts {
     pub tokens: u64,
 }
 
-impl Census {
+impl ClientCounts {
     /// Counts.
     pub fn of(shards: &Shards) -> Self {
-        let counts = |shard: &Shard| ClientCounts {
+        let counts = |shard: &Shard| CountsOfClient {
             name: shard.name.clone(),
             train: shard.train.len() as u64,
             validation: shard.validation.len() as u64,

@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 
 use crate::error::FlowerError;
-use crate::object::{Letter, Object};
+use crate::object::{Object, OutgoingMessage};
 use crate::proto::{Node, PullObject, PulledObject, PushObject, PushedObject};
 use crate::superlink::{CALL, SuperLink};
 
@@ -11,14 +11,14 @@ use crate::superlink::{CALL, SuperLink};
 pub(crate) const CONNECTIONS: usize = 3;
 
 /// A SuperLink's objects as a node or a coordinator reaches them.
-pub(crate) struct Shelf {
+pub(crate) struct ObjectStore {
     links: Vec<SuperLink>,
     node: Node,
     pull: &'static str,
     push: &'static str,
 }
 
-impl Shelf {
+impl ObjectStore {
     /// The objects that whoever calls over this link may reach, by the paths of the two calls.
     pub(crate) fn new(
         link: &SuperLink,
@@ -83,19 +83,19 @@ impl Shelf {
         })
     }
 
-    /// Brings those objects of a letter that the SuperLink lacks, and says how many bytes they have; `None` when
+    /// Brings those objects of a message that the SuperLink lacks, and says how many bytes they have; `None` when
     /// the session in which they were announced is over before all are there.
     pub(crate) fn upload(
         &mut self,
         (run, session): (u64, &str),
-        letter: &Letter,
+        message: &OutgoingMessage,
         lacking: &[String],
     ) -> Result<Option<usize>, FlowerError> {
         let lacking: Vec<&Object> =
-            letter.objects.iter().filter(|object| lacking.contains(&object.id)).collect();
+            message.objects.iter().filter(|object| lacking.contains(&object.id)).collect();
         // The message itself comes last: whoever finds it finds the rest.
         let (message, rest): (Vec<&Object>, Vec<&Object>) =
-            lacking.iter().partition(|object| object.id == letter.id());
+            lacking.iter().partition(|object| object.id == message.id());
         for objects in [rest, message] {
             if !self.push_objects(run, &objects, session)? {
                 return Ok(None);

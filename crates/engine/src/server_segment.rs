@@ -24,7 +24,7 @@ use crate::error::EngineError;
 use crate::fleet::{TrainRequest, Verdict};
 
 /// The server's half of a cut model.
-pub trait MiddleHost: fmt::Debug + Send + Sync {
+pub trait SegmentHost: fmt::Debug + Send + Sync {
     /// Takes the exact numbers of the model; turns that are open are over.
     fn host(&self, model: &ParamValues) -> Result<(), EngineError>;
 
@@ -40,7 +40,7 @@ pub trait MiddleHost: fmt::Debug + Send + Sync {
     fn settle(&self, client: ClientId, verdict: Verdict);
 
     /// What the middle learned from clients whose answers were taken, in order of their first.
-    fn updates(&self) -> Result<Vec<MiddleUpdate>, EngineError>;
+    fn updates(&self) -> Result<Vec<SegmentUpdate>, EngineError>;
 
     /// The most tensor memory that its process has held so far.
     fn memory(&self) -> ByteCount;
@@ -51,7 +51,7 @@ pub trait MiddleHost: fmt::Debug + Send + Sync {
 
 /// The change of some of the middle's parameters.
 #[derive(Clone, Debug, PartialEq)]
-pub struct MiddleUpdate {
+pub struct SegmentUpdate {
     /// From whom it was learned, in order: it counts as much as they do together.
     pub clients: Vec<ClientId>,
     /// The change.

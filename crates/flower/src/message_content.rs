@@ -18,12 +18,12 @@ use serde::{Deserialize, Serialize};
 use crate::error::{FlowerError, shortened};
 use crate::exchange::{Store, fetch, fetch_pieces};
 use crate::npy::Header;
-use crate::object::{Kind, Parcel, Parsed};
+use crate::object::{Kind, Objects, Parsed};
+use crate::object_store::CONNECTIONS;
 use crate::proto::{BytesList, ObjectTree, Scalar};
 use crate::record::Fields;
-use crate::shelf::CONNECTIONS;
 
-/// The type of a message that carries an envelope.
+/// The type of a message that carries a message content.
 pub(crate) const MESSAGE_TYPE: &str = "query.fedra";
 /// The record with our words.
 const WORDS: &str = "fedra";
@@ -33,12 +33,12 @@ const PAYLOADS: &str = "payloads";
 const VERSION: i64 = 1;
 /// A payload of at most so many bytes lies among the words.
 const SMALL: usize = 64 << 10;
-/// Most messages of ours in one envelope.
+/// Most messages of ours in one message content.
 const MOST_MESSAGES: usize = 64;
 
 /// What is in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Envelope {
+pub(crate) enum MessageContent {
     /// A node is asked who it is.
     Greeting,
     /// Messages of ours, in order; none where only that something came is to be said.
@@ -56,20 +56,20 @@ struct Entry {
     payloads: Vec<u64>,
 }
 
-impl Envelope {
+impl MessageContent {
     /// Its objects; what a message is to be made over.
-    pub(crate) fn pack(&self) -> (Parcel, ObjectTree) {
+    pub(crate) fn pack(&self) -> (Objects, ObjectTree) {
         self.pack_beside(&mut Vec::new())
     }
 
     /// The same beside others with which it may share payloads: each is hashed once.
-    pub(crate) fn pack_beside(&self, packed: &mut Vec<Packed>) -> (Parcel, ObjectTree) {
+    pub(crate) fn pack_beside(&self, packed: &mut Vec<Packed>) -> (Objects, ObjectTree) {
         let (kind, reason, messages) = match self {
             Self::Greeting => ("greeting", "", &[][..]),
             Self::Messages(messages) => ("messages", "", &messages[..]),
             Self::Refusal(reason) => ("refusal", reason.as_str(), &[][..]),
         };
-        let mut parcel = Parcel::default();
+        let mut objects = Objects::default();
         let (mut index, mut metas, mut small, mut arrays) = (vec![], vec![], vec![], vec![]);
         for message in messages {
             let lengths = message.payloads.iter().map(|payload| payload.len() as u64).collect();
@@ -84,7 +84,7 @@ impl Envelope {
                         packed.push(Packed::new(payload));
                         packed.len() - 1
                     });
-                    parcel.include(&packed[place].parcel);
+                    objects.include(&packed[place].objects);
                     arrays.push(packed[place].array.clone());
                 }
             }
@@ -98,31 +98,31 @@ impl Envelope {
             .with("index", Scalar::Text(index))
             .with("metas", Scalar::BytesList(BytesList { vals: metas }))
             .with("small", Scalar::BytesList(BytesList { vals: small }));
-        let words = parcel.add(Kind::ConfigRecord, &[], vec![fields.encode()]);
+        let words = objects.add(Kind::ConfigRecord, &[], vec![fields.encode()]);
         let mut records = vec![(WORDS.to_owned(), words)];
         if !arrays.is_empty() {
             let named =
                 (0..).zip(arrays).map(|(place, array): (u32, _)| (place.to_string(), array));
-            let record = pack_named(&mut parcel, Kind::ArrayRecord, named.collect());
+            let record = pack_named(&mut objects, Kind::ArrayRecord, named.collect());
             records.push((PAYLOADS.to_owned(), record));
         }
-        let content = pack_named(&mut parcel, Kind::RecordDict, records);
-        (parcel, content)
+        let content = pack_named(&mut objects, Kind::RecordDict, records);
+        (objects, content)
     }
 }
 
 /// A large payload as an array of bytes.
 pub(crate) struct Packed {
     payload: Bytes,
-    parcel: Parcel,
+    objects: Objects,
     array: ObjectTree,
 }
 
 impl Packed {
     fn new(payload: &Bytes) -> Self {
-        let mut parcel = Parcel::default();
-        let array = pack_bytes(&mut parcel, payload);
-        Self { payload: payload.clone(), parcel, array }
+        let mut objects = Objects::default();
+        let array = pack_bytes(&mut objects, payload);
+        Self { payload: payload.clone(), objects, array }
     }
 
     /// Whether it is of these very bytes, not of others that are equal.
@@ -132,15 +132,15 @@ impl Packed {
 }
 
 /// One array of bytes.
-fn pack_bytes(parcel: &mut Parcel, payload: &Bytes) -> ObjectTree {
+fn pack_bytes(objects: &mut Objects, payload: &Bytes) -> ObjectTree {
     let header = Header::new("|u1", &[payload.len()]).encode();
-    let chunks = parcel.add_chunks(header, payload);
-    pack_array(parcel, ("uint8", &[payload.len()]), &chunks)
+    let chunks = objects.add_chunks(header, payload);
+    pack_array(objects, ("uint8", &[payload.len()]), &chunks)
 }
 
 /// An array over its pieces; equal pieces are listed once and named by their place.
 pub(crate) fn pack_array(
-    parcel: &mut Parcel,
+    objects: &mut Objects,
     (kind, shape): (&str, &[usize]),
     chunks: &[ObjectTree],
 ) -> ObjectTree {
@@ -159,12 +159,12 @@ pub(crate) fn pack_array(
         "stype": "numpy.ndarray",
         "arraychunk_ids": places,
     });
-    parcel.add(Kind::Array, &unique, vec![body.to_string().into()])
+    objects.add(Kind::Array, &unique, vec![body.to_string().into()])
 }
 
 /// A record of others by name.
 pub(crate) fn pack_named(
-    parcel: &mut Parcel,
+    objects: &mut Objects,
     kind: Kind,
     named: Vec<(String, ObjectTree)>,
 ) -> ObjectTree {
@@ -172,7 +172,7 @@ pub(crate) fn pack_named(
         named.iter().map(|(name, tree)| (name.clone(), tree.object_id.clone().into())).collect();
     let children: Vec<ObjectTree> = named.into_iter().map(|(_, tree)| tree).collect();
     let body = serde_json::Value::Object(names).to_string();
-    parcel.add(kind, &children, vec![body.into()])
+    objects.add(kind, &children, vec![body.into()])
 }
 
 /// The records of a message by name, each with its object.
@@ -201,9 +201,9 @@ pub(crate) fn names(record: &Parsed, id: &str) -> Result<BTreeMap<String, String
     Ok(names)
 }
 
-/// An envelope whose words are here and whose large payloads are not yet.
+/// A message content whose words are here and whose large payloads are not yet.
 pub(crate) struct Opened {
-    envelope: Envelope,
+    content: MessageContent,
     /// The arrays of large payloads, in order: of which message, which of its payloads, and how long.
     due: Vec<(String, (usize, usize), usize)>,
     /// Bytes of all payloads.
@@ -239,10 +239,10 @@ impl Opened {
         named: &BTreeMap<String, String>,
         limits: Limits,
     ) -> Result<Self, String> {
-        let envelope = match fields.text("kind")? {
-            "greeting" => Envelope::Greeting,
-            "refusal" => Envelope::Refusal(fields.text("reason")?.to_owned()),
-            "messages" => Envelope::Messages(Vec::new()),
+        let content = match fields.text("kind")? {
+            "greeting" => MessageContent::Greeting,
+            "refusal" => MessageContent::Refusal(fields.text("reason")?.to_owned()),
+            "messages" => MessageContent::Messages(Vec::new()),
             other => return Err(format!("found the kind {:?}", shortened(other))),
         };
         let index: Vec<Entry> =
@@ -279,29 +279,35 @@ impl Opened {
             }
             messages.push(Message { id, meta, payloads });
         }
-        let envelope = match envelope {
-            Envelope::Messages(_) => Envelope::Messages(messages),
-            Envelope::Greeting | Envelope::Refusal(_) => envelope,
+        let content = match content {
+            MessageContent::Messages(_) => MessageContent::Messages(messages),
+            MessageContent::Greeting | MessageContent::Refusal(_) => content,
         };
-        Ok(Self { envelope, due, declared })
+        Ok(Self { content, due, declared })
     }
 
     /// The numbers of the messages of ours in it.
     pub(crate) fn numbers(&self) -> Vec<u64> {
-        match &self.envelope {
-            Envelope::Messages(messages) => messages.iter().map(|message| message.id).collect(),
-            Envelope::Greeting | Envelope::Refusal(_) => Vec::new(),
+        match &self.content {
+            MessageContent::Messages(messages) => {
+                messages.iter().map(|message| message.id).collect()
+            }
+            MessageContent::Greeting | MessageContent::Refusal(_) => Vec::new(),
         }
     }
 
     /// Fetches what is still due.
-    pub(crate) fn finish(self, store: &mut impl Store, run: u64) -> Result<Envelope, FlowerError> {
-        let Self { envelope, due, .. } = self;
-        let Envelope::Messages(mut messages) = envelope else { return Ok(envelope) };
+    pub(crate) fn finish(
+        self,
+        store: &mut impl Store,
+        run: u64,
+    ) -> Result<MessageContent, FlowerError> {
+        let Self { content, due, .. } = self;
+        let MessageContent::Messages(mut messages) = content else { return Ok(content) };
         for (array, (message, payload), length) in due {
             messages[message].payloads[payload] = fetch_bytes(store, run, (&array, length))?;
         }
-        Ok(Envelope::Messages(messages))
+        Ok(MessageContent::Messages(messages))
     }
 }
 
@@ -375,9 +381,9 @@ mod tests {
 
     /// Objects in memory.
     #[derive(Default)]
-    struct Shelf(BTreeMap<String, Bytes>);
+    struct ObjectStore(BTreeMap<String, Bytes>);
 
-    impl Store for Shelf {
+    impl Store for ObjectStore {
         fn pull_objects(&mut self, _: u64, ids: &[&str]) -> Result<Vec<PulledObject>, FlowerError> {
             let pulled = |id: &&str| {
                 let content = self.0.get(*id).cloned();
@@ -392,19 +398,23 @@ mod tests {
         }
     }
 
-    fn shelved(envelope: &Envelope) -> (Shelf, String) {
-        let (parcel, content) = envelope.pack();
-        let letter = parcel.seal(Metadata::default(), &content);
-        let mut shelf = Shelf::default();
-        for object in &letter.objects {
-            shelf.0.insert(object.id.clone(), object.pieces.concat().into());
+    fn stored(content: &MessageContent) -> (ObjectStore, String) {
+        let (objects, content) = content.pack();
+        let message = objects.seal(Metadata::default(), &content);
+        let mut store = ObjectStore::default();
+        for object in &message.objects {
+            store.0.insert(object.id.clone(), object.pieces.concat().into());
         }
-        (shelf, letter.id().to_owned())
+        (store, message.id().to_owned())
     }
 
-    fn read(shelf: &mut Shelf, id: &str, limits: Limits) -> Result<Envelope, FlowerError> {
-        let records = records(shelf, 1, id)?;
-        Opened::read(shelf, 1, (&records, limits))?.expect("it has our words").finish(shelf, 1)
+    fn read(
+        store: &mut ObjectStore,
+        id: &str,
+        limits: Limits,
+    ) -> Result<MessageContent, FlowerError> {
+        let records = records(store, 1, id)?;
+        Opened::read(store, 1, (&records, limits))?.expect("it has our words").finish(store, 1)
     }
 
     #[test]
@@ -413,23 +423,25 @@ mod tests {
         let zeros = Bytes::from(vec![0; 3 * CHUNK]);
         let message =
             |id, payloads| Message { id, meta: Bytes::from(format!("{{\"n\":{id}}}")), payloads };
-        let envelope = Envelope::Messages(vec![
+        let content = MessageContent::Messages(vec![
             message(0, vec![large.clone()]),
             message(7, vec![Bytes::from_static(b"mask"), Bytes::new(), large, zeros]),
         ]);
-        let (mut shelf, id) = shelved(&envelope);
+        let (mut store, id) = stored(&content);
         // Words, dictionary, message, record, two arrays, their pieces: equal ones once.
-        assert_eq!(shelf.0.len(), 3 + 1 + 2 + 2 + 3);
+        assert_eq!(store.0.len(), 3 + 1 + 2 + 2 + 3);
         let limits = Limits::of_bytes(64 << 20);
-        assert_eq!(read(&mut shelf, &id, limits).unwrap(), envelope);
-        let told = read(&mut shelf, &id, Limits::of_bytes(1 << 20)).unwrap_err().to_string();
+        assert_eq!(read(&mut store, &id, limits).unwrap(), content);
+        let told = read(&mut store, &id, Limits::of_bytes(1 << 20)).unwrap_err().to_string();
         assert!(told.contains("expected at most 1048576"), "{told}");
-        for plain in
-            [Envelope::Greeting, Envelope::Refusal("no".to_owned()), Envelope::Messages(vec![])]
-        {
-            let (mut shelf, id) = shelved(&plain);
-            assert_eq!(shelf.0.len(), 3);
-            assert_eq!(read(&mut shelf, &id, limits).unwrap(), plain);
+        for plain in [
+            MessageContent::Greeting,
+            MessageContent::Refusal("no".to_owned()),
+            MessageContent::Messages(vec![]),
+        ] {
+            let (mut store, id) = stored(&plain);
+            assert_eq!(store.0.len(), 3);
+            assert_eq!(read(&mut store, &id, limits).unwrap(), plain);
         }
     }
 
@@ -437,16 +449,16 @@ mod tests {
     fn an_envelope_that_was_tampered_with_is_an_error() {
         let payload = Bytes::from(vec![3; SMALL + 1]);
         let message = Message { id: 1, meta: Bytes::from_static(b"{}"), payloads: vec![payload] };
-        let envelope = Envelope::Messages(vec![message]);
+        let content = MessageContent::Messages(vec![message]);
         let limits = Limits::of_bytes(1 << 20);
-        let (whole, id) = shelved(&envelope);
+        let (whole, id) = stored(&content);
         for name in whole.0.keys() {
-            let (mut shelf, _) = shelved(&envelope);
-            let content = shelf.0[name].clone();
-            shelf.0.insert(name.clone(), content.slice(..content.len() - 1));
-            assert!(read(&mut shelf, &id, limits).is_err(), "{name} cut short");
-            shelf.0.remove(name);
-            let told = read(&mut shelf, &id, limits).unwrap_err().to_string();
+            let (mut store, _) = stored(&content);
+            let content = store.0[name].clone();
+            store.0.insert(name.clone(), content.slice(..content.len() - 1));
+            assert!(read(&mut store, &id, limits).is_err(), "{name} cut short");
+            store.0.remove(name);
+            let told = read(&mut store, &id, limits).unwrap_err().to_string();
             assert!(told.contains("does not know it"), "{told}");
         }
     }

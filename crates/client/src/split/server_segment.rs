@@ -17,8 +17,8 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use fedra_compute::{Device, Params};
 use fedra_engine::{
-    ClientInfo, CrossingBytes, Ends, EngineError, MiddleHost, MiddleUpdate, Split, SplitMode,
-    TrainRequest, Verdict,
+    ClientBlocks, ClientInfo, CrossingBytes, EngineError, SegmentHost, SegmentUpdate, SplitConfig,
+    SplitMode, TrainRequest, Verdict,
 };
 use fedra_model::Model;
 use fedra_plan::{ByteCount, Layer, ParamId, Round, Scope, Shape};
@@ -34,10 +34,10 @@ use crate::split::turn::{Blocks, Learner, Turn};
 
 /// The middle and everybody's turn at it.
 #[derive(Debug)]
-pub struct Middle {
+pub struct ServerSegment {
     model: Model,
     device: Device,
-    split: Split,
+    split: SplitConfig,
     names: BTreeMap<ClientId, String>,
     state: Mutex<State>,
     moved: Condvar,
@@ -96,9 +96,13 @@ enum Presence {
     Settled(Verdict),
 }
 
-impl Middle {
+impl ServerSegment {
     /// The middle of a model that is cut in this way for these clients; it has no numbers yet.
-    pub fn new((model, device): (Model, Device), split: Split, clients: &[ClientInfo]) -> Self {
+    pub fn new(
+        (model, device): (Model, Device),
+        split: SplitConfig,
+        clients: &[ClientInfo],
+    ) -> Self {
         let names = clients.iter().map(|client| (client.id, client.name.clone())).collect();
         let (state, moved) = (Mutex::default(), Condvar::new());
         let (crossed, clocks) = (Mutex::default(), Clocks::default());
@@ -111,7 +115,7 @@ impl Middle {
     }
 
     /// How it is cut.
-    pub const fn split(&self) -> &Split {
+    pub const fn split(&self) -> &SplitConfig {
         &self.split
     }
 
@@ -332,7 +336,7 @@ impl Middle {
         let Layer::Block(block) = id.site else { return false };
         let of_clients = self.split.clients.values().copied();
         let of_moves = self.split.moves.iter();
-        let of_moves = of_moves.map(|step| Ends { first: step.first, last: step.last });
+        let of_moves = of_moves.map(|step| ClientBlocks { first: step.first, last: step.last });
         let blocks = self.model.layout().blocks();
         let mut all = of_clients.chain(of_moves).chain([self.split.ends]);
         all.any(|ends| (ends.first..blocks.saturating_sub(ends.last)).contains(&block))
@@ -404,7 +408,7 @@ impl State {
     }
 }
 
-impl MiddleHost for Middle {
+impl SegmentHost for ServerSegment {
     fn host(&self, model: &ParamValues) -> Result<(), EngineError> {
         let hosted = |(id, shape): (ParamId, &Shape)| {
             let values = model.get(id).unwrap_or_default();
@@ -451,7 +455,7 @@ impl MiddleHost for Middle {
         self.moved.notify_all();
     }
 
-    fn updates(&self) -> Result<Vec<MiddleUpdate>, EngineError> {
+    fn updates(&self) -> Result<Vec<SegmentUpdate>, EngineError> {
         let state = self.lock();
         let taken = || {
             let is_taken = |slot: &Slot| slot.presence == Presence::Settled(Verdict::Taken);
@@ -464,7 +468,7 @@ impl MiddleHost for Middle {
             };
             scope.iter().map(one).collect()
         };
-        let made: Result<Vec<MiddleUpdate>> = if let Some(shared) = &state.shared {
+        let made: Result<Vec<SegmentUpdate>> = if let Some(shared) = &state.shared {
             // Parameters that the same clients taught make one update.
             let mut groups: BTreeMap<Vec<ClientId>, Scope> = BTreeMap::new();
             let learned: BTreeSet<ParamId> =
@@ -476,7 +480,7 @@ impl MiddleHost for Middle {
                 *group = &*group | &Scope::from_iter([id]);
             }
             let update = |(clients, scope): (Vec<ClientId>, Scope)| {
-                Ok(MiddleUpdate { clients, change: change(&shared.params, &scope)? })
+                Ok(SegmentUpdate { clients, change: change(&shared.params, &scope)? })
             };
             groups.into_iter().map(update).collect()
         } else {
@@ -484,7 +488,7 @@ impl MiddleHost for Middle {
                 let learner = slot.turn.as_ref().and_then(|(_, learner)| learner.as_ref())?;
                 let clients = vec![*client];
                 let change = change(&learner.params, &slot.scope);
-                Some(change.map(|change| MiddleUpdate { clients, change }))
+                Some(change.map(|change| SegmentUpdate { clients, change }))
             };
             taken().filter_map(update).collect()
         };
