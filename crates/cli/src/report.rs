@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use clap::Args;
 use fedra::apply::pages::{self, Written};
 use fedra::error::in_words;
-use fedra::folder::run_files::{COMPARISON, EXPERIMENT};
+use fedra::run_files::{COMPARISON, EXPERIMENT};
 use fedra::text::grid::counted;
 
 use crate::console;

@@ -15,8 +15,8 @@ use std::thread;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
-use fedra::folder::run_files::{CLIENTS, EXPERIMENT, ROUNDS, SUMMARY};
 use fedra::pages::{Content, Document, Freshness, Section};
+use fedra::run_files::{CLIENTS, EXPERIMENT, ROUNDS, SUMMARY};
 
 use crate::console;
 

@@ -135,7 +135,7 @@ fn only_the_network_is_asynchronous() {
 
 #[test]
 fn the_library_and_the_network_mean_the_same_file() {
-    assert_eq!(fedra::folder::run_files::SITES, fedra_net::JOURNAL);
-    assert_eq!(fedra::folder::run_files::STATUS, fedra_net::STATUS);
-    assert_eq!(fedra::folder::run_files::EVENTS, fedra_net::EVENTS);
+    assert_eq!(fedra::run_files::SITES, fedra_net::JOURNAL);
+    assert_eq!(fedra::run_files::STATUS, fedra_net::STATUS);
+    assert_eq!(fedra::run_files::EVENTS, fedra_net::EVENTS);
 }

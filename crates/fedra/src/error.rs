@@ -16,7 +16,7 @@ use fedra_plan::PlanError;
 
 use crate::config::config_error::ConfigError;
 use crate::folder::occupied::Occupied;
-use crate::folder::run_files::SITES;
+use crate::run_files::SITES;
 
 /// What this crate's functions return.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

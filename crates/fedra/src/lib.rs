@@ -69,6 +69,7 @@ pub mod study;
 pub mod apply;
 
 pub mod process;
+pub mod run_files;
 pub mod text;
 
 /// The engine: recipes, rounds, reports.

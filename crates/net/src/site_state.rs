@@ -283,12 +283,12 @@ fn read(bytes: &[u8], layout: &Layout) -> Result<StoredState<'static>, String> {
 
 #[cfg(test)]
 mod tests {
-    use fedra_plan::{FrameBody, Layer, ParamId, Role, Shape};
+    use fedra_plan::{Layer, ParamId, Part, Role, Shape};
 
     use super::*;
 
     fn layout() -> (Layout, ParamId) {
-        let id = ParamId::new(Layer::Block(0), Role::Query, FrameBody::Weight);
+        let id = ParamId::new(Layer::Block(0), Role::Query, Part::Weight);
         (Layout::new([(id, Shape::vector(3))]).unwrap(), id)
     }
 

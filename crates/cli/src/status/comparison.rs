@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use fedra::folder::run_files::{COMPARISON, EXPERIMENT, SUMMARY};
+use fedra::run_files::{COMPARISON, EXPERIMENT, SUMMARY};
 use fedra::text::grid::counted;
 
 use super::picture::{Picture, plain};

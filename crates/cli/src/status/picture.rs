@@ -5,8 +5,8 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
-use fedra::folder::run_files::{EXPERIMENT, ROUNDS, STATUS, SUMMARY};
 use fedra::folder::summary::duration;
+use fedra::run_files::{EXPERIMENT, ROUNDS, STATUS, SUMMARY};
 use fedra::text::headline::set_name;
 use fedra_engine::{Activity, ClientId, NormReport, RoundProgress, RoundReport};
 use fedra_net::{FleetPhase, FleetStatus, SiteStatus};

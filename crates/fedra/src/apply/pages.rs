@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use fedra_report::Document;
 
 use crate::error::{Error, Result, refuse};
-use crate::folder::run_files::{COMPARISON, EXPERIMENT};
 use crate::report::{of_run, write_page, write_run};
+use crate::run_files::{COMPARISON, EXPERIMENT};
 use crate::study::compare::report_page;
 
 /// What was written.

@@ -11,11 +11,11 @@ use fedra_data::{Columns, TextColumns};
 
 use crate::apply::trained_model::{ModelChoice, WhichRound};
 use crate::folder::json_file;
-use crate::folder::run_files::{ADAPTER_BEST, EXPERIMENT, FOLDERS, MODEL_BEST, SUMMARY};
 use crate::folder::run_folder::Folder;
 use crate::folder::summary::{Score, Summary};
 use crate::prepare::fingerprint::{Inputs, OtherData};
 use crate::prepare::partitioned_data::PartitionedData;
+use crate::run_files::{ADAPTER_BEST, EXPERIMENT, FOLDERS, MODEL_BEST, SUMMARY};
 
 /// The run that a model comes from.
 #[derive(Clone, Debug)]

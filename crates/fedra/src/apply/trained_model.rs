@@ -19,8 +19,8 @@ use serde_json::Value;
 
 use crate::config::config_error::ConfigError;
 use crate::error::{Context, Result, refuse};
-use crate::folder::run_files::{ADAPTER, ADAPTER_BEST, EXPERIMENT, MODEL, MODEL_BEST};
 use crate::prepare::pretrained::Pretrained;
+use crate::run_files::{ADAPTER, ADAPTER_BEST, EXPERIMENT, MODEL, MODEL_BEST};
 
 /// Which model is meant.
 #[derive(Clone, Debug)]

@@ -13,8 +13,6 @@ use super::overrides::Overrides;
 use super::{layers, reading};
 use crate::error::{Context, Error, Result, refuse};
 
-/// The experiment in a run's folder.
-pub(crate) const FILE_OF_A_RUN: &str = "experiment.toml";
 /// Keys that only an experiment has.
 const EXPERIMENT: [&str; 8] =
     ["data", "model", "federation", "work", "method", "wire", "split", "privacy"];
@@ -52,7 +50,7 @@ pub fn read_setting<T: DeserializeOwned>(file: &Path) -> Result<T> {
 pub fn text_of(file: &Path) -> Result<String> {
     let shown = file.display();
     if file.is_dir() {
-        let inside = file.join(FILE_OF_A_RUN);
+        let inside = file.join(crate::run_files::EXPERIMENT);
         let hint = if inside.is_file() {
             format!("\nhint: {} is the experiment of the run there", inside.display())
         } else {

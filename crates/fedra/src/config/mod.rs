@@ -20,7 +20,7 @@ mod check;
 mod layers;
 mod reading;
 
-pub(crate) mod kind;
+mod kind;
 mod opening;
 mod origin;
 mod overrides;

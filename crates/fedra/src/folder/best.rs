@@ -14,8 +14,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Context, Result};
 use crate::folder::json_file;
-use crate::folder::run_files::{BEST, MODEL_BEST};
 use crate::prepare::fingerprint::of_file;
+use crate::run_files::{BEST, MODEL_BEST};
 use crate::text::headline::{headline_of, set_name};
 use fedra_engine::durable;
 

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
 use crate::folder::json_file;
-use crate::folder::run_files::CLIENTS;
 use crate::prepare::client_counts::{ClientCounts, CountsOfClient};
+use crate::run_files::CLIENTS;
 
 /// All clients of a run, in the order of their numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use fedra_engine::{ClientId, ClientInfo, EngineError, RoundReport, Sink};
 use serde_json::json;
 
-use crate::folder::run_files::EVENTS;
+use crate::run_files::EVENTS;
 
 /// Appends a line for each to the list of events, where a server keeps one.
 pub(crate) struct FarUpdates<'a> {

@@ -7,8 +7,8 @@ use fedra_privacy::{Ledger, shown};
 
 use crate::error::{Result, refuse};
 use crate::folder::json_file;
-use crate::folder::run_files::SUMMARY;
 use crate::folder::summary::Summary;
+use crate::run_files::SUMMARY;
 
 /// Reads a ledger; refuses one that was edited, one that ends before `ledger.end` or the checkpoint beside it says,
 /// and one that spent less than the summary beside it says.

@@ -13,7 +13,6 @@ pub(crate) mod predictions;
 pub(crate) mod regular_file;
 pub mod round_files;
 pub(crate) mod round_log;
-pub mod run_files;
 pub mod run_folder;
 pub(crate) mod run_status;
 pub mod summary;

@@ -18,13 +18,13 @@ use crate::folder::json_file;
 use crate::folder::lock::Lock;
 use crate::folder::occupied::{GoesOn, Occupied};
 use crate::folder::regular_file;
-use crate::folder::run_files::{
-    CHECKPOINT, EXPERIMENT, FILES, FOLDERS, LEDGER, ROUNDS, SITES, SUMMARY, TENSORBOARD,
-};
 use crate::folder::run_folder;
 use crate::folder::summary::Summary;
 use crate::prepare::fingerprint::Inputs;
 use crate::prepare::partitioned_data::PartitionedData;
+use crate::run_files::{
+    CHECKPOINT, EXPERIMENT, FILES, FOLDERS, LEDGER, ROUNDS, SITES, SUMMARY, TENSORBOARD,
+};
 
 /// How a checkpoint of any version begins.
 const CHECKPOINT_MAGIC: [u8; 4] = *b"FDCK";
@@ -208,7 +208,7 @@ fn next_free(path: &Path) -> PathBuf {
 mod tests {
     use super::*;
     use crate::config::Overrides;
-    use crate::folder::run_files::MODEL;
+    use crate::run_files::MODEL;
 
     #[test]
     fn a_namesake_may_be_replaced_and_the_model_that_is_started_from_may_not() {

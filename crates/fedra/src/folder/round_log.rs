@@ -12,7 +12,7 @@ use fedra_engine::{EngineError, LogMark, RoundReport, Sink};
 
 use crate::error::{Context, Result, refuse};
 use crate::folder::regular_file;
-use crate::folder::run_files::ROUNDS;
+use crate::run_files::ROUNDS;
 use crate::text::grid::counted;
 
 /// The log of a run that goes on.

@@ -40,12 +40,12 @@ use crate::folder::lock::Lock;
 use crate::folder::model_card;
 use crate::folder::round_files::is_event_file;
 use crate::folder::round_log;
-use crate::folder::run_files::{
+use crate::folder::summary::{Stopped, Summary};
+use crate::prepare::fingerprint::{Change, Inputs};
+use crate::run_files::{
     CHECKPOINT, CLIENTS, EXPERIMENT, FILES, FOLDERS, INPUTS, LEDGER, PREDICTIONS, ROUNDS, SITES,
     SUMMARY, TENSORBOARD,
 };
-use crate::folder::summary::{Stopped, Summary};
-use crate::prepare::fingerprint::{Change, Inputs};
 use fedra_engine::durable;
 
 /// A folder for one run.

@@ -14,7 +14,7 @@ use fedra_engine::{Arrival, ClientInfo, RoundProgress};
 use fedra_plan::Round;
 use serde_json::json;
 
-use crate::folder::run_files::STATUS;
+use crate::run_files::STATUS;
 
 /// It is written no more often.
 const AT_MOST_EVERY: Duration = Duration::from_secs(1);

@@ -12,9 +12,9 @@ use fedra_engine::{Absence, ClientId};
 use fedra_report::{Content, Table};
 
 use crate::folder::client_names::NamedClient;
-use crate::folder::run_files::{CLIENTS, ROUNDS};
 use crate::report::facts::spoken;
 use crate::report::record::{RunRecord, set_in_words};
+use crate::run_files::{CLIENTS, ROUNDS};
 use crate::text::grid::{Grid, counted, grouped};
 
 /// Clients that fit on a page.

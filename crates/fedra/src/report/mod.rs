@@ -29,7 +29,7 @@ use std::path::{Path, PathBuf};
 use fedra_report::{Document, Freshness, Section};
 
 use crate::error::{Context, Result};
-use crate::folder::run_files::REPORT;
+use crate::run_files::REPORT;
 use fedra_engine::durable;
 
 pub(crate) use facts::spoken;

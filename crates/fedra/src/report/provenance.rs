@@ -2,8 +2,8 @@
 
 use fedra_report::{Content, Folded, Table};
 
-use crate::folder::run_files::{EXPERIMENT, SITES};
 use crate::report::record::RunRecord;
+use crate::run_files::{EXPERIMENT, SITES};
 use crate::text::grid::Grid;
 
 /// The command, the digests, the experiment.

@@ -14,9 +14,9 @@ use crate::error::{Context, Error, Result, refuse};
 use crate::folder::client_names::ClientNames;
 use crate::folder::json_file;
 use crate::folder::regular_file;
-use crate::folder::run_files::{EXPERIMENT, INPUTS, MODEL, ROUNDS, SUMMARY};
 use crate::folder::summary::Summary;
 use crate::prepare::fingerprint::Inputs;
+use crate::run_files::{EXPERIMENT, INPUTS, MODEL, ROUNDS, SUMMARY};
 use crate::text::grid;
 use crate::text::headline::{headline, headline_of, set_name};
 

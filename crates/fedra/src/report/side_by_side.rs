@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use fedra_report::{Chart, Content, Document, Freshness, Point, Scale, Section, Series};
 
 use crate::error::in_words;
-use crate::folder::run_files::REPORT;
 use crate::report::charts::{by_round, line, unit_of};
 use crate::report::facts::spoken;
 use crate::report::record::{Detail, RunRecord};
+use crate::run_files::REPORT;
 
 /// Variants whose lines can be told apart.
 const LINES: usize = 8;

@@ -6,10 +6,9 @@ use std::path::Path;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::*;
 use crate::apply::pages::{document, write};
-use crate::folder::run_files::{CLIENTS, COMPARISON, EXPERIMENT, INPUTS, ROUNDS, SUMMARY};
 use crate::folder::summary::Summary;
+use crate::run_files::{CLIENTS, COMPARISON, EXPERIMENT, INPUTS, ROUNDS, SUMMARY};
 
 /// A round in which nothing was measured that need not be.
 fn plain(round: u32) -> Value {

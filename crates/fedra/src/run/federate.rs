@@ -22,7 +22,6 @@ use crate::folder::client_names::ClientNames;
 use crate::folder::far_updates::FarUpdates;
 use crate::folder::round_files::RoundFiles;
 use crate::folder::round_log::{self, RoundLog};
-use crate::folder::run_files::{EARLY, LEDGER, ROUNDS, SCRATCH};
 use crate::folder::run_folder::Folder;
 use crate::folder::run_status::RunStatus;
 use crate::folder::summary::Summary;
@@ -40,6 +39,7 @@ use crate::prepare::public_text::PublicRows;
 use crate::prepare::remarks;
 use crate::prepare::token_lengths::TokenLengths;
 use crate::prepare::untrained::untrained;
+use crate::run_files::{EARLY, LEDGER, ROUNDS, SCRATCH};
 
 /// How a run ended.
 #[derive(Debug)]

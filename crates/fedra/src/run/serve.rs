@@ -23,7 +23,6 @@ use crate::config::{Experiment, unused_settings};
 use crate::error::Result;
 use crate::folder::output_folder;
 use crate::folder::round_log;
-use crate::folder::run_files::{CHECKPOINT, EXPERIMENT, ROUNDS, SITES};
 use crate::folder::run_folder::Folder;
 use crate::listener::{Listener, followed};
 use crate::prepare::client_counts::ClientCounts;
@@ -33,6 +32,7 @@ use crate::run::agreement::agreement;
 use crate::run::federate::{Beginning, Ending, Run};
 use crate::run::site::check_declared;
 use crate::run::start::{Output, begin, write_page};
+use crate::run_files::{CHECKPOINT, EXPERIMENT, ROUNDS, SITES};
 
 /// Scores the server's exact model on the central test set; whoever observes it may stop it.
 pub type CentralTest = Box<dyn FnMut(&ParamValues, &dyn Observer) -> Result<Scored, EngineError>>;

@@ -10,12 +10,12 @@ use crate::error::{Result, refuse};
 use crate::folder::lock::Lock;
 use crate::folder::output_folder::{self, OverwritePolicy};
 use crate::folder::round_log;
-use crate::folder::run_files::{ROUNDS, SITES};
 use crate::folder::run_folder::Folder;
 use crate::folder::summary::Summary;
 use crate::listener::Listener;
 use crate::report;
 use crate::run::federate::{Ending, Run};
+use crate::run_files::{ROUNDS, SITES};
 
 /// Where a run goes, and what it may write over there.
 #[derive(Clone, Debug)]

@@ -12,7 +12,7 @@ use fedra_net::{
     Link, Message, NetFleet, PROTOCOL, Request, Runtime, ServerOptions, ServerSecurity, Start,
     limits,
 };
-use fedra_plan::{Digest, FrameBody, Layer, Layout, ParamId, Role, Round, Shape};
+use fedra_plan::{Digest, Layer, Layout, ParamId, Part, Role, Round, Shape};
 use fedra_wire::{ClientId, Header, Kind, ParamValues, encode};
 
 use crate::place::Place;
@@ -74,7 +74,7 @@ fn many_sites_are_served_by_one_thread() {
     let (place, authority) = (Place::new(), Authority::generate().unwrap());
     let server = authority.server(&["127.0.0.1".to_owned()], Days(1)).unwrap();
     let names: Vec<String> = (0..IDLE + BUSY).map(|number| format!("site-{number}")).collect();
-    let id = ParamId::new(Layer::Block(0), Role::Query, FrameBody::Weight);
+    let id = ParamId::new(Layer::Block(0), Role::Query, Part::Weight);
     let layout = Layout::new([(id, Shape::vector(PARAMETERS))]).unwrap();
     let initial: ParamValues = [(id, vec![0.5; PARAMETERS])].into_iter().collect();
     let security = ServerSecurity::Tls(place.identity("server", &server, &authority));

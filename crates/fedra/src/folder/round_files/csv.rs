@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use super::row::{Number, Row, Rows};
-use crate::folder::run_files::ROUNDS_CSV;
+use crate::run_files::ROUNDS_CSV;
 use fedra_engine::durable;
 
 /// The file of a run that is on.

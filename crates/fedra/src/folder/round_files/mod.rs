@@ -25,7 +25,7 @@ use self::row::Rows;
 use self::tensorboard::EventFile;
 use crate::config::LogFormat;
 use crate::error::{Context, Result};
-use crate::folder::run_files::{ROUNDS_PARQUET, TENSORBOARD};
+use crate::run_files::{ROUNDS_PARQUET, TENSORBOARD};
 use fedra_engine::durable;
 
 pub use self::tensorboard::is_event_file;
@@ -89,7 +89,7 @@ impl Sink for RoundFiles {
         };
         if let Some(csv) = &mut self.csv {
             csv.append(&self.folder, &self.rows)
-                .map_err(|error| refused(crate::folder::run_files::ROUNDS_CSV, error))?;
+                .map_err(|error| refused(crate::run_files::ROUNDS_CSV, error))?;
         }
         if let Some(events) = &mut self.events {
             events.append(&self.rows).map_err(|error| refused(TENSORBOARD, error))?;
@@ -101,7 +101,7 @@ impl Sink for RoundFiles {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::folder::run_files::ROUNDS_CSV;
+    use crate::run_files::ROUNDS_CSV;
     use std::fs;
 
     const LINE: &str = r#"{"round":0,"cohort":[0,1],"arrived":[0],"failed":[],"refused":[],"blocks":[],"changed":1,"loss":0.5,"bytes":{"up":10,"down":20,"full_up":1,"full_down":1},"effort":1,"seconds":0.5,"slowest":0.1,"most_updates_held":1,"scores":[]}"#;

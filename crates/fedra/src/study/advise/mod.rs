@@ -18,11 +18,11 @@ use std::path::PathBuf;
 
 use crate::config::{ConfigError, Experiment, Keep};
 use crate::error::Result;
-use crate::folder::run_files::SCRATCH;
 use crate::forecast::state_placement::{StateLocation, StatePlacement};
 use crate::forecast::traffic;
 use crate::listener::Listener;
 use crate::run::federate::Run;
+use crate::run_files::SCRATCH;
 use pilot::Pilot;
 
 /// Runs a pilot, and says what it measured and what follows from it; `None` when it was asked to

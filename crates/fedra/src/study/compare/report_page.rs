@@ -8,8 +8,8 @@ use super::comparison::{Comparison, Line};
 use super::page::Page;
 use crate::error::Result;
 use crate::folder::json_file;
-use crate::folder::run_files::{COMPARISON, EXPERIMENT};
 use crate::report::{Variant, curves, links, spoken};
+use crate::run_files::{COMPARISON, EXPERIMENT};
 use crate::text::grid::counted;
 
 /// The page of the comparison in a folder.

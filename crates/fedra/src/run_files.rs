@@ -1,7 +1,7 @@
 //! The names of the files that a run leaves in its folder; [`crate::folder::run_folder`] says what each is.
 
 /// The experiment as resolved.
-pub const EXPERIMENT: &str = crate::config::kind::FILE_OF_A_RUN;
+pub const EXPERIMENT: &str = "experiment.toml";
 /// Digests of what the run learns from.
 pub const INPUTS: &str = "inputs.json";
 /// The names of the clients whose numbers the log has.
