@@ -29,7 +29,7 @@ impl Observation {
         perturbation: Perturbation,
         views: u32,
     ) -> Self {
-        let draws = match perturbation.noise().draw {
+        let draws = match perturbation.noise.draw {
             NoiseDraw::Fresh => views.max(1),
             NoiseDraw::Cached => 1,
         };

@@ -93,8 +93,8 @@ impl AtSuperLink {
         };
         tls.refuse_certificates("--superlink")?;
         let endpoint = Endpoint::new(url, self.superlink_ca.as_deref())?;
-        let address = endpoint.authority();
-        if !endpoint.is_encrypted() && !tls.is_insecure() && !fedra_net::is_loopback(&address) {
+        let address = &endpoint.authority;
+        if !endpoint.is_encrypted() && !tls.is_insecure() && !fedra_net::is_loopback(address) {
             bail!(
                 "--superlink: found {url}, expected https:// and --ca on an address that is not of this \
                  machine alone\nhint: --insecure goes without, for all to read"

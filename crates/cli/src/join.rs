@@ -106,7 +106,7 @@ impl Join {
         voice.say(format_args!(
             "{} with {} training examples; its state is in {}",
             self.client,
-            grouped(client.info().examples),
+            grouped(client.info.examples),
             folder.display()
         ));
         // Rows that cross a cut are another release each time: what has begun is then finished.
@@ -192,7 +192,7 @@ impl Join {
             bail!("--superlink: found [split], expected none: a SuperLink stores and forwards");
         };
         let way = (Arc::clone(runtime), dialer.clone());
-        let cut = CutDialer::new(way, self.client.clone(), client.model().width());
+        let cut = CutDialer::new(way, self.client.clone(), client.model.width());
         let cut = cut.with_observer(steps);
         if let (Some(seed), Some(_)) = (self.noise_seed, &experiment.recipe.privacy) {
             let expected = "none together with [privacy]: noise comes from the key in --state";
@@ -214,7 +214,7 @@ impl Join {
         if recipe.privacy.is_some() {
             bail!("--stock: found [privacy], expected none: nobody there keeps its promise");
         }
-        let (names, seed) = (tensor_names(client.layout())?, experiment.seed);
+        let (names, seed) = (tensor_names(&client.layout)?, experiment.seed);
         Ok(Some(StockRun { recipe: recipe.clone(), seed, names }))
     }
 

@@ -124,7 +124,7 @@ impl ModelServer<'_> {
             "blocks {start} to {} of {} at {} ({how})",
             end - 1,
             loaded.model.blocks(),
-            server.address()
+            server.address
         ));
         drop(loaded);
         interrupt::within("moment");

@@ -21,8 +21,8 @@ use fedra_compute::SecretKey;
 use fedra_engine::{EngineError, ParamValues};
 use fedra_flower::{Admission, Apps, Endpoint, NodeKeys, StockClients, Task};
 use fedra_net::{
-    Capacity, Carrier, Demand, Federated, FleetOptions, NetFleet, Routes, Runtime, ServerOptions,
-    ServerSecurity, Start, with_middle,
+    Capacity, Carrier, Demand, Federated, FleetOptions, NetFleet, Routes, RunEnd, Runtime,
+    ServerOptions, ServerSecurity, Start, with_middle,
 };
 use fedra_plan::{ByteCount, Layout, Round};
 
@@ -329,13 +329,13 @@ impl Host for Sites {
                 .say(format_args!("on the wire since this start, {name}: {up} up, {down} down"));
         }
         match ending {
-            Ok(Ending::Complete(_)) => fleet.finish("all rounds are complete"),
+            Ok(Ending::Complete(_)) => fleet.end(RunEnd::Complete, "all rounds are complete"),
             // Sites wait for a server that can go on.
             Ok(Ending::Interrupted { .. }) => fleet.pause(),
             // What to do about it is for whoever has the server's folder.
             Err(error) => {
                 let words = error.in_words();
-                fleet.give_up(words.split("\nhint:").next().unwrap_or(&words));
+                fleet.end(RunEnd::GaveUp, words.split("\nhint:").next().unwrap_or(&words));
             }
         }
     }

@@ -24,65 +24,52 @@ pub const PATTERN_TOKENS: usize = 64;
 /// Most numbers of one pattern. Examples are shortened, then left out, until they fit.
 pub const PATTERN_NUMBERS: usize = 1 << 20;
 
-/// Looks at examples with a model.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct AttentionComparison<'a> {
-    pub model: &'a Model,
-    pub device: &'a Device,
+/// How attention on a sample moved since the first time and since the last, and what to remember of it now.
+pub(crate) fn compare(
+    (model, device): (&Model, &Device),
+    params: &Params,
+    (client, sample): (&str, &[Encoded]),
+    before: &AttentionMemory,
+) -> Result<(Option<AttentionShift>, AttentionMemory)> {
+    let sequences = shortened(model, sample);
+    if sequences.is_empty() {
+        return Err(ClientError::nothing(client, "example to look at"));
+    }
+    let mut batch = Batch::new(&sequences)?;
+    if sample.iter().any(|example| !example.types.is_empty()) {
+        let types = sample.iter().zip(&sequences).flat_map(|(example, ids)| {
+            let padded = example.types.iter().copied().chain(std::iter::repeat(0));
+            padded.take(ids.len())
+        });
+        batch = batch.with_segments(types.collect())?;
+    }
+    let mut tape = Tape::new(device);
+    let blocks = model.attention_patterns(&mut tape, params.frozen(), &batch)?;
+    let rows: usize = sequences.iter().map(|ids| model.heads() * ids.len()).sum();
+    let now: Arc<[f32]> = blocks.concat().into();
+    // Another sample or another model: nothing to compare with, as at the first look.
+    let moved = (before.first.len() == now.len() && before.last.len() == now.len()).then(|| {
+        let shifts = |then: &[f32]| shifts(&now, then, (blocks.len(), rows));
+        AttentionShift { since_first: shifts(&before.first), since_last: shifts(&before.last) }
+    });
+    let first = if moved.is_some() { before.first.clone() } else { now.clone() };
+    Ok((moved, AttentionMemory { first, last: now }))
 }
 
-impl AttentionComparison<'_> {
-    /// Compares what the model sees in the sample with what was seen before, and remembers it.
-    pub fn compare(
-        &self,
-        params: &Params,
-        (client, sample): (&str, &[Encoded]),
-        before: &AttentionMemory,
-    ) -> Result<(Option<AttentionShift>, AttentionMemory)> {
-        let sequences = self.shortened(sample);
-        if sequences.is_empty() {
-            return Err(ClientError::nothing(client, "example to look at"));
+/// The tokens to look at, so few that their pattern has no more than [`PATTERN_NUMBERS`].
+fn shortened(model: &Model, sample: &[Encoded]) -> Vec<Vec<u32>> {
+    let layers = (model.heads() * model.blocks()).max(1);
+    let longest = PATTERN_TOKENS.min((PATTERN_NUMBERS / layers).isqrt()).max(1);
+    let (mut taken, mut numbers) = (Vec::new(), 0);
+    for example in sample {
+        let ids = &example.ids[..example.ids.len().min(longest)];
+        numbers += layers * ids.len() * ids.len();
+        if numbers > PATTERN_NUMBERS && !taken.is_empty() {
+            break;
         }
-        let mut batch = Batch::new(&sequences)?;
-        if sample.iter().any(|example| !example.types.is_empty()) {
-            let types = sample.iter().zip(&sequences).flat_map(|(example, ids)| {
-                let padded = example.types.iter().copied().chain(std::iter::repeat(0));
-                padded.take(ids.len())
-            });
-            batch = batch.with_segments(types.collect())?;
-        }
-        let mut tape = Tape::new(self.device);
-        let blocks = self.model.attention_patterns(&mut tape, params.frozen(), &batch)?;
-        let rows: usize = sequences.iter().map(|ids| self.model.heads() * ids.len()).sum();
-        let now: Arc<[f32]> = blocks.concat().into();
-        // Another sample or another model: nothing to compare with, as at the first look.
-        let moved =
-            (before.first.len() == now.len() && before.last.len() == now.len()).then(|| {
-                let shifts = |then: &[f32]| shifts(&now, then, (blocks.len(), rows));
-                AttentionShift {
-                    since_first: shifts(&before.first),
-                    since_last: shifts(&before.last),
-                }
-            });
-        let first = if moved.is_some() { before.first.clone() } else { now.clone() };
-        Ok((moved, AttentionMemory { first, last: now }))
+        taken.push(ids.to_vec());
     }
-
-    /// The tokens to look at, so few that their pattern has no more than [`PATTERN_NUMBERS`].
-    fn shortened(&self, sample: &[Encoded]) -> Vec<Vec<u32>> {
-        let layers = (self.model.heads() * self.model.blocks()).max(1);
-        let longest = PATTERN_TOKENS.min((PATTERN_NUMBERS / layers).isqrt()).max(1);
-        let (mut taken, mut numbers) = (Vec::new(), 0);
-        for example in sample {
-            let ids = &example.ids[..example.ids.len().min(longest)];
-            numbers += layers * ids.len() * ids.len();
-            if numbers > PATTERN_NUMBERS && !taken.is_empty() {
-                break;
-            }
-            taken.push(ids.to_vec());
-        }
-        taken
-    }
+    taken
 }
 
 /// Per block, the mean total variation between the rows of two patterns.

@@ -16,32 +16,39 @@ use fedra_plan::{ByteCount, Layout, Round, Scope};
 use fedra_seed::{SecretKey, Seed};
 use fedra_wire::{ClientId, Encoding};
 
-use crate::convert::{check, receive};
+use crate::convert::receive;
 use crate::error::Result;
 use crate::guard::{OwnRows, PrivacyGuard};
 use crate::labelled_batch::check_head;
-use crate::meter::{Meter, Observer, Watched};
+use crate::meter::{Meter, Observer, Silent};
 use crate::shards::Shard;
 use crate::split::Connect;
 use crate::worker::Worker;
 
 /// A client and all that it holds.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Client {
-    info: ClientInfo,
-    shard: Shard,
+    /// Who it is.
+    pub info: ClientInfo,
+    /// Its examples.
+    pub shard: Shard,
     task: Task,
     labels: LabelSet,
-    model: Model,
-    layout: Layout,
+    /// The structure of its model.
+    pub model: Model,
+    /// The layout of the shared model.
+    pub layout: Layout,
     device: Device,
-    shared: Params,
+    /// Its copy of the shared model.
+    pub shared: Params,
     connect: Option<Arc<dyn Connect>>,
     noise_seed: Seed,
     secret: SecretKey,
-    guard: Option<PrivacyGuard>,
-    observer: Watched,
-    state: ClientState,
+    /// What it promised and released, where it keeps count itself.
+    pub guard: Option<PrivacyGuard>,
+    observer: Arc<dyn Observer>,
+    /// What it keeps.
+    pub state: ClientState,
     /// The state before the first answer that may be revoked.
     before: Option<ClientState>,
     /// The state of an answer of which nobody has said yet whether it is taken.
@@ -49,21 +56,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client with its examples, whose labels were declared for everybody, and the parameters that
-    /// all start from.
-    pub fn new(
-        id: ClientId,
-        shard: Shard,
-        (task, labels): (Task, LabelSet),
-        (model, shared): (Model, Params),
-        device: Device,
-    ) -> Result<Self> {
-        check(&shared, model.layout())?;
-        Self::of_part(id, shard, (task, labels), (model, shared), device)
-    }
-
     /// The same with the parameters that live with it: the rest of a cut model is at the server.
-    pub fn of_part(
+    pub fn new(
         id: ClientId,
         shard: Shard,
         (task, labels): (Task, LabelSet),
@@ -85,7 +79,7 @@ impl Client {
             noise_seed: Seed(u64::from(id.0)).of("noise"),
             secret: SecretKey::simulated(Seed(0)).with(u64::from(id.0)),
             guard: None,
-            observer: Watched::default(),
+            observer: Arc::new(Silent),
             state: ClientState::empty(id),
             before: None,
             pending: None,
@@ -137,37 +131,12 @@ impl Client {
     /// The same client, watched: its steps are told, and between two of them it may be stopped.
     #[must_use]
     pub fn with_observer(self, observer: Arc<dyn Observer>) -> Self {
-        Self { observer: Watched(observer), ..self }
+        Self { observer, ..self }
     }
 
     /// Whether it was asked to stop what it works on.
     pub fn stops(&self) -> bool {
-        self.observer.0.stops()
-    }
-
-    /// What it promised and released, where it keeps count itself.
-    pub const fn guard(&self) -> Option<&PrivacyGuard> {
-        self.guard.as_ref()
-    }
-
-    /// Who it is.
-    pub const fn info(&self) -> &ClientInfo {
-        &self.info
-    }
-
-    /// The structure of its model.
-    pub const fn model(&self) -> &Model {
-        &self.model
-    }
-
-    /// Its examples.
-    pub const fn shard(&self) -> &Shard {
-        &self.shard
-    }
-
-    /// The layout of the shared model.
-    pub const fn layout(&self) -> &Layout {
-        &self.layout
+        self.observer.stops()
     }
 
     /// What it would keep if its last answer were taken; `None` when nothing waits for a verdict.
@@ -178,16 +147,6 @@ impl Client {
     /// Makes it keep this and nothing else: no answer before it waits or can be revoked.
     pub fn set_state(&mut self, state: ClientState) {
         (self.state, self.before, self.pending) = (state, None, None);
-    }
-
-    /// What it keeps.
-    pub const fn state(&self) -> &ClientState {
-        &self.state
-    }
-
-    /// Its copy of the shared model.
-    pub const fn shared(&self) -> &Params {
-        &self.shared
     }
 
     /// Writes a download on its copy of the shared model. Nothing before it can be revoked any more.
@@ -242,7 +201,7 @@ impl Client {
             counted?;
         }
         let meter = self.meter(Activity::Training, request.work.steps(self.info.examples));
-        self.observer.0.started(&self.info, request.round);
+        self.observer.started(&self.info, request.round);
         let trained = self.worker(&meter).train(&self.state, request);
         meter.client_done();
         let (reply, next) = trained?;
@@ -303,7 +262,7 @@ impl Client {
 
     /// Counts the work of this one client.
     fn meter(&self, activity: Activity, steps: u64) -> Meter<'_> {
-        Meter::new(&*self.observer.0, activity, (1, steps))
+        Meter::new(&*self.observer, activity, (1, steps))
     }
 
     fn worker<'a>(&'a self, meter: &'a Meter<'a>) -> Worker<'a> {

@@ -108,7 +108,7 @@ impl Evaluator<'_> {
             let names = question.names(batch);
             let passing = Passing { batch: question.batch(), examples: &names };
             let hidden = ends.answer(params, passing)?;
-            let start = Some((hidden, ends.middle().end));
+            let start = Some((hidden, ends.middle.end));
             answers.extend(self.answer_from(params, (examples, batch), (&question, start))?);
             meter.advance(batch.len() as u64);
         }
@@ -218,7 +218,7 @@ impl Evaluator<'_> {
     ) {
         scores.add_loss(answer.loss_sum, answer.targets);
         let (target, cut) = (&examples.encoded()[index].target, examples.cut(index));
-        match (scores.counts_mut(), target) {
+        match (&mut scores.counts, target) {
             (Counts::Codes(score), Target::Many(codes)) => score.add(codes, &answer.guesses),
             (Counts::Classes(score), Target::One(class)) => {
                 score.add(&[*class], &answer.guesses[..1]);
@@ -288,7 +288,7 @@ impl Question {
     fn batch(&self) -> &Batch {
         match self {
             Self::Labelled(question) => &question.batch,
-            Self::Choices(choices) => choices.batch(),
+            Self::Choices(choices) => &choices.batch,
         }
     }
 
@@ -298,7 +298,7 @@ impl Question {
         match self {
             Self::Labelled(_) => chosen.iter().map(|&index| index as u64).collect(),
             Self::Choices(choices) => {
-                choices.owners().iter().map(|&place| chosen[place] as u64).collect()
+                choices.owners.iter().map(|&place| chosen[place] as u64).collect()
             }
         }
     }

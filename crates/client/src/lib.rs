@@ -98,5 +98,5 @@ pub use split::{
     Purpose, ServerSegment,
 };
 pub use trainer::{Course, TrainResult, TrainTask, Trainer};
-pub use worker::Limits;
+pub use worker::{EVALUATION_TOKENS, PREFIX_CACHE};
 pub use writing::Writing;

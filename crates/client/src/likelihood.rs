@@ -22,9 +22,10 @@ const HELD: usize = 1 << 22;
 /// The prompts and answers of some examples.
 #[derive(Clone, Debug)]
 pub(crate) struct ChoiceBatch {
-    batch: Batch,
+    /// The tokens.
+    pub batch: Batch,
     /// The example of each sequence, by its place among the chosen.
-    owners: Vec<usize>,
+    pub owners: Vec<usize>,
     /// The rows that tell a token of some answer, ascending.
     rows: Vec<u32>,
     examples: Vec<Asked>,
@@ -104,16 +105,6 @@ impl ChoiceBatch {
         }
         let rows = rows.into_keys().collect();
         Ok(Self { batch: Batch::packed(ids, lengths)?, owners, rows, examples })
-    }
-
-    /// The tokens.
-    pub fn batch(&self) -> &Batch {
-        &self.batch
-    }
-
-    /// The example of each sequence, by its place among the chosen.
-    pub fn owners(&self) -> &[usize] {
-        &self.owners
     }
 
     /// What the model says to each example, from the hidden states in front of block `first` on.

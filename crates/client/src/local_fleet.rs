@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use fedra_compute::{Device, Params};
+use fedra_compute::{Device, Params, ThreadPool};
 use fedra_engine::{
     Absence, Activity, Arrival, AttentionRequest, ClientAttention, ClientInfo, ClientState,
     Download, EngineError, EvaluationRequest, EvaluationSet, Evidence, Fleet, Outcome,
@@ -24,20 +24,23 @@ use crate::evaluator::Evaluator;
 use crate::examples::Examples;
 use crate::labelled_batch::check_head;
 use crate::meter::{Meter, Observer, Silent};
-use crate::ordered_jobs::{AtOnce, collected, in_order, so_many_in_order};
+use crate::ordered_jobs::{collected, in_order, so_many_in_order};
 use crate::scores::Scores;
 use crate::shards::Shards;
 use crate::split::{Connect, ServerSegment};
-use crate::worker::{Limits, Worker};
+use crate::worker::{EVALUATION_TOKENS, Worker};
 
 /// Clients as threads of this process, as many at a time as the current thread pool has threads.
 pub struct LocalFleet {
-    model: Model,
+    /// The structure that all clients train.
+    pub model: Model,
     /// The structures of clients that lack the upper blocks, by their place.
     shallow: BTreeMap<usize, Model>,
     device: Device,
-    shared: Params,
-    shards: Shards,
+    /// The shared model as the clients hold it.
+    pub shared: Params,
+    /// The data of all clients.
+    pub shards: Shards,
     infos: Vec<ClientInfo>,
     /// What they keep between rounds; those at work hold a copy, the others nothing.
     state_store: StateStore,
@@ -115,21 +118,6 @@ impl LocalFleet {
         self.observer = observer;
     }
 
-    /// The structure that all clients train.
-    pub fn model(&self) -> &Model {
-        &self.model
-    }
-
-    /// The data of all clients.
-    pub fn shards(&self) -> &Shards {
-        &self.shards
-    }
-
-    /// The shared model as the clients hold it.
-    pub fn shared(&self) -> &Params {
-        &self.shared
-    }
-
     /// Scores parameters of this model on any examples.
     pub fn score(&self, params: &Params, examples: &Examples) -> Result<Scores> {
         let counts = (0, examples.len() as u64);
@@ -139,7 +127,7 @@ impl LocalFleet {
             device: &self.device,
             task: self.shards.task,
             labels: &self.shards.labels,
-            tokens: Limits::default().tokens,
+            tokens: EVALUATION_TOKENS,
         };
         evaluator.score_counted(params, examples, &meter)
     }
@@ -305,9 +293,10 @@ impl Fleet for LocalFleet {
         let (fleet, mut revocable) = (&*self, requests.iter().map(|request| request.revocable));
         let split = requests.first().and_then(|request| request.split.clone());
         // Clients that wait for each other have to be at work all at once.
+        // Clients that meet in each step wait for each other.
         let at_once = match split.as_deref().map(SplitConfig::is_joined) {
-            Some(true) => AtOnce::All,
-            Some(false) | None => AtOnce::Threads,
+            Some(true) => requests.len(),
+            Some(false) | None => ThreadPool::current_threads(),
         };
         let steps = |request: &TrainRequest| {
             request.work.steps(fleet.infos[request.client.0 as usize].examples)

@@ -4,8 +4,6 @@
 //! they are together. Counting changes no number: a meter is only ever added to, and what it says goes to
 //! an [`Observer`] and nowhere else.
 
-use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
@@ -120,21 +118,5 @@ impl<'a> Meter<'a> {
             steps: counter.steps,
             seconds: counter.begun.elapsed().as_secs_f64(),
         });
-    }
-}
-
-/// An observer that is shared.
-#[derive(Clone)]
-pub(crate) struct Watched(pub Arc<dyn Observer>);
-
-impl Default for Watched {
-    fn default() -> Self {
-        Self(Arc::new(Silent))
-    }
-}
-
-impl fmt::Debug for Watched {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("Watched")
     }
 }

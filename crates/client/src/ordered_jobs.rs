@@ -8,7 +8,6 @@
 //! handed   0 1 2 ...                in order, on the caller's thread
 //! ```
 
-use std::any::Any;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,15 +21,6 @@ use crate::error::Result;
 /// Jobs begun and not yet handed over, for each worker: one being done, one waiting its turn.
 pub const AHEAD: usize = 2;
 
-/// How many jobs are at work at a time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum AtOnce {
-    /// As many as the current thread pool has threads.
-    Threads,
-    /// All of them, because they wait for each other.
-    All,
-}
-
 /// Runs jobs `0 .. count` on as many threads as the current thread pool has.
 ///
 /// `deliver` sees the results in order, on the calling thread; its first error stops the rest.
@@ -39,20 +29,17 @@ pub(crate) fn in_order<T: Send, E>(
     job: impl Fn(usize) -> T + Sync,
     deliver: impl FnMut(T) -> Result<(), E>,
 ) -> Result<(), E> {
-    so_many_in_order((count, AtOnce::Threads), job, deliver)
+    so_many_in_order((count, ThreadPool::current_threads()), job, deliver)
 }
 
 /// The same with a choice of how many are at work at a time.
 pub(crate) fn so_many_in_order<T: Send, E>(
-    (count, at_once): (usize, AtOnce),
+    (count, at_once): (usize, usize),
     job: impl Fn(usize) -> T + Sync,
     mut deliver: impl FnMut(T) -> Result<(), E>,
 ) -> Result<(), E> {
     let threads = ThreadPool::current_threads();
-    let workers = match at_once {
-        AtOnce::Threads => threads.min(count),
-        AtOnce::All => count,
-    };
+    let workers = at_once.min(count);
     if workers <= 1 {
         return (0..count).try_for_each(|number| deliver(job(number)));
     }
@@ -95,7 +82,11 @@ pub(crate) fn so_many_in_order<T: Send, E>(
                     break result;
                 }
                 let (other, outcome) = results.recv().expect("a worker answers every job");
-                early.insert(other, outcome.unwrap_or_else(|panic| ended(has_ended, panic)));
+                let outcome = outcome.unwrap_or_else(|panic| {
+                    has_ended.store(true, Ordering::Relaxed);
+                    resume_unwind(panic)
+                });
+                early.insert(other, outcome);
             };
             deliver(result)
         });
@@ -122,12 +113,6 @@ fn work_through<T>(
             return;
         }
     }
-}
-
-/// Carries a job's panic on, and lets no further job begin.
-fn ended<T>(has_ended: &AtomicBool, panic: Box<dyn Any + Send>) -> T {
-    has_ended.store(true, Ordering::Relaxed);
-    resume_unwind(panic)
 }
 
 /// What is answered to items that come in batches, by item; batches run side by side.

@@ -119,7 +119,7 @@ impl Prober<'_> {
         (given, mut cut): ((&[Encoded], &Meter<'_>), Option<Cut<'_, '_>>),
     ) -> Result<Vec<[f64; 2]>> {
         let layout = self.model.layout();
-        let middle = cut.as_ref().map_or(0..0, |cut| cut.ends.middle());
+        let middle = cut.as_ref().map_or(0..0, |cut| cut.ends.middle.clone());
         let is_own = |block: &u16| !middle.contains(&usize::from(*block));
         let own = Scope::of_blocks(layout, (0..layout.blocks()).filter(is_own));
         let (mut sum, mut is_empty) = (Gradients::default(), true);

@@ -11,8 +11,10 @@ use fedra_engine::{ClientId, F1Counts, Scored};
 /// The scores of a model on some examples.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scores {
-    counts: Counts,
-    examples: u64,
+    /// What was counted.
+    pub counts: Counts,
+    /// How many examples.
+    pub examples: u64,
     loss_sum: f64,
     /// What the loss is a mean over: examples, or labelled tokens.
     targets: u64,
@@ -62,16 +64,6 @@ impl Scores {
         self.examples += other.examples;
         self.loss_sum += other.loss_sum;
         self.targets += other.targets;
-    }
-
-    /// What was counted.
-    pub fn counts(&self) -> &Counts {
-        &self.counts
-    }
-
-    /// How many examples.
-    pub fn examples(&self) -> u64 {
-        self.examples
     }
 
     /// The mean loss, averaged as training averages it; zero when nothing was seen.
@@ -150,11 +142,7 @@ impl Scores {
             (name.to_owned(), F1Counts { true_positives, false_positives, false_negatives })
         };
         let tallies: BTreeMap<String, F1Counts> = total.map(tally).into_iter().collect();
-        Scored { client, examples: self.examples(), loss: self.loss(), scores, tallies }
-    }
-
-    pub(crate) fn counts_mut(&mut self) -> &mut Counts {
-        &mut self.counts
+        Scored { client, examples: self.examples, loss: self.loss(), scores, tallies }
     }
 
     /// Counts the loss of one example: a sum over so many targets.

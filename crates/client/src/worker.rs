@@ -16,7 +16,7 @@ use fedra_privacy::NoiseMultiplier;
 use fedra_seed::Seed;
 use fedra_wire::{Encoding, Expectation, Header, Kind, ParamValues, decode, encode_owned};
 
-use crate::attention::{AttentionComparison, PATTERN_EXAMPLES};
+use crate::attention::{self, PATTERN_EXAMPLES};
 use crate::convert::{copied, overwrite};
 use crate::correction::Correction;
 use crate::error::{ClientError, Result};
@@ -28,23 +28,14 @@ use crate::meter::Meter;
 use crate::prober::{Cut, Prober};
 use crate::request_key::{self, Sources};
 use crate::shards::Shard;
-use crate::split::{AccountedNoise, ClientSegments, Connect, Perturbation, Purpose, RowNoise};
+use crate::split::{ClientSegments, Connect, Purpose, RowNoise};
 use crate::trainer::{TrainTask, Trainer};
 
-/// How much memory and time the work around training may take.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// Most that a client in training keeps of hidden states behind a frozen prefix.
-    pub cache: ByteCount,
-    /// Tokens in a batch of an evaluation.
-    pub tokens: usize,
-}
+/// Most that a client in training keeps of hidden states behind a frozen prefix.
+pub const PREFIX_CACHE: ByteCount = ByteCount(256 << 20);
 
-impl Default for Limits {
-    fn default() -> Self {
-        Self { cache: ByteCount(256 << 20), tokens: 2048 }
-    }
-}
+/// Tokens in a batch of an evaluation.
+pub const EVALUATION_TOKENS: usize = 2048;
 
 /// One client and all that it works with, but for its state.
 #[derive(Clone, Copy)]
@@ -218,9 +209,9 @@ impl Worker<'_> {
         self.meter.check()?;
         let params = self.params_of(state)?;
         let sample = self.sample(PATTERN_EXAMPLES, request.seed);
-        let comparison = AttentionComparison { model: self.model, device: self.device };
+        let sample = (self.info.name.as_str(), sample.as_slice());
         let (moved, attention) =
-            comparison.compare(&params, (&self.info.name, &sample), &state.attention)?;
+            attention::compare((self.model, self.device), &params, sample, &state.attention)?;
         let next = ClientState { attention, ..state.clone() };
         Ok((ClientAttention { client: self.info.id, moved }, next))
     }
@@ -244,7 +235,7 @@ impl Worker<'_> {
             device: self.device,
             task: self.task,
             labels: self.labels,
-            tokens: Limits::default().tokens,
+            tokens: EVALUATION_TOKENS,
         };
         let input = |plan: &Plan| self.sources(&params).of_scoring(request, (self.info.id, plan));
         let mut ends = self.ends_to_ask(request.split, (Purpose::Score(request.round), input))?;
@@ -318,17 +309,11 @@ impl Worker<'_> {
             Purpose::Probe(round) => ("train", of_round(round).of("probe")),
             Purpose::Score(round) => ("score", of_round(round)),
         };
-        let noise = match (split.noise, split.privacy) {
-            (None, RowPrivacy::Empirical) => RowNoise::None,
-            (Some(kind), RowPrivacy::Empirical) => {
-                RowNoise::Perturbed(Perturbation::new(kind, self.noise_seed.of(noise)))
-            }
-            (noise, RowPrivacy::Accounted { longest }) => {
-                self.check_longest(longest)?;
-                let key = request_key::row_key(self.secret, &input());
-                RowNoise::Accounted(AccountedNoise::new(noise, key)?)
-            }
-        };
+        if let RowPrivacy::Accounted { longest } = split.privacy {
+            self.check_longest(longest)?;
+        }
+        let key = || request_key::row_key(self.secret, &input());
+        let noise = RowNoise::of(split, self.noise_seed.of(noise), key)?;
         Ok(ClientSegments::new((self.model, self.device), (split, plan), (occasion, noise), peer))
     }
 
@@ -349,7 +334,7 @@ impl Worker<'_> {
     }
 
     fn trainer(&self) -> Trainer<'_> {
-        Trainer { model: self.model, device: self.device, cache: Limits::default().cache }
+        Trainer { model: self.model, device: self.device, cache: PREFIX_CACHE }
     }
 
     fn prober(&self) -> Prober<'_> {

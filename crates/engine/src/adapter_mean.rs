@@ -120,8 +120,7 @@ impl Products {
             changes.insert(b, change(&refactored.b, old_b));
         }
         let share = if all > 0.0 { (lost / all).sqrt() } else { 0.0 };
-        let changes = changes.iter().map(|(id, values)| (id, values.to_vec())).collect();
-        (changes, AdapterReport { mean: AdapterMean::Exact, lost: share })
+        (changes.into_iter().collect(), AdapterReport { mean: AdapterMean::Exact, lost: share })
     }
 }
 
@@ -299,20 +298,17 @@ impl Square {
         let t = if theta == 0.0 { 1.0 } else { t };
         let c = 1.0 / (t * t + 1.0).sqrt();
         let s = t * c;
-        for at in 0..self.size {
-            let (left, right) = (self.at(at, p), self.at(at, q));
-            self.set(at, p, c * left - s * right);
-            self.set(at, q, s * left + c * right);
+        for matrix in [&mut *self, vectors] {
+            for at in 0..matrix.size {
+                let (left, right) = (matrix.at(at, p), matrix.at(at, q));
+                matrix.set(at, p, c * left - s * right);
+                matrix.set(at, q, s * left + c * right);
+            }
         }
         for at in 0..self.size {
             let (left, right) = (self.at(p, at), self.at(q, at));
             self.set(p, at, c * left - s * right);
             self.set(q, at, s * left + c * right);
-        }
-        for at in 0..self.size {
-            let (left, right) = (vectors.at(at, p), vectors.at(at, q));
-            vectors.set(at, p, c * left - s * right);
-            vectors.set(at, q, s * left + c * right);
         }
     }
 }

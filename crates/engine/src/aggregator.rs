@@ -22,6 +22,7 @@ use crate::max_norm::{Above, FAR, FarUpdate, MaxNorm, NormLimit, NormReport, med
 use crate::noise_mean::NoiseMean;
 use crate::private_steps::StepNoise;
 use crate::recipe::{Recipe, StepNormalisation};
+use crate::scratch::Record;
 use crate::server_segment::SegmentUpdate;
 use crate::state::State;
 use crate::waiting::{Answer, Early, Waiting};
@@ -177,7 +178,7 @@ impl<'round> Aggregator<'round> {
         self.unsettled.remove(&client);
         let (seconds, memory) = (reply.seconds, reply.memory);
         let noise = reply.noise.clone();
-        let held = self.waiting.held() + 1;
+        let held = self.waiting.held + 1;
         let taken = if self.is_next(client) && self.is_plain(client, &reply) {
             self.take(client, reply)
         } else {
@@ -198,8 +199,8 @@ impl<'round> Aggregator<'round> {
             }
             self.result.most_held = self.result.most_held.max(held);
             self.result.memory = self.result.memory.max(memory);
-            if let (Some(noise), Some(due)) = (noise, self.due.get(&client)) {
-                self.noise.add(client, (noise, &due.uploads));
+            if let Some(noise) = noise {
+                self.noise.add(client, (noise, &self.due[&client].uploads));
             }
             Verdict::Taken
         };
@@ -282,7 +283,7 @@ impl<'round> Aggregator<'round> {
 
     /// Checks and folds an answer at once.
     fn take(&mut self, client: ClientId, reply: Reply) -> Result<(), Refusal> {
-        let due = self.due.get(&client).ok_or(Refusal::Unasked)?;
+        let due = &self.due[&client];
         let expected = self.expectation(client, Kind::Change, due);
         let recipe = self.recipe;
         let judge = |header: &Header| {
@@ -346,7 +347,7 @@ impl<'round> Aggregator<'round> {
 
     /// Opens everything in an answer and holds its claims, and its norm, against the request.
     fn judge(&self, client: ClientId, reply: Reply) -> Result<(Answer, Option<f64>), Refusal> {
-        let due = self.due.get(&client).ok_or(Refusal::Unasked)?;
+        let due = &self.due[&client];
         if reply.correction.is_some() != due.correction {
             let (found, expected) = (reply.correction.is_some(), due.correction);
             return Err(Refusal::Extra { what: "a correction", found, expected });
@@ -371,7 +372,7 @@ impl<'round> Aggregator<'round> {
         change: Vec<u8>,
         correction: Option<Vec<u8>>,
     ) -> Result<Answer, WireError> {
-        let due = self.due.get(&client).expect("only answers that are due are opened");
+        let due = &self.due[&client];
         let open = |kind, bytes| Accepted::open(bytes, &self.expectation(client, kind, due));
         let correction = correction.map(|bytes| open(Kind::Variate, bytes));
         Ok(Answer { change: open(Kind::Change, change)?, correction: correction.transpose()? })
@@ -397,10 +398,19 @@ impl<'round> Aggregator<'round> {
             return Ok(());
         }
         let limit = self.limit();
-        while let Some((client, early)) = self.waiting.next(self.unsettled.first().copied())? {
+        while let Some((client, early)) = self.waiting.next(self.unsettled.first().copied()) {
             let answer = match early {
                 Early::Held(answer) => answer,
-                Early::Read { change, correction } => self.open(client, change, correction)?,
+                Early::Filed { change, correction } => {
+                    let read = |record: &Record| {
+                        let path = &record.scratch.path;
+                        let failed =
+                            |error| EngineError::disk("reading an early update", path, error);
+                        record.bytes().map_err(failed)
+                    };
+                    let correction = correction.as_ref().map(read).transpose()?;
+                    self.open(client, read(&change)?, correction)?
+                }
             };
             let norm = self.norms.as_ref().and_then(|norms| norms.get(&client)).copied();
             match limit.zip(norm).filter(|(limit, norm)| norm > limit) {
@@ -430,7 +440,7 @@ impl<'round> Aggregator<'round> {
 
     fn fold(&mut self, client: ClientId, answer: &Answer) {
         let update = answer.change.opened();
-        let due = self.due.get(&client).expect("only answers that are due are taken");
+        let due = &self.due[&client];
         let contribution = match self.recipe.client_privacy() {
             None => due.contribution(self.recipe, update.header()),
             Some(privacy) => {
@@ -460,9 +470,8 @@ impl<'round> Aggregator<'round> {
             self.loss.0 += f64::from(loss) * header.examples as f64;
             self.loss.1 += header.examples as f64;
         }
-        if let Some(due) = self.due.get(&client) {
-            self.counted.insert(client, (due.contribution(self.recipe, header), *header));
-        }
+        let contribution = self.due[&client].contribution(self.recipe, header);
+        self.counted.insert(client, (contribution, *header));
         self.result.arrived.push(client);
         self.result.steps.insert(client, header.steps);
         self.result.weight += self.recipe.weighting.of(header.examples);
@@ -518,8 +527,6 @@ fn pace(work: &Work, header: &Header) -> f64 {
 /// Why an answer is refused.
 #[derive(Debug, thiserror::Error)]
 enum Refusal {
-    #[error("was not asked in this round")]
-    Unasked,
     #[error(transparent)]
     Payload(#[from] WireError),
     #[error("claims {found} {what}: expected 1 to {most}")]

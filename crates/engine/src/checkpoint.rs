@@ -35,7 +35,6 @@ use crate::sections::{FILE, Sections};
 use crate::selection::Memory;
 use crate::server::ServerState;
 use crate::state::State;
-use crate::state_store::StateHandle;
 use crate::versions::ClientVersions;
 
 const UNFINISHED: &str = "checkpoint.fedra.part";
@@ -73,7 +72,7 @@ pub(crate) fn save(state: &State, fleet: &dyn Fleet, directory: &Path) -> Result
         selection: state.memory.clone(),
         log: state.log,
         ledger: state.account.as_ref().map(Account::head),
-        clients: kept.iter().map(StateHandle::client).collect(),
+        clients: kept.iter().map(|kept| kept.client).collect(),
     };
     let notes =
         serde_json::to_vec(&notes).map_err(|error| EngineError::checkpoint(directory, error))?;

@@ -15,7 +15,7 @@
 use std::collections::BTreeMap;
 
 use fedra_plan::{ParamId, Role};
-use fedra_wire::{Mean, Opened, Values};
+use fedra_wire::{Mean, Opened};
 use serde::{Deserialize, Serialize};
 
 use crate::attention::AttentionDrift;
@@ -192,6 +192,6 @@ fn query_key_block(id: ParamId) -> Option<u16> {
     id.site.block().filter(|_| RoleGroup::of(id.role) == RoleGroup::QueryKey)
 }
 
-fn sum_of_squares(values: Values<'_>) -> f64 {
-    values.iter().map(|value| f64::from(value) * f64::from(value)).sum()
+fn sum_of_squares(values: impl Iterator<Item = f32>) -> f64 {
+    values.map(|value| f64::from(value) * f64::from(value)).sum()
 }

@@ -155,9 +155,7 @@ impl Privacy {
             let elements = layout.get(id).map_or(0, Shape::elements);
             let mut values: Vec<f32> = match mean.get(id) {
                 None => vec![0.0; elements],
-                Some(values) => {
-                    values.iter().map(|value| (f64::from(value) * share) as f32).collect()
-                }
+                Some(values) => values.map(|value| (f64::from(value) * share) as f32).collect(),
             };
             key.with(number).add_normal(&mut values, 0, deviation as f32);
             (id, values)
@@ -168,7 +166,7 @@ impl Privacy {
             let Some(values) = mean.get(id) else { continue };
             let none = SiteNoise { site: id.site, numbers: 0, released: 0.0, noise: 0.0 };
             let site = sites.entry(id.site).or_insert(none);
-            for value in values.iter() {
+            for value in values {
                 site.released += f64::from(value).powi(2);
                 site.numbers += 1;
             }

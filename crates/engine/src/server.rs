@@ -120,22 +120,23 @@ impl ServerRule {
             let Some(weights) = model.get_mut(id) else {
                 continue;
             };
-            let moved = weights.iter_mut().zip(changes.iter());
+            let length = changes.len();
+            let moved = weights.iter_mut().zip(changes);
             match self {
                 Self::Average { rate } => moved.for_each(|(w, d)| *w += rate * d),
                 Self::Momentum { rate, beta } => {
-                    let first = state.first.or_zeros(id, changes.len());
+                    let first = state.first.or_zeros(id, length);
                     for ((w, d), m) in moved.zip(first) {
                         *m = beta * *m + d;
                         *w += rate * *m;
                     }
                 }
                 Self::Adaptive { second, rate, beta1, beta2, tau } => {
-                    let first = state.first.or_zeros(id, changes.len());
+                    let first = state.first.or_zeros(id, length);
                     if state.second.get(id).is_none() {
-                        state.second.insert(id, vec![tau * tau; changes.len()]);
+                        state.second.insert(id, vec![tau * tau; length]);
                     }
-                    let seconds = state.second.or_zeros(id, changes.len());
+                    let seconds = state.second.or_zeros(id, length);
                     for (((w, d), m), v) in moved.zip(first).zip(seconds) {
                         *m = beta1 * *m + (1.0 - beta1) * d;
                         *v = second.next(*v, d * d, beta2);
@@ -144,7 +145,7 @@ impl ServerRule {
                 }
                 Self::Dynamic { alpha } => {
                     let pull = alpha * step.share as f32;
-                    let first = state.first.or_zeros(id, changes.len());
+                    let first = state.first.or_zeros(id, length);
                     for ((w, d), h) in moved.zip(first) {
                         *h -= pull * d;
                         *w += d - *h / alpha;

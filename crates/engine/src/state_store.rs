@@ -13,7 +13,6 @@
 //! cannot be read by anyone but its writer, and the checkpoint remains the only truth about a run.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -167,7 +166,8 @@ impl StateStore {
 /// One client's state at one moment, wherever it lies.
 #[derive(Clone, Debug)]
 pub struct StateHandle {
-    client: ClientId,
+    /// Whose it is.
+    pub client: ClientId,
     place: Place,
 }
 
@@ -181,11 +181,6 @@ impl StateHandle {
     /// One in memory.
     pub fn new(state: Arc<ClientState>) -> Self {
         Self { client: state.client, place: Place::Held(state) }
-    }
-
-    /// Whose it is.
-    pub const fn client(&self) -> ClientId {
-        self.client
     }
 
     /// The state itself.
@@ -234,40 +229,31 @@ impl Filed {
         let ClientState { client: _, personal, correction, residual, attention } = state;
         let tensors = [personal, correction, residual];
         let patterns = [&*attention.first, &*attention.last];
-        let numbers = || {
-            let values = tensors.into_iter().flat_map(ParamValues::iter);
-            values.map(|(_, numbers)| numbers).chain(patterns)
-        };
-        let record = Record::write(scratch, numbers()).map_err(|error| {
-            let bytes = ByteCount(4 * numbers().map(<[f32]>::len).sum::<usize>() as u64);
+        let values = tensors.into_iter().flat_map(ParamValues::iter).map(|(_, numbers)| numbers);
+        let numbers = values.chain(patterns).flatten();
+        let words: Vec<[u8; 4]> = numbers.map(|number| number.to_le_bytes()).collect();
+        let record = Record::write(scratch, words.as_flattened()).map_err(|error| {
+            let bytes = ByteCount(4 * words.len() as u64);
             let doing = format!("writing what a client keeps ({bytes}) to");
-            EngineError::disk(doing, scratch.path(), error)
+            EngineError::disk(doing, &scratch.path, error)
         })?;
         let list = |tensors: &ParamValues| tensors.iter().map(|(id, n)| (id, n.len())).collect();
         Ok(Self { record, tensors: tensors.map(list), patterns: patterns.map(<[f32]>::len) })
     }
 
     fn read(&self, client: ClientId) -> Result<ClientState, EngineError> {
-        self.read_numbers(client).map_err(|error| {
+        let bytes = self.record.bytes().map_err(|error| {
             let doing = "reading what a client keeps from";
-            EngineError::disk(doing, self.record.path(), error)
-        })
-    }
-
-    fn read_numbers(&self, client: ClientId) -> io::Result<ClientState> {
-        let mut numbers = self.record.read();
-        let mut tensors = |list: &[(ParamId, usize)]| -> io::Result<ParamValues> {
-            list.iter().map(|(id, count)| Ok((*id, numbers.take(*count)?))).collect()
+            EngineError::disk(doing, &self.record.scratch.path, error)
+        })?;
+        let mut numbers = bytes.as_chunks().0.iter().map(|four| f32::from_le_bytes(*four));
+        let mut tensors = |list: &Vec<(ParamId, usize)>| -> ParamValues {
+            let tensor = |(id, count): &(_, usize)| (*id, numbers.by_ref().take(*count).collect());
+            list.iter().map(tensor).collect()
         };
-        let [personal, correction, residual] = &self.tensors;
-        let (personal, correction, residual) =
-            (tensors(personal)?, tensors(correction)?, tensors(residual)?);
-        let [first, last] = self.patterns;
-        let attention = AttentionMemory {
-            first: numbers.take(first)?.into(),
-            last: numbers.take(last)?.into(),
-        };
-        numbers.finish()?;
+        let [personal, correction, residual] = self.tensors.each_ref().map(&mut tensors);
+        let [first, last] = self.patterns.map(|count| numbers.by_ref().take(count).collect());
+        let attention = AttentionMemory { first, last };
         Ok(ClientState { client, personal, correction, residual, attention })
     }
 }
@@ -300,7 +286,7 @@ mod tests {
             }
             state_store.put(state(2, 0.5)).unwrap();
             state_store.put(Arc::new(ClientState::empty(ClientId(9)))).unwrap();
-            let kept: Vec<u32> = state_store.states().iter().map(|kept| kept.client().0).collect();
+            let kept: Vec<u32> = state_store.states().iter().map(|kept| kept.client.0).collect();
             assert_eq!(kept, [2, 7]);
             let found = state_store.state_of(ClientId(2)).unwrap();
             // `Debug` shows every number and, unlike `==`, takes NaN for itself.

@@ -21,15 +21,7 @@ pub(crate) struct Answer {
     pub(crate) correction: Option<Accepted>,
 }
 
-/// An answer whose turn has come.
 pub(crate) enum Early {
-    /// It waited in memory.
-    Held(Answer),
-    /// It waited on disk, from where bytes come back: they are to be checked again.
-    Read { change: Vec<u8>, correction: Option<Vec<u8>> },
-}
-
-enum Place {
     Held(Answer),
     Filed { change: Record, correction: Option<Record> },
 }
@@ -38,8 +30,9 @@ enum Place {
 pub(crate) struct Waiting {
     path: Option<PathBuf>,
     scratch: Option<Arc<Scratch>>,
-    answers: BTreeMap<ClientId, Place>,
-    held: usize,
+    answers: BTreeMap<ClientId, Early>,
+    /// How many wait in memory.
+    pub(crate) held: usize,
 }
 
 impl Waiting {
@@ -47,11 +40,6 @@ impl Waiting {
     pub(crate) fn new(path: Option<&Path>) -> Self {
         let path = path.map(Path::to_owned);
         Self { path, scratch: None, answers: BTreeMap::new(), held: 0 }
-    }
-
-    /// How many wait in memory.
-    pub(crate) const fn held(&self) -> usize {
-        self.held
     }
 
     /// Lets an answer wait.
@@ -63,16 +51,16 @@ impl Waiting {
                     Some(scratch) => scratch.clone(),
                     None => Arc::new(Scratch::create(path).map_err(failed)?),
                 };
-                let write = |bytes: &[u8]| Record::write_bytes(&scratch, bytes).map_err(failed);
+                let write = |bytes: &[u8]| Record::write(&scratch, bytes).map_err(failed);
                 let change = write(answer.change.bytes())?;
                 let correction = answer.correction.as_ref().map(|one| write(one.bytes()));
                 let correction = correction.transpose()?;
                 self.scratch = Some(scratch);
-                Place::Filed { change, correction }
+                Early::Filed { change, correction }
             }
             Some(_) | None => {
                 self.held += 1;
-                Place::Held(answer)
+                Early::Held(answer)
             }
         };
         self.answers.insert(client, place);
@@ -82,38 +70,23 @@ impl Waiting {
     /// Lets go of an answer; says whether it was there.
     pub(crate) fn remove(&mut self, client: ClientId) -> bool {
         let removed = self.answers.remove(&client);
-        if let Some(Place::Held(_)) = &removed {
+        if let Some(Early::Held(_)) = &removed {
             self.held -= 1;
         }
         removed.is_some()
     }
 
     /// The first answer, unless one from an earlier client is still to come.
-    pub(crate) fn next(
-        &mut self,
-        unsettled: Option<ClientId>,
-    ) -> Result<Option<(ClientId, Early)>, EngineError> {
-        let Some(entry) = self.answers.first_entry() else { return Ok(None) };
+    pub(crate) fn next(&mut self, unsettled: Option<ClientId>) -> Option<(ClientId, Early)> {
+        let entry = self.answers.first_entry()?;
         if unsettled.is_some_and(|unsettled| unsettled < *entry.key()) {
-            return Ok(None);
+            return None;
         }
-        let (client, place) = entry.remove_entry();
-        let early = match place {
-            Place::Held(answer) => {
-                self.held -= 1;
-                Early::Held(answer)
-            }
-            Place::Filed { change, correction } => {
-                let read = |record: &Record| {
-                    record.bytes().map_err(|error| {
-                        EngineError::disk("reading an early update", record.path(), error)
-                    })
-                };
-                let correction = correction.as_ref().map(read).transpose()?;
-                Early::Read { change: read(&change)?, correction }
-            }
-        };
-        Ok(Some((client, early)))
+        let (client, early) = entry.remove_entry();
+        if let Early::Held(_) = early {
+            self.held -= 1;
+        }
+        Some((client, early))
     }
 }
 
@@ -146,22 +119,25 @@ mod tests {
             for client in (1..20).rev() {
                 waiting.put(ClientId(client), answer(client).0).unwrap();
             }
-            assert_eq!(waiting.held(), if path.is_some() { IN_MEMORY } else { 19 });
-            assert!(waiting.next(Some(ClientId(0))).unwrap().is_none(), "client 0 comes first");
+            assert_eq!(waiting.held, if path.is_some() { IN_MEMORY } else { 19 });
+            assert!(waiting.next(Some(ClientId(0))).is_none(), "client 0 comes first");
             for client in 1..20 {
-                let (found, early) = waiting.next(Some(ClientId(100))).unwrap().unwrap();
+                let (found, early) = waiting.next(Some(ClientId(100))).unwrap();
                 let (change, correction) = match early {
                     Early::Held(Answer { change, correction }) => {
                         (change.into_bytes(), correction.map(Accepted::into_bytes))
                     }
-                    Early::Read { change, correction } => (change, correction),
+                    Early::Filed { change, correction } => {
+                        let read = |record: Record| record.bytes().unwrap();
+                        (read(change), correction.map(read))
+                    }
                 };
                 let expected = answer(client).1;
                 assert_eq!((found, &change), (ClientId(client), &expected));
                 assert_eq!(correction, client.is_multiple_of(2).then_some(expected));
             }
-            assert!(waiting.next(None).unwrap().is_none());
-            assert_eq!(waiting.held(), 0);
+            assert!(waiting.next(None).is_none());
+            assert_eq!(waiting.held, 0);
         }
     }
 

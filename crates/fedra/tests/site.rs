@@ -65,13 +65,13 @@ fn a_client_made_from_its_own_rows_is_the_one_of_the_whole_federation() {
         for (number, name) in (0..).zip(CLIENTS) {
             let own = experiment(place.path(), &format!("{name}.jsonl"), sets).unwrap();
             let client = fedra::site(&own, name, ClientId(number)).unwrap();
-            let (there, here) = (&whole.shards.clients[number as usize], client.shard());
-            assert_eq!(client.info().name, there.name);
+            let (there, here) = (&whole.shards.clients[number as usize], &client.shard);
+            assert_eq!(client.info.name, there.name);
             assert_eq!(here.train, there.train);
             assert_eq!(here.validation, there.validation);
             assert_eq!(here.test, there.test);
             assert!(!here.train.is_empty() && !here.test.is_empty(), "{sets:?}: {name}");
-            assert!(to_values(client.shared()) == to_values(&whole.params));
+            assert!(to_values(&client.shared) == to_values(&whole.params));
         }
     }
 }
@@ -81,7 +81,7 @@ fn what_one_site_cannot_know_is_refused() {
     let place = place();
     let refused = |sets: &[&str], file: &str| {
         let experiment = experiment(place.path(), file, sets);
-        experiment.and_then(|own| fedra::site(&own, "east", ClientId(0))).unwrap_err().in_words()
+        experiment.and_then(|own| fedra::site(&own, "east", ClientId(0))).err().unwrap().in_words()
     };
     let text = std::fs::read_to_string(place.path().join("east.jsonl")).unwrap();
     let none = refused(&["data.shares.central=0.1"], "east.jsonl");
@@ -107,7 +107,7 @@ fn what_one_site_cannot_know_is_refused() {
     let bare = bare.replace("PATH", &place.path().join("east.jsonl").display().to_string());
     let asked = |sets: &Overrides| {
         let experiment = Experiment::from_toml(&bare, sets).unwrap();
-        fedra::site(&experiment, "east", ClientId(0)).unwrap_err().in_words()
+        fedra::site(&experiment, "east", ClientId(0)).err().unwrap().in_words()
     };
     let labels = asked(&Overrides::default());
     assert!(labels.contains("data.labels: found nothing"), "{labels}");
@@ -131,7 +131,7 @@ fn rows_of_a_program_declare_their_labels_themselves() {
     let client = fedra::site(&own, "east", ClientId(0)).unwrap();
     // The same texts, labels and client as if a file had brought them, about six of ten to train on.
     let train = PartitionedData::of(&own).unwrap().division.clients[0].train.len() as u64;
-    assert_eq!(client.info().examples, train);
+    assert_eq!(client.info.examples, train);
     assert!((7..=17).contains(&train), "{train}");
 }
 

@@ -48,7 +48,7 @@ impl Task {
         (apps, folder): (Apps, &Path),
         listener: &dyn Listener,
     ) -> Result<Option<Self>, FlowerError> {
-        let (place, kept) = (endpoint.authority(), KeptTask::of(folder));
+        let (place, kept) = (&endpoint.authority, KeptTask::of(folder));
         let (mut link, mut said) = (None, String::new());
         let mut standing = Standing::Stranger;
         let mut say = |line: String| {
@@ -65,7 +65,7 @@ impl Task {
                 Some(link) => Ok(link),
                 None => SuperLink::reach(endpoint, Caller::Anybody, &|line| listener.told(line)),
             };
-            let before = kept.read(&place);
+            let before = kept.read(place);
             let how = if before.is_some() { "resumes" } else { "coordinates" };
             let sought = reached.and_then(|link| match before {
                 Some(taken) => RuntimeApi::resume(link, taken, &kept),
@@ -73,7 +73,7 @@ impl Task {
             });
             match sought {
                 Ok(Sought::Taken(mut api)) => {
-                    listener.told(&format!("{how} run {} of the SuperLink", api.run()));
+                    listener.told(&format!("{how} run {} of the SuperLink", api.run));
                     api.log(&format!("fedra serve {how} this run"));
                     return Ok(Some(Self { api }));
                 }
@@ -97,7 +97,7 @@ impl Task {
 
     /// The run's number at the SuperLink.
     pub const fn run(&self) -> u64 {
-        self.api.run()
+        self.api.run
     }
 
     /// Carries messages from now on.
@@ -106,7 +106,10 @@ impl Task {
         reception: Reception,
         admission: Admission,
     ) -> Result<Coordinator, NetError> {
-        let place = format!("{} (run {} of the SuperLink)", self.api.place(), self.api.run());
+        let place = format!(
+            "{} (run {} of the SuperLink)",
+            self.api.link.http.endpoint.authority, self.api.run
+        );
         let (orders, received) = channel();
         let courier = MessagePump::new(self.api, reception, admission);
         let thread = std::thread::Builder::new()

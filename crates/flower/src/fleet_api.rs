@@ -26,9 +26,9 @@ const PUSHES: usize = 3;
 
 /// A node that is online.
 pub(crate) struct FleetApi {
-    link: SuperLink,
+    pub(crate) link: SuperLink,
     store: ObjectStore,
-    node: Node,
+    pub(crate) node: Node,
     /// The run of the message that was handed out last.
     run: u64,
     /// Messages that came before that one was complete.
@@ -72,15 +72,6 @@ impl FleetApi {
         let store =
             ObjectStore::new(&link, node, ("/v1/fleet/pull-object", "/v1/fleet/push-object"));
         Ok(Self { link, store, node, run: 0, newer: VecDeque::new(), _heartbeat: heartbeat })
-    }
-
-    pub(crate) const fn node_id(&self) -> u64 {
-        self.node.node_id
-    }
-
-    /// Seconds since 1970, as the SuperLink counts them.
-    pub(crate) fn now(&self) -> f64 {
-        self.link.clock().now()
     }
 
     /// The next message, if there is one. After an error nobody knows whether it was handed out.

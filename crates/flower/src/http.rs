@@ -8,10 +8,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use fedra_net::{NetError, is_out_of_descriptors};
+use fedra_net::{NetError, is_of_certificate, is_out_of_descriptors};
+use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
-use rustls::{AlertDescription, RootCertStore};
 use ureq::http::header::{CONTENT_LENGTH, DATE, TRANSFER_ENCODING};
 use ureq::http::{Request, Uri};
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
@@ -33,7 +33,8 @@ const MOST_BODY: u64 = 16 << 20;
 /// Where a SuperLink is, and how it shows who it is.
 #[derive(Clone, Debug)]
 pub struct Endpoint {
-    authority: String,
+    /// Host and port.
+    pub authority: String,
     tls: Option<TlsConfig>,
 }
 
@@ -73,42 +74,17 @@ impl Endpoint {
         self.tls.is_some()
     }
 
-    /// The host and the port.
-    pub fn authority(&self) -> String {
-        self.authority.clone()
-    }
-
     pub(crate) fn unreachable(&self, reason: &dyn std::fmt::Display) -> FlowerError {
-        FlowerError::Unreachable { superlink: self.authority(), reason: reason.to_string() }
+        FlowerError::Unreachable { superlink: self.authority.clone(), reason: reason.to_string() }
     }
 
     fn broken(&self, error: &rustls::Error) -> FlowerError {
-        let (superlink, reason) = (self.authority(), format!("TLS: {error}{}", hint(error)));
+        let (superlink, reason) = (self.authority.clone(), format!("TLS: {error}{}", hint(error)));
         if is_of_certificate(error) {
             FlowerError::Distrusted { superlink, reason }
         } else {
             FlowerError::Garbled { superlink, reason }
         }
-    }
-}
-
-/// Whether TLS failed over a certificate: the SuperLink's, which this side looked at, or its word about ours.
-#[expect(clippy::wildcard_enum_match_arm, reason = "all others are about bytes")]
-fn is_of_certificate(error: &rustls::Error) -> bool {
-    match error {
-        rustls::Error::InvalidCertificate(_) => true,
-        rustls::Error::AlertReceived(alert) => [
-            AlertDescription::BadCertificate,
-            AlertDescription::UnsupportedCertificate,
-            AlertDescription::CertificateRevoked,
-            AlertDescription::CertificateExpired,
-            AlertDescription::CertificateUnknown,
-            AlertDescription::UnknownCA,
-            AlertDescription::AccessDenied,
-            AlertDescription::CertificateRequired,
-        ]
-        .contains(alert),
-        _ => false,
     }
 }
 
@@ -149,7 +125,7 @@ fn tls_config(ca: &Path) -> Result<TlsConfig, FlowerError> {
 
 /// A connection that is made when it is needed.
 pub(crate) struct Http {
-    endpoint: Endpoint,
+    pub(crate) endpoint: Endpoint,
     timeout: Duration,
     agent: Agent,
 }
@@ -184,10 +160,6 @@ impl Http {
             .timeout_per_write(Some(timeout));
         let agent = config.build().new_agent();
         Self { endpoint, timeout, agent }
-    }
-
-    pub(crate) const fn endpoint(&self) -> &Endpoint {
-        &self.endpoint
     }
 
     /// Asks once. An error says nothing about whether the server heard it.
@@ -317,10 +289,10 @@ mod tests {
     #[test]
     fn an_address_says_how_it_is_spoken_to() {
         assert_eq!(
-            Endpoint::new("http://127.0.0.1:8000/", None).unwrap().authority(),
+            Endpoint::new("http://127.0.0.1:8000/", None).unwrap().authority,
             "127.0.0.1:8000"
         );
-        assert_eq!(Endpoint::new("http://[::1]:8000", None).unwrap().authority(), "[::1]:8000");
+        assert_eq!(Endpoint::new("http://[::1]:8000", None).unwrap().authority, "[::1]:8000");
         let told = |url: &str| Endpoint::new(url, None).unwrap_err().to_string();
         assert!(told("https://link:8000").contains("expected --ca"));
         let absent = Endpoint::new("https://link:8000", Some(Path::new("no/such.pem")));

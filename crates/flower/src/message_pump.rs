@@ -54,10 +54,10 @@ pub(crate) struct MessagePump {
     /// When replies are asked for next, and since when there was none.
     poll: (Instant, Instant),
     /// Clients that are apps of Flower's own, and for which no node stands yet.
-    stock: Option<StockClients>,
-    keys: Option<NodeKeys>,
+    admission: Admission,
 }
 
+/// A reply on its way in.
 struct Arrived {
     node: u64,
     id: String,
@@ -69,7 +69,6 @@ struct Arrived {
 
 impl MessagePump {
     pub(crate) fn new(api: RuntimeApi, reception: Reception, admission: Admission) -> Self {
-        let Admission { stock, keys } = admission;
         let now = Instant::now();
         Self {
             api,
@@ -79,8 +78,7 @@ impl MessagePump {
             inbox: VecDeque::new(),
             look: now,
             poll: (now, now),
-            stock,
-            keys,
+            admission,
         }
     }
 
@@ -138,7 +136,8 @@ impl MessagePump {
             self.drop_guest(id, reason);
         }
         for (id, node) in online {
-            let names = self.keys.as_ref().map(|keys| keys.names(&node.public_key).into());
+            let names =
+                self.admission.keys.as_ref().map(|keys| keys.names(&node.public_key).into());
             self.nodes.entry(id).or_insert_with(|| OnlineNode::new(node.last_activated_at, names));
         }
     }
@@ -154,7 +153,7 @@ impl MessagePump {
     /// Frees a seat; whoever answered for an app of Flower's own may do so for another node.
     fn release(&mut self, session: NodeSession, reason: &str) {
         session.seated.leave(reason);
-        if let (Some(stock), Some(client)) = (&mut self.stock, session.stock) {
+        if let (Some(stock), Some(client)) = (&mut self.admission.stock, session.stock) {
             stock.give_back(*client);
         }
     }
@@ -162,10 +161,12 @@ impl MessagePump {
     /// Sends what is to go out.
     fn send(&mut self) -> Result<(), FlowerError> {
         if self.outbox.is_empty() {
-            let (run, now, mut packed) = (self.api.run(), self.api.now(), Vec::new());
+            let (run, now, mut packed) = (self.api.run, self.api.link.clock.now(), Vec::new());
             for (node, member) in &mut self.nodes {
                 let load = member.next();
-                if let (Some(stock), Some(client)) = (&mut self.stock, member.freed.take()) {
+                if let (Some(stock), Some(client)) =
+                    (&mut self.admission.stock, member.freed.take())
+                {
                     stock.give_back(*client);
                 }
                 if let Some(load) = load {
@@ -174,7 +175,7 @@ impl MessagePump {
                         self.inbox.retain(|arrived| arrived.node != *node);
                     }
                     let message = load.message((run, *node, now), &mut packed);
-                    member.sent(message.id());
+                    member.sent(&message.tree.object_id);
                     self.outbox.push((*node, message));
                 }
             }
@@ -292,7 +293,7 @@ impl MessagePump {
 
     /// Takes the reply of a node of ours; `false` where there is no room for it yet.
     fn open(&mut self, arrived: &mut Arrived) -> Result<bool, FlowerError> {
-        let (run, limits) = (self.api.run(), self.reception.limits());
+        let (run, limits) = (self.api.run, self.reception.limits);
         let opened = if let Some(opened) = arrived.opened.take() {
             opened
         } else {
@@ -322,7 +323,7 @@ impl MessagePump {
 
     /// Takes the reply of an app of Flower's own; an error is one after which to try again.
     fn open_stock(&mut self, arrived: &Arrived) -> Result<(), FlowerError> {
-        let run = self.api.run();
+        let run = self.api.run;
         let Some(OnlineNode { state: State::Seated(session), traffic, .. }) =
             self.nodes.get_mut(&arrived.node)
         else {
@@ -428,8 +429,8 @@ impl MessagePump {
     /// Gives a node that is none of ours the seat of an app of Flower's own; says whether there was one.
     fn seat_stock(&mut self, node: u64) -> bool {
         let Some(member) = self.nodes.get_mut(&node) else { return false };
-        let keys = self.keys.as_ref().zip(member.names.as_deref());
-        let client = self.stock.as_mut().and_then(|stock| stock.next(keys));
+        let keys = self.admission.keys.as_ref().zip(member.names.as_deref());
+        let client = self.admission.stock.as_mut().and_then(|stock| stock.next(keys));
         let Some(client) = client else { return false };
         let (name, examples) = client.entry();
         let hello = self.reception.vouch(name, examples);

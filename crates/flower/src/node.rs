@@ -27,7 +27,8 @@ use crate::key::NodeKey;
 use crate::message_content::{MESSAGE_TYPE, MessageContent, Opened, records};
 use crate::object::{Kind, Objects};
 use crate::proto::{self, Metadata, ObjectTree};
-use crate::stock::{StockRequest, StockRun};
+use crate::stock::StockRun;
+use crate::stock_client::TRAIN;
 use crate::superlink::{Caller, SuperLink};
 
 /// A node that was online for so long did not go offline at once.
@@ -75,7 +76,7 @@ pub fn join(
     if stock.is_some() {
         StockRun::begin(site)?;
     }
-    let limits = limits(site.client().layout());
+    let limits = limits(&site.client.layout);
     // What a site lacks and what it is asked travel together.
     let limits = Limits { bytes: limits.bytes.saturating_mul(2), ..limits };
     let (key, file) = (Arc::new(key), folder.join(NODE_FILE));
@@ -92,7 +93,7 @@ pub fn join(
         let online = online((&endpoint, &key), before, listener);
         let ended = online.and_then(|api| {
             (standing, inactive) = (Standing::Welcomed, None);
-            let kept = std::fs::write(&file, format!("{}\n", api.node_id()));
+            let kept = std::fs::write(&file, format!("{}\n", api.node.node_id));
             kept.map_err(|error| FlowerError::file(file.display(), error))?;
             let (begun, served) = (Instant::now(), node.serve(api));
             outage.was_there();
@@ -143,7 +144,7 @@ fn online(
     let caller = Caller::Node(Arc::clone(key));
     let link = SuperLink::reach(endpoint, caller, &|line| listener.told(line))?;
     let api = FleetApi::activate(link, key, before)?;
-    listener.told(&format!("online at {} as node {}", endpoint.authority(), api.node_id()));
+    listener.told(&format!("online at {} as node {}", endpoint.authority, api.node.node_id));
     Ok(api)
 }
 
@@ -186,10 +187,9 @@ impl Node<'_> {
                     api.deactivate();
                     return Ok(left);
                 }
-                let first =
-                    if self.conversation.is_welcomed() { FIRST_POLL } else { UNSEATED_POLL };
+                let first = if self.conversation.is_welcomed { FIRST_POLL } else { UNSEATED_POLL };
                 let poll = (idle.elapsed() / PART_OF_IDLE).clamp(first, LONGEST_POLL);
-                if !rest(poll, || self.conversation.listener().stops()) {
+                if !rest(poll, || self.conversation.listener.stops()) {
                     api.deactivate();
                     return Ok(Left::Stopped);
                 }
@@ -231,7 +231,7 @@ impl Node<'_> {
     }
 
     fn tell(&self, line: &str) {
-        self.conversation.listener().told(line);
+        self.conversation.listener.told(line);
     }
 
     /// A message that cannot be answered, while others may be.
@@ -257,7 +257,7 @@ impl Node<'_> {
             Err(error @ FlowerError::Object { .. }) => self.failed(error.to_string()),
             Err(error) => return Err(error),
         };
-        let reply = reply_to(&metadata, api.now());
+        let reply = reply_to(&metadata, api.link.clock.now());
         let (message, ended) = match reaction {
             Reaction::Reply((objects, content), ended) => (objects.seal(reply, &content), ended),
             Reaction::Failure(error, ended) => (Objects::failure(reply, error), ended),
@@ -293,7 +293,7 @@ impl Node<'_> {
         let Some(opened) = Opened::read(api, run, (&records, self.limits))? else {
             return Ok(self.failed(unknown(metadata, "words of fedra in it")));
         };
-        self.conversation.site().expect(&opened.numbers());
+        self.conversation.site.expect(&opened.numbers());
         let content = opened.finish(api, run)?;
         api.confirm(run, id)?;
         Ok(self.react(run, content))
@@ -306,24 +306,23 @@ impl Node<'_> {
         metadata: &Metadata,
     ) -> Result<Reaction, FlowerError> {
         let (run, id) = (metadata.run_id, &metadata.message_id);
-        let (Some(stock), Some(request)) = (&self.stock, StockRequest::of(&metadata.message_type))
-        else {
+        let asked = metadata.message_type.as_str();
+        let (Some(stock), TRAIN | "evaluate") = (&self.stock, asked) else {
             return Ok(self.failed(unknown(metadata, "train or evaluate")));
         };
-        let layout = self.conversation.site().client().layout().clone();
+        let layout = self.conversation.site.client.layout.clone();
         let (layout, names) = stock.shape(&layout);
         let (arrays, config) = Arrays::fetch_all(api, run, (id, layout, names))?;
         api.confirm(run, id)?;
-        let site = self.conversation.site();
-        let done = match request {
-            StockRequest::Train => stock.train(site, (arrays, &config)),
-            StockRequest::Evaluate => {
-                stock.evaluate(site, (&arrays, &config)).map(|metrics| (Arrays::default(), metrics))
-            }
+        let site = &mut *self.conversation.site;
+        let done = if asked == TRAIN {
+            stock.train(site, (arrays, &config))
+        } else {
+            stock.evaluate(site, (&arrays, &config)).map(|metrics| (Arrays::default(), metrics))
         };
-        let (news, stops) = (site.take_news(), site.client().stops());
+        let (news, stops) = (site.take_news(), site.client.stops());
         if let Some(news) = news {
-            self.conversation.listener().told(&news);
+            self.conversation.listener.told(&news);
         }
         Ok(match done {
             Ok((arrays, metrics)) => {
@@ -367,7 +366,7 @@ impl Node<'_> {
                     );
                 }
                 // What another coordinator said before, or this one to a process before this one.
-                Err(NetError::Meaning { .. }) if !self.conversation.is_welcomed() => {
+                Err(NetError::Meaning { .. }) if !self.conversation.is_welcomed => {
                     let reason = "found a message for a process of this client before this one, expected a \
                                   welcome; it is left unanswered";
                     return self.failed(reason.to_owned());

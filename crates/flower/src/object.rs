@@ -11,8 +11,8 @@ use std::fmt::Display;
 
 use bytes::Bytes;
 use fedra_plan::Digest;
-use fedra_wire::digests_side_by_side;
-use ring::digest::{Context, SHA256};
+use serde::Deserialize;
+use sha2::{Digest as _, Sha256};
 
 use crate::error::{FlowerError, shortened};
 use crate::proto::{Error, Message, Metadata, Nothing, ObjectTree};
@@ -21,7 +21,7 @@ use crate::proto::{Error, Message, Metadata, Nothing, ObjectTree};
 pub(crate) const CHUNK: usize = 5 << 20;
 
 /// What an object is; its head has the name of the variant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub(crate) enum Kind {
     Message,
     RecordDict,
@@ -30,18 +30,6 @@ pub(crate) enum Kind {
     ArrayChunk,
     MetricRecord,
     ConfigRecord,
-}
-
-impl Kind {
-    const ALL: [Self; 7] = [
-        Self::Message,
-        Self::RecordDict,
-        Self::ArrayRecord,
-        Self::Array,
-        Self::ArrayChunk,
-        Self::MetricRecord,
-        Self::ConfigRecord,
-    ];
 }
 
 /// An object that is to be sent.
@@ -69,16 +57,12 @@ pub(crate) struct Objects {
 #[derive(Clone, Debug)]
 pub(crate) struct OutgoingMessage {
     pub(crate) message: Message,
+    /// Its name, which is that of its message.
     pub(crate) tree: ObjectTree,
     pub(crate) objects: Vec<Object>,
 }
 
-impl OutgoingMessage {
-    /// Its name, which is that of its message.
-    pub(crate) fn id(&self) -> &str {
-        &self.tree.object_id
-    }
-}
+impl OutgoingMessage {}
 
 impl Objects {
     /// Adds an object over others that were added before.
@@ -95,7 +79,9 @@ impl Objects {
             }
         }
         let names: Vec<&str> = unique.iter().map(|child| child.object_id.as_str()).collect();
-        let pieces = with_head(kind, &names.join(","), body);
+        let length: usize = body.iter().map(Bytes::len).sum();
+        let head = format!("{kind:?} {} {length}\0", names.join(","));
+        let pieces = [vec![Bytes::from(head)], body].concat();
         let id = digest(&pieces);
         self.put(Object { id: id.clone(), pieces });
         ObjectTree { object_id: id, children: unique }
@@ -104,17 +90,10 @@ impl Objects {
     /// Adds the pieces of an array's file: its header, and its bytes, which are not copied.
     pub(crate) fn add_chunks(&mut self, header: Vec<u8>, bytes: &Bytes) -> Vec<ObjectTree> {
         let first = bytes.len().min(CHUNK - header.len());
-        let mut bodies = vec![vec![Bytes::from(header), bytes.slice(..first)]];
-        for start in (first..bytes.len()).step_by(CHUNK) {
-            bodies.push(vec![bytes.slice(start..bytes.len().min(start + CHUNK))]);
-        }
-        let chunks: Vec<Vec<Bytes>> =
-            bodies.into_iter().map(|body| with_head(Kind::ArrayChunk, "", body)).collect();
-        let ids = digests(&chunks);
-        for (id, pieces) in ids.iter().zip(chunks) {
-            self.put(Object { id: id.clone(), pieces });
-        }
-        ids.into_iter().map(|object_id| ObjectTree { object_id, children: Vec::new() }).collect()
+        let rest = (first..bytes.len()).step_by(CHUNK);
+        let rest = rest.map(|start| vec![bytes.slice(start..bytes.len().min(start + CHUNK))]);
+        let bodies = [vec![Bytes::from(header), bytes.slice(..first)]].into_iter().chain(rest);
+        bodies.map(|body| self.add(Kind::ArrayChunk, &[], body)).collect()
     }
 
     fn put(&mut self, object: Object) {
@@ -185,8 +164,8 @@ pub(crate) fn read(id: &str, content: &Bytes) -> Result<Parsed, FlowerError> {
     let [name, children, length] = &parts[..] else {
         return Err(wrong(&"found a head that is not kind, children and length"));
     };
-    let kind = Kind::ALL.into_iter().find(|kind| format!("{kind:?}") == *name);
-    let kind = kind.ok_or_else(|| wrong(&format!("found the kind {:?}", shortened(name))))?;
+    let kind = serde_json::from_value((*name).into())
+        .map_err(|_| wrong(&format!("found the kind {:?}", shortened(name))))?;
     let children: Vec<String> =
         children.split(',').filter(|child| !child.is_empty()).map(str::to_owned).collect();
     let body = content.slice(end + 1..);
@@ -214,40 +193,9 @@ fn is_name(text: &str) -> bool {
     text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// An object as it is sent: what it says of itself, then its body.
-fn with_head(kind: Kind, children: &str, body: Vec<Bytes>) -> Vec<Bytes> {
-    let length: usize = body.iter().map(Bytes::len).sum();
-    let head = format!("{kind:?} {children} {length}\0");
-    [vec![Bytes::from(head)], body].concat()
-}
-
-/// The names of several objects: side by side where that is faster, the others one by one.
-fn digests(objects: &[Vec<Bytes>]) -> Vec<String> {
-    let parts: Vec<(Vec<u8>, &[u8])> = objects
-        .iter()
-        .map(|pieces| match &pieces[..] {
-            [front @ .., body] => (front.concat(), &body[..]),
-            [] => (Vec::new(), &[][..]),
-        })
-        .collect();
-    let messages: Vec<(&[u8], &[u8])> =
-        parts.iter().map(|(front, body)| (&front[..], *body)).collect();
-    let mut names: Vec<String> =
-        digests_side_by_side(&messages).into_iter().map(hexadecimal).collect();
-    names.extend(objects[names.len()..].iter().map(|pieces| digest(pieces)));
-    names
-}
-
 fn digest(pieces: &[Bytes]) -> String {
-    let mut context = Context::new(&SHA256);
-    for piece in pieces {
-        context.update(piece);
-    }
-    hexadecimal(context.finish().as_ref().try_into().expect("SHA-256 has 32 bytes"))
-}
-
-fn hexadecimal(digest: [u8; 32]) -> String {
-    Digest::from_bytes(digest).to_string()
+    let sum = pieces.iter().fold(Sha256::new(), Sha256::chain_update);
+    Digest::from_bytes(sum.finalize().into()).to_string()
 }
 
 #[cfg(test)]
@@ -288,24 +236,6 @@ mod tests {
         assert_eq!(chunks.len(), 19);
         for (one, other) in objects.objects.iter().zip(&alone.objects) {
             assert_eq!(one.pieces.concat(), other.pieces.concat());
-        }
-    }
-
-    /// `cargo test --release -p fedra-flower --lib -- --ignored --nocapture names_are_made`
-    #[test]
-    #[ignore = "it measures, and fails at nothing"]
-    fn names_are_made_side_by_side_and_one_by_one() {
-        let bytes = Bytes::from(vec![7; CHUNK]);
-        let chunks: Vec<Vec<Bytes>> = vec![vec![bytes]; 16];
-        for _ in 0..5 {
-            let rate = |work: &dyn Fn() -> Vec<String>| {
-                let begun = std::time::Instant::now();
-                assert_eq!(work().len(), chunks.len());
-                (chunks.len() * CHUNK) as f64 / 1e9 / begun.elapsed().as_secs_f64()
-            };
-            let together = rate(&|| digests(&chunks));
-            let alone = rate(&|| chunks.iter().map(|chunk| digest(chunk)).collect());
-            eprintln!("{together:.2} GB/s side by side, {alone:.2} GB/s one by one");
         }
     }
 

@@ -95,7 +95,7 @@ impl ObjectStore {
             message.objects.iter().filter(|object| lacking.contains(&object.id)).collect();
         // The message itself comes last: whoever finds it finds the rest.
         let (message, rest): (Vec<&Object>, Vec<&Object>) =
-            lacking.iter().partition(|object| object.id == message.id());
+            lacking.iter().partition(|object| object.id == message.tree.object_id);
         for objects in [rest, message] {
             if !self.push_objects(run, &objects, session)? {
                 return Ok(None);

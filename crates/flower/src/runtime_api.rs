@@ -33,9 +33,9 @@ const SELF: Node = Node { node_id: SUPERLINK };
 
 /// A task that this process has taken.
 pub(crate) struct RuntimeApi {
-    link: SuperLink,
+    pub(crate) link: SuperLink,
     store: ObjectStore,
-    run: u64,
+    pub(crate) run: u64,
     kept: KeptTask,
     /// Ends with the task.
     _heartbeat: Heartbeat,
@@ -74,9 +74,9 @@ impl RuntimeApi {
         let AcquiredTask { task: Some(TaskInfo { run_id: run }), token } = acquired else {
             return Ok(Sought::None(link, told));
         };
-        let superlink = link.endpoint().authority();
+        let superlink = link.http.endpoint.authority.clone();
         kept.write(&TakenTask { superlink, run, token: token.clone() })?;
-        link.become_caller(Caller::Task(token));
+        link.caller = Caller::Task(token);
         link.call::<Nothing>("/v1/runtime/pull-task-input", &Nothing {})?;
         Ok(Sought::Taken(Self::of(link, run, kept)))
     }
@@ -88,7 +88,7 @@ impl RuntimeApi {
         kept: &KeptTask,
     ) -> Result<Sought, FlowerError> {
         let TakenTask { run, token, .. } = taken;
-        link.become_caller(Caller::Task(token));
+        link.caller = Caller::Task(token);
         let alive = match link.call::<Success>("/v1/runtime/send-task-heartbeat", &Nothing {}) {
             Ok(Success { success }) => success,
             Err(FlowerError::Denied { .. }) => false,
@@ -96,7 +96,7 @@ impl RuntimeApi {
         };
         if !alive {
             kept.remove();
-            link.become_caller(Caller::Anybody);
+            link.caller = Caller::Anybody;
             let told = format!("run {run} has ended at the SuperLink, or it has forgotten it");
             return Ok(Sought::None(link, Some(told)));
         }
@@ -114,20 +114,6 @@ impl RuntimeApi {
         let store =
             ObjectStore::new(&link, SELF, ("/v1/runtime/pull-object", "/v1/runtime/push-object"));
         Self { link, store, run, kept: kept.clone(), _heartbeat: heartbeat }
-    }
-
-    pub(crate) const fn run(&self) -> u64 {
-        self.run
-    }
-
-    /// Where the SuperLink is.
-    pub(crate) fn place(&self) -> String {
-        self.link.endpoint().authority()
-    }
-
-    /// Seconds since 1970, as the SuperLink counts them.
-    pub(crate) fn now(&self) -> f64 {
-        self.link.clock().now()
     }
 
     /// The nodes that are online.

@@ -8,7 +8,7 @@ use fedra_engine::{EvaluationSet, Recipe, TrainRequest};
 use fedra_net::{Answer, Asked, ClientNode, Message, NetError, Request, Welcome};
 use fedra_plan::{Layout, Round};
 use fedra_seed::Seed;
-use fedra_wire::{ClientId, Encoding, Expectation, Header, Kind, ParamValues, decode, encode};
+use fedra_wire::{Encoding, Expectation, Header, Kind, ParamValues, decode, encode};
 
 use crate::arrays::{Arrays, TensorNames};
 use crate::proto::Scalar;
@@ -28,24 +28,6 @@ pub struct StockRun {
     pub seed: Seed,
     /// The names of the parameters.
     pub names: TensorNames,
-}
-
-/// What is asked of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum StockRequest {
-    Train,
-    Evaluate,
-}
-
-impl StockRequest {
-    /// The request behind a type of message.
-    pub(crate) fn of(message_type: &str) -> Option<Self> {
-        match message_type {
-            "train" => Some(Self::Train),
-            "evaluate" => Some(Self::Evaluate),
-            _ => None,
-        }
-    }
 }
 
 /// A message of the site's server that this run plays.
@@ -70,7 +52,7 @@ fn ask(
 impl StockRun {
     /// Prepares a site for it.
     pub(crate) fn begin(site: &mut ClientNode) -> Result<(), NetError> {
-        let client = site.client().info().id;
+        let client = site.client.info.id;
         let welcome = Welcome { run: 0, session: 0, client, label: None, forgets: Vec::new() };
         site.welcomed(welcome).map(drop)
     }
@@ -86,7 +68,7 @@ impl StockRun {
         site: &mut ClientNode,
         (arrays, config): (Arrays, &Fields),
     ) -> Result<(Arrays, Fields), String> {
-        let (layout, info) = (site.client().layout().clone(), site.client().info().clone());
+        let (layout, info) = (site.client.layout.clone(), site.client.info.clone());
         let round = round_of(config);
         let mut values = bring(site, (&arrays, round), self.shape(&layout))?;
         let text = |error: &dyn std::fmt::Display| error.to_string();
@@ -141,10 +123,10 @@ impl StockRun {
         site: &mut ClientNode,
         (arrays, config): (&Arrays, &Fields),
     ) -> Result<Fields, String> {
-        let layout = site.client().layout().clone();
+        let layout = site.client.layout.clone();
         let round = round_of(config);
         bring(site, (arrays, round), self.shape(&layout))?;
-        let shard = site.client().shard();
+        let shard = &site.client.shard;
         let on = if shard.test.is_empty() {
             EvaluationSet::ClientValidation
         } else {
@@ -182,8 +164,7 @@ fn bring(
     shape: (&Layout, &TensorNames),
 ) -> Result<ParamValues, String> {
     let values = arrays.values(shape)?;
-    let header =
-        Header { client: ClientId::SERVER, ..Header::download(Kind::Values, Encoding::F32, round) };
+    let header = Header::download(Kind::Values, Encoding::F32, round);
     let payload = encode(shape.0, &header, &values, None).map_err(|error| error.to_string())?;
     let request = Request::Sync { round, encoding: Encoding::F32 };
     ask(site, request, vec![payload.into()])?;

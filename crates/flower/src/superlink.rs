@@ -26,22 +26,16 @@ const DESCRIPTION: &str = "/openapi.json";
 /// Most characters of its words that are repeated to people.
 const MOST_WORDS: usize = 300;
 
-/// A version of Flower.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Version(String);
+/// What of a version can go into a header.
+fn printable(version: &str) -> String {
+    version.chars().filter(char::is_ascii_graphic).take(40).collect()
+}
 
-impl Version {
-    /// What of a SuperLink's own word can stand in a header and in a sentence.
-    fn new(text: &str) -> Self {
-        Self(text.chars().filter(char::is_ascii_graphic).take(40).collect())
-    }
-
-    /// Whether this program was tried with it.
-    fn is_known(&self) -> bool {
-        let mut parts = self.0.split('.').map(|part| part.parse::<u32>().ok());
-        let (major, minor) = (parts.next().flatten(), parts.next().flatten());
-        matches!((major, minor), (Some(1), Some(40..=42)))
-    }
+/// Whether fedra was tried with this version.
+fn is_known(version: &str) -> bool {
+    let mut parts = version.split('.').map(|part| part.parse::<u32>().ok());
+    let (major, minor) = (parts.next().flatten(), parts.next().flatten());
+    matches!((major, minor), (Some(1), Some(40..=42)))
 }
 
 /// On whose behalf calls are made.
@@ -57,12 +51,12 @@ pub(crate) enum Caller {
 
 /// A SuperLink as one caller reaches it.
 pub(crate) struct SuperLink {
-    http: Http,
-    caller: Caller,
-    version: Version,
+    pub(crate) http: Http,
+    pub(crate) caller: Caller,
+    version: String,
     /// Whether it speaks the protocol: it is of a version that does, or has answered a call.
     answers: bool,
-    clock: Clock,
+    pub(crate) clock: Clock,
 }
 
 /// Who speaks in the clear to a SuperLink with TLS hears nothing but the end of the connection.
@@ -93,14 +87,14 @@ impl SuperLink {
         }
         let described: Value = serde_json::from_slice(&body).unwrap_or_default();
         let version = described["info"]["version"].as_str();
-        let version = Version::new(version.ok_or_else(|| FlowerError::Undescribed {
+        let version = version.ok_or_else(|| FlowerError::Undescribed {
             found: format!("that says nothing of itself (status {status} at {DESCRIPTION})"),
-        })?);
-        let answers = version.is_known();
+        })?;
+        let version = printable(version);
+        let answers = is_known(&version);
         if !answers {
             tell(&format!(
-                "warning: the SuperLink is of version {}, and fedra was tried with 1.40 to 1.42",
-                version.0
+                "warning: the SuperLink is of version {version}, and fedra was tried with 1.40 to 1.42"
             ));
         }
         let mut clock = Clock::default();
@@ -116,7 +110,7 @@ impl SuperLink {
     /// The same SuperLink over another connection, whose calls take at most so long.
     pub(crate) fn beside(&self, timeout: Duration) -> Self {
         Self {
-            http: Http::new(self.http.endpoint().clone(), timeout),
+            http: Http::new(self.http.endpoint.clone(), timeout),
             caller: self.caller.clone(),
             version: self.version.clone(),
             answers: self.answers,
@@ -134,18 +128,6 @@ impl SuperLink {
         let mut link = self.beside(BEAT);
         // What is wrong shows in the next call that matters.
         Heartbeat::start(every, move || drop(link.call::<Nothing>(path, &request)))
-    }
-
-    pub(crate) fn become_caller(&mut self, caller: Caller) {
-        self.caller = caller;
-    }
-
-    pub(crate) const fn clock(&self) -> Clock {
-        self.clock
-    }
-
-    pub(crate) const fn endpoint(&self) -> &Endpoint {
-        self.http.endpoint()
     }
 
     /// Makes one call, once.
@@ -181,9 +163,9 @@ impl SuperLink {
         let ask = Ask { method: "POST", path, headers: &headers, body };
         let Reply { status, body, .. } = self.http.ask(&ask)?;
         if let Some(away) = unavailable(status) {
-            return Err(self.http.endpoint().unreachable(&away));
+            return Err(self.http.endpoint.unreachable(&away));
         }
-        let other = || FlowerError::Version { found: self.version.0.clone(), call: path };
+        let other = || FlowerError::Version { found: self.version.clone(), call: path };
         if status == 200 {
             // What is large in it is a part of these bytes, not a copy.
             let reply = match R::decode(Bytes::from(body)) {
@@ -216,7 +198,7 @@ impl SuperLink {
         let mut headers = vec![
             ("content-type", "application/protobuf".to_owned()),
             ("flwr-package-name", "flwr".to_owned()),
-            ("flwr-package-version", self.version.0.clone()),
+            ("flwr-package-version", self.version.clone()),
             ("flwr-component-name", component.to_owned()),
         ];
         match &self.caller {
@@ -269,11 +251,11 @@ mod tests {
     #[test]
     fn a_version_is_known_or_tried() {
         for known in ["1.40.0", "1.41.2", "1.42.0", "1.42.1.dev20261101"] {
-            assert!(Version::new(known).is_known(), "{known}");
+            assert!(is_known(known), "{known}");
         }
         for other in ["1.39.9", "1.43.0", "2.40.0", "", "one", "1.4", "1.42x"] {
-            assert!(!Version::new(other).is_known(), "{other}");
+            assert!(!is_known(other), "{other}");
         }
-        assert_eq!(Version::new("2\r\nx: y\u{fc}").0, "2x:y");
+        assert_eq!(printable("2\r\nx: y\u{fc}"), "2x:y");
     }
 }

@@ -9,9 +9,12 @@ use crate::site::ClientNode;
 
 /// A site that talks with its server.
 pub struct Conversation<'a> {
-    site: &'a mut ClientNode,
-    listener: &'a dyn Listener,
-    is_welcomed: bool,
+    /// The site.
+    pub site: &'a mut ClientNode,
+    /// Those who follow it.
+    pub listener: &'a dyn Listener,
+    /// Whether the server let it in.
+    pub is_welcomed: bool,
 }
 
 /// What comes of a message.
@@ -37,21 +40,6 @@ impl<'a> Conversation<'a> {
     pub fn hello(&mut self) -> Message {
         self.is_welcomed = false;
         Message::of(0, &self.site.hello())
-    }
-
-    /// Whether the server let it in.
-    pub const fn is_welcomed(&self) -> bool {
-        self.is_welcomed
-    }
-
-    /// Those who follow it.
-    pub const fn listener(&self) -> &'a dyn Listener {
-        self.listener
-    }
-
-    /// The site.
-    pub const fn site(&mut self) -> &mut ClientNode {
-        self.site
     }
 
     /// Takes a message of the server, and does what it asks.

@@ -64,7 +64,7 @@ pub fn row_limits(width: usize) -> Limits {
 pub fn with_middle(routes: Routes, middle: &Arc<ServerSegment>, names: &[String]) -> Routes {
     let (middle, names) = (Arc::clone(middle), Arc::<[String]>::from(names));
     let streams = Arc::<NewestStreams<(ClientId, bool)>>::default();
-    let (traffic, processes) = (Arc::clone(routes.traffic()), Arc::clone(routes.processes()));
+    let (traffic, processes) = (Arc::clone(&routes.traffic), Arc::clone(&routes.processes));
     let routes = routes.before_middle(&middle);
     routes.with(CUT, move |peer, inbound, outbound| {
         let (middle, names) = (Arc::clone(&middle), Arc::clone(&names));
@@ -117,23 +117,13 @@ fn greeted(
 }
 
 /// A client's way to the server's half.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct CutDialer {
     runtime: Arc<Runtime>,
     dialer: Dialer,
     client: String,
     limits: Limits,
-    stops: Option<Stops>,
-}
-
-/// Whether a client was asked to stop.
-#[derive(Clone)]
-struct Stops(Arc<dyn Observer>);
-
-impl std::fmt::Debug for Stops {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str("Stops")
-    }
+    stops: Option<Arc<dyn Observer>>,
 }
 
 impl CutDialer {
@@ -150,7 +140,7 @@ impl CutDialer {
     /// The same, which waits for no answer once the observer wants to stop.
     #[must_use]
     pub fn with_observer(self, observer: Arc<dyn Observer>) -> Self {
-        Self { stops: Some(Stops(observer)), ..self }
+        Self { stops: Some(observer), ..self }
     }
 }
 
@@ -164,7 +154,7 @@ impl Connect for CutDialer {
             Purpose::Train(round) => (round, true),
             Purpose::Score(round) | Purpose::Probe(round) => (round, false),
         };
-        let (client, process) = (self.client.clone(), self.dialer.process());
+        let (client, process) = (self.client.clone(), self.dialer.process);
         let hello = CutHello { protocol: PROTOCOL, client, round, trains, process };
         let link = self.dialer.open(&self.runtime, CUT, self.limits).map_err(lost)?;
         link.send(Message::of(0, &hello)).map_err(lost)?;
@@ -173,11 +163,10 @@ impl Connect for CutDialer {
 }
 
 /// One stream, at the client.
-#[derive(Debug)]
 struct CutLink {
     link: Link,
     sent: u64,
-    stops: Option<Stops>,
+    stops: Option<Arc<dyn Observer>>,
 }
 
 impl FarHalf for CutLink {
@@ -186,7 +175,7 @@ impl FarHalf for CutLink {
         let message = Message::of_payload(self.sent, frame);
         // Why a stream ended is told to whoever reads from it.
         let sent = self.link.send(message);
-        let stops = || self.stops.as_ref().is_some_and(|Stops(observer)| observer.stops());
+        let stops = || self.stops.as_ref().is_some_and(|observer| observer.stops());
         // It may wait for others for long.
         let answer = self.link.receive_unless(stops).map_err(lost)?.ok_or(ClientError::Stopped)?;
         sent.map_err(lost)?;

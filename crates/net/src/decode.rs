@@ -284,15 +284,10 @@ pub struct NetDecodePeer {
     position: usize,
     sent: u64,
     /// Bytes of frames there and back.
-    traffic: (u64, u64),
+    pub traffic: (u64, u64),
 }
 
 impl NetDecodePeer {
-    /// Bytes of frames that went to the server, and that came from it.
-    pub const fn traffic(&self) -> (u64, u64) {
-        self.traffic
-    }
-
     /// The connection, made again if it was lost: with growing waits, as long as it may come back.
     fn link(&mut self) -> Result<&mut Link, ClientError> {
         if self.link.is_none() {

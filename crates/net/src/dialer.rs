@@ -37,11 +37,14 @@ const CONNECT: Duration = Duration::from_secs(10);
 /// Makes connections to one server.
 #[derive(Clone, Debug)]
 pub struct Dialer {
-    server: String,
+    /// The server's address as it was given.
+    pub server: String,
     host: ServerName<'static>,
     tls: Option<Arc<ClientConfig>>,
-    process: u64,
-    patience: Option<Duration>,
+    /// The number of this process, which all of its streams carry.
+    pub(crate) process: u64,
+    /// How long nobody may answer before a site leaves.
+    pub(crate) patience: Option<Duration>,
 }
 
 impl Dialer {
@@ -68,21 +71,6 @@ impl Dialer {
         self
     }
 
-    /// How long nobody may answer before a site leaves.
-    pub(crate) const fn patience(&self) -> Option<Duration> {
-        self.patience
-    }
-
-    /// The number of this process, which all of its streams carry.
-    pub(crate) const fn process(&self) -> u64 {
-        self.process
-    }
-
-    /// The server's address as it was given.
-    pub fn server(&self) -> &str {
-        &self.server
-    }
-
     /// Connects and opens one stream.
     pub fn open(
         &self,
@@ -90,7 +78,7 @@ impl Dialer {
         path: &'static str,
         limits: Limits,
     ) -> Result<Link, NetError> {
-        let (dialer, handle) = (self.clone(), runtime.handle().clone());
+        let (dialer, handle) = (self.clone(), runtime.handle.clone());
         runtime.wait(async move {
             let opening = dialer.open_stream(path, limits, handle);
             tokio::time::timeout(CONNECT, opening)
@@ -158,7 +146,7 @@ impl Dialer {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let failure = socket.failure();
+        let failure = socket.failure.clone();
         let made = hyper::client::conn::http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
             .initial_stream_window_size(STREAM_WINDOW)

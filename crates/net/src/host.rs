@@ -22,7 +22,7 @@ use crate::peer::Peer;
 use crate::protocol::{
     Counts, DataDigest, HeldModel, Hello, PROTOCOL, StateVersion, check_protocol,
 };
-use crate::registry::{Admitted, Event, Outgoing, Registry, Room};
+use crate::registry::{Event, Outgoing, Registry, Room};
 use crate::service::{Inbound, Outbound};
 use crate::site::fresh_number;
 
@@ -36,7 +36,8 @@ const PIECE: u64 = 64 << 10;
 pub struct Host {
     roster: Mutex<Registry>,
     events: mpsc::UnboundedSender<Event>,
-    limits: Limits,
+    /// What a message may weigh.
+    pub limits: Limits,
     /// Pieces of memory for answers that are coming in.
     room: Arc<Semaphore>,
     pieces: u32,
@@ -53,11 +54,6 @@ impl Host {
         let pieces = u32::try_from(pieces).unwrap_or(u32::MAX);
         let room = Arc::new(Semaphore::new(pieces as usize));
         Self { roster: Mutex::new(roster), events, limits, room, pieces }
-    }
-
-    /// What a message may weigh.
-    pub const fn limits(&self) -> Limits {
-        self.limits
     }
 
     /// Memory for an answer of so many bytes, if there is room for it now.
@@ -126,7 +122,7 @@ impl Host {
         *who = format!("{} at {}", hello.client, peer.address);
         let mut roster = self.roster();
         let comparison = roster.journal.comparison(&hello);
-        let Admitted { seat, number, outgoing } = roster.admit(&hello, peer)?;
+        let (seat, number, outgoing) = roster.admit(&hello, peer)?;
         let kept = roster.journal.label(&hello.client);
         let is_there = |label: &StateVersion| {
             hello.run == Some(roster.journal.run) && hello.kept.contains(label)

@@ -30,14 +30,14 @@ pub fn join(
     (runtime, dialer): (&Runtime, &Dialer),
     listener: &dyn Listener,
 ) -> Result<Left, NetError> {
-    site.act_as(dialer.process());
-    let mut outage = Outage::new(listener, dialer.patience(), Seed(dialer.process()));
+    site.act_as(dialer.process);
+    let mut outage = Outage::new(listener, dialer.patience, Seed(dialer.process));
     let mut standing = Standing::Stranger;
     loop {
         if listener.stops() {
             return Ok(Left::Stopped);
         }
-        let limits = limits(site.client().layout());
+        let limits = limits(&site.client.layout);
         let (begun, mut came) = (Instant::now(), Came::default());
         let talked = dialer
             .open(runtime, JOIN, limits)
@@ -85,7 +85,7 @@ fn talk(
         let message = link.receive_unless(|| listener.stops())?;
         let Some(message) = message else { return Ok(Left::Stopped) };
         let heard = conversation.hear(&message);
-        came.is_welcomed |= conversation.is_welcomed();
+        came.is_welcomed |= conversation.is_welcomed;
         match heard? {
             Heard::Nothing => {}
             Heard::Answer(answer) => {

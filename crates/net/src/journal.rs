@@ -65,16 +65,6 @@ pub enum Comparison {
     OtherSecret,
 }
 
-impl Entry {
-    /// Notes an answer that counts; of earlier rounds, the last is enough.
-    fn push(&mut self, label: StateVersion) {
-        let earlier = self.labels.iter().rfind(|old| old.round < label.round).copied();
-        self.labels.retain(|old| old.round == label.round);
-        self.labels.splice(..0, earlier);
-        self.labels.push(label);
-    }
-}
-
 impl Journal {
     /// The one in a folder, or a new one for a run with this number.
     pub fn open(folder: &Path, run: u64) -> Result<Self, NetError> {
@@ -112,17 +102,6 @@ impl Journal {
         }
     }
 
-    /// Notes what a site has.
-    pub fn note_data(&mut self, name: &str, (counts, data): (Counts, DataDigest)) {
-        let entry = self.sites.entry(name.to_owned()).or_default();
-        (entry.counts, entry.data) = (counts, Some(data));
-    }
-
-    /// Notes the processes that a site has had.
-    pub fn note_processes(&mut self, name: &str, processes: Vec<u64>) {
-        self.sites.entry(name.to_owned()).or_default().processes = processes;
-    }
-
     /// Whether a site has the examples with which it took part before.
     pub fn comparison(&self, hello: &Hello) -> Comparison {
         let entry = self.sites.get(&hello.client).filter(|entry| !entry.labels.is_empty());
@@ -142,7 +121,11 @@ impl Journal {
 
     /// Notes an answer that counts.
     pub fn note_answer(&mut self, name: &str, label: StateVersion) {
-        self.sites.entry(name.to_owned()).or_default().push(label);
+        let labels = &mut self.sites.entry(name.to_owned()).or_default().labels;
+        let earlier = labels.iter().rfind(|old| old.round < label.round).copied();
+        labels.retain(|old| old.round == label.round);
+        labels.splice(..0, earlier);
+        labels.push(label);
     }
 
     /// Takes back a site's answers in a round; what counts now.
@@ -178,7 +161,7 @@ mod tests {
         let mut journal = Journal::open(folder.path(), 7).unwrap();
         let digest = |text: &str| fedra_plan::Digest::of(text.as_bytes());
         let data = DataDigest { secret: digest("secret"), examples: digest("rows") };
-        journal.note_data("a", (Counts { train: 5, ..Counts::default() }, data));
+        journal.sites.entry("a".to_owned()).or_default().data = Some(data);
         for (round, step) in [
             (0, RoundStage::Trained),
             (1, RoundStage::Looked),

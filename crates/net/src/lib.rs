@@ -81,4 +81,4 @@ pub use secret::{kept_key, kept_secret, secret_key, secret_number};
 pub use server::{Server, ServerOptions};
 pub use service::{Handler, Inbound, Outbound, Routes};
 pub use site::ClientNode;
-pub use tls::{ClientSecurity, Identity, ServerSecurity};
+pub use tls::{ClientSecurity, Identity, ServerSecurity, is_of_certificate};

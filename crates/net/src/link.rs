@@ -29,7 +29,8 @@ pub struct Link {
     handle: Handle,
     outbound: Outbound,
     messages: mpsc::Receiver<Result<Message, NetError>>,
-    traffic: Arc<Traffic>,
+    /// What went over the connection.
+    pub traffic: Arc<Traffic>,
     ended: watch::Sender<bool>,
 }
 
@@ -141,11 +142,6 @@ impl Link {
     /// Ends the stream with an error that the other side is told; only a server can.
     pub fn refuse(self, status: Status) {
         let _gone = self.push(Err(status));
-    }
-
-    /// What went over the connection.
-    pub fn traffic(&self) -> &Traffic {
-        &self.traffic
     }
 }
 

@@ -119,11 +119,11 @@ impl NetFleet {
     ) -> Result<Self, NetError> {
         let Federated { names, agreement, layout, initial, routes } = federated;
         let journal = Journal::open(folder, fresh_number())?;
-        let shared = (Arc::clone(routes.traffic()), Arc::clone(routes.processes()));
+        let shared = (Arc::clone(&routes.traffic), Arc::clone(&routes.processes));
         let roster = Registry::new(names.clone(), agreement, (fresh_number(), journal), shared);
         let (send, events) = mpsc::unbounded_channel();
         let host = Arc::new(Host::new(roster, send, (limits(&layout), options.memory)));
-        let middle = routes.middle().cloned();
+        let middle = routes.middle.clone();
         let runtime = Runtime::start()?;
         let carrier = start(Arc::clone(&host), routes, &runtime)?;
         let info =
@@ -217,23 +217,14 @@ impl NetFleet {
         Ok(())
     }
 
-    /// Sends everybody home after the last round, and waits a moment until they have heard it.
-    pub fn finish(self, reason: &str) {
-        self.end(RunEnd::Complete, reason);
-    }
-
     /// Leaves a run that goes on some other time; sites wait for that.
     pub fn pause(mut self) {
-        self.publication.forget();
+        self.publication.written = None;
         self.publish();
     }
 
-    /// Sends everybody home from a run that cannot go on.
-    pub fn give_up(self, reason: &str) {
-        self.end(RunEnd::GaveUp, reason);
-    }
-
-    fn end(mut self, how: RunEnd, reason: &str) {
+    /// Tells all clients that the run is complete or was given up, and closes.
+    pub fn end(mut self, how: RunEnd, reason: &str) {
         let end = Request::End { how, reason: reason.to_owned() };
         let away = self.away(|_| true);
         self.enter(FleetPhase::Ended);

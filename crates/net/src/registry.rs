@@ -99,12 +99,8 @@ pub(crate) enum Event {
     Severed { reason: String },
 }
 
-/// A site that was let in.
-pub(crate) struct Admitted {
-    pub(crate) seat: usize,
-    pub(crate) number: u64,
-    pub(crate) outgoing: mpsc::UnboundedReceiver<Outgoing>,
-}
+/// A seat, the number of the connection that has it, and what is to be sent over it.
+pub(crate) type Admitted = (usize, u64, mpsc::UnboundedReceiver<Outgoing>);
 
 impl Registry {
     pub(crate) fn new(
@@ -142,9 +138,9 @@ impl Registry {
             self.seats[seat].turn_away(&reason);
             return Err(Status::failed_precondition(reason));
         }
-        self.journal.note_data(&hello.client, (hello.counts, hello.data));
-        let processes = self.processes.enter(&hello.client, hello.process);
-        self.journal.note_processes(&hello.client, processes);
+        let entry = self.journal.sites.entry(hello.client.clone()).or_default();
+        (entry.counts, entry.data) = (hello.counts, Some(hello.data));
+        entry.processes = self.processes.enter(&hello.client, hello.process);
         self.connections += 1;
         let number = self.connections;
         let (send, outgoing) = mpsc::unbounded_channel();
@@ -168,7 +164,7 @@ impl Registry {
         } else if self.opened {
             self.welcome(seat);
         }
-        Ok(Admitted { seat, number, outgoing })
+        Ok((seat, number, outgoing))
     }
 
     /// The seat of the client that somebody rightly says to be.

@@ -23,7 +23,8 @@ const FAREWELL: Duration = Duration::from_secs(1);
 /// A running event loop; it ends when this is dropped.
 #[derive(Debug)]
 pub struct Runtime {
-    handle: Handle,
+    /// To start tasks with.
+    pub handle: Handle,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -58,11 +59,6 @@ impl Runtime {
             let _gone = send.send(future.await);
         });
         receive.recv().map_err(|_| NetError::Lost("the network thread ended".to_owned()))
-    }
-
-    /// To start tasks with.
-    pub const fn handle(&self) -> &Handle {
-        &self.handle
     }
 }
 

@@ -71,7 +71,8 @@ impl ServerOptions {
 /// A server that listens until it is dropped.
 #[derive(Debug)]
 pub struct Server {
-    address: SocketAddr,
+    /// Where it listens.
+    pub address: SocketAddr,
     stop: watch::Sender<bool>,
 }
 
@@ -95,13 +96,8 @@ impl Server {
         let (stop, stopped) = watch::channel(false);
         let room = Arc::new(Semaphore::new(options.connections));
         let accepting = Accepting { acceptor, routes, told: Arc::new(told), address, stopped };
-        runtime.handle().spawn(accepting.run(listener, room));
+        runtime.handle.spawn(accepting.run(listener, room));
         Ok(Self { address, stop })
-    }
-
-    /// Where it listens.
-    pub const fn address(&self) -> SocketAddr {
-        self.address
     }
 }
 

@@ -40,9 +40,12 @@ pub type Handler = Arc<dyn Fn(Peer, Inbound, Outbound) -> Running + Send + Sync>
 #[derive(Clone, Default)]
 pub struct Routes {
     handlers: BTreeMap<&'static str, Handler>,
-    traffic: Arc<ClientTraffic>,
-    middle: Option<Arc<ServerSegment>>,
-    processes: Arc<Processes>,
+    /// What goes over clients' connections; a handler that knows whose a stream is notes it there.
+    pub(crate) traffic: Arc<ClientTraffic>,
+    /// The server's half of a cut model, which knows who waits for whom.
+    pub(crate) middle: Option<Arc<ServerSegment>>,
+    /// Which process speaks for each client; a handler that knows whose a stream is asks there.
+    pub(crate) processes: Arc<Processes>,
 }
 
 impl Routes {
@@ -65,21 +68,6 @@ impl Routes {
     /// The same with the server's half of a cut model behind them.
     pub(crate) fn before_middle(self, middle: &Arc<ServerSegment>) -> Self {
         Self { middle: Some(Arc::clone(middle)), ..self }
-    }
-
-    /// The server's half of a cut model, which knows who waits for whom.
-    pub(crate) const fn middle(&self) -> Option<&Arc<ServerSegment>> {
-        self.middle.as_ref()
-    }
-
-    /// What goes over clients' connections; a handler that knows whose a stream is notes it there.
-    pub(crate) const fn traffic(&self) -> &Arc<ClientTraffic> {
-        &self.traffic
-    }
-
-    /// Which process speaks for each client; a handler that knows whose a stream is asks there.
-    pub(crate) const fn processes(&self) -> &Arc<Processes> {
-        &self.processes
     }
 
     /// Answers one HTTP/2 request of a peer.

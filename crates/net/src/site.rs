@@ -28,19 +28,15 @@ use crate::protocol::{
 use crate::site_state::{SiteState, StoredState};
 
 /// How long a client waits before it goes again to the server's half of a cut model.
-const AGAIN_AFTER: [Duration; 6] = [
-    Duration::from_millis(250),
-    Duration::from_millis(500),
-    Duration::from_secs(1),
-    Duration::from_secs(2),
-    Duration::from_secs(4),
-    Duration::from_secs(8),
-];
+const AGAIN_AFTER: Duration = Duration::from_millis(250);
+
+/// How often it is tried again; each wait is twice the one before.
+const AGAIN: u32 = 6;
 
 /// One client of a federation, on its own machine.
-#[derive(Debug)]
 pub struct ClientNode {
-    client: Client,
+    /// The client.
+    pub client: Client,
     agreement: ConfigFingerprint,
     data: DataDigest,
     state: SiteState,
@@ -69,10 +65,10 @@ impl ClientNode {
         agreement: ConfigFingerprint,
         folder: &Path,
     ) -> Result<Self, NetError> {
-        let state = SiteState::open(folder, &client.info().name, &agreement)?;
+        let state = SiteState::open(folder, &client.info.name, &agreement)?;
         let secret = state.data_secret()?;
         let data =
-            DataDigest { secret: Digest::of(&secret), examples: client.shard().digest(&secret) };
+            DataDigest { secret: Digest::of(&secret), examples: client.shard.digest(&secret) };
         Ok(Self {
             client,
             agreement,
@@ -90,11 +86,6 @@ impl ClientNode {
         })
     }
 
-    /// The client.
-    pub const fn client(&self) -> &Client {
-        &self.client
-    }
-
     /// Takes the number of the process that dials for it.
     pub(crate) const fn act_as(&mut self, process: u64) {
         self.process = process;
@@ -102,11 +93,11 @@ impl ClientNode {
 
     /// What it says when it joins.
     pub fn hello(&self) -> Hello {
-        let shard = self.client.shard();
+        let shard = &self.client.shard;
         let tokens = shard.train.encoded().iter().map(|example| example.ids.len() as u64).sum();
         Hello {
             protocol: PROTOCOL,
-            client: self.client.info().name.clone(),
+            client: self.client.info.name.clone(),
             agreement: self.agreement.clone(),
             counts: Counts {
                 train: shard.train.len() as u64,
@@ -116,8 +107,8 @@ impl ClientNode {
             },
             data: self.data,
             model: self.model,
-            run: self.state.run(),
-            kept: self.state.labels().to_vec(),
+            run: self.state.about.run,
+            kept: self.state.labels.clone(),
             process: self.process,
         }
     }
@@ -125,8 +116,8 @@ impl ClientNode {
     /// Takes the server's word for where it stands; tells what was lost, if anything was.
     pub fn welcomed(&mut self, welcome: Welcome) -> Result<Option<String>, NetError> {
         let Welcome { run, session, client, label, forgets } = welcome;
-        if client != self.client.info().id {
-            let own = self.client.info().id;
+        if client != self.client.info.id {
+            let own = self.client.info.id;
             let found = format!("found the number {client} for this site, expected {own}");
             return Err(NetError::Refused(format!("a welcome: {found}")));
         }
@@ -153,10 +144,10 @@ impl ClientNode {
         if label == self.label {
             return Ok(None);
         }
-        let id = self.client.info().id;
+        let id = self.client.info.id;
         let kept = match label {
             None => Some(first(id)),
-            Some(label) => self.state.get(label, self.client.layout())?,
+            Some(label) => self.state.get(label, &self.client.layout)?,
         };
         self.label = label;
         let found = kept.is_some();
@@ -234,7 +225,7 @@ impl ClientNode {
         request: Request,
         payloads: &[Bytes],
     ) -> Result<Option<(Answer, Vec<Bytes>)>, NetError> {
-        let client = self.client.info().id;
+        let client = self.client.info.id;
         let answer = match request {
             Request::Sync { round, encoding } => {
                 let [payload] = payloads else {
@@ -266,7 +257,7 @@ impl ClientNode {
                 answer.moved.map_or(Answer::FirstLook, Answer::Attention)
             }
             Request::Train { round, seed, work, cut, split } => {
-                let place = (client, self.client.layout());
+                let place = (client, &self.client.layout);
                 let request = read_training((round, seed, work, cut, split), payloads, place)?;
                 return self.train(&request).map(Some);
             }
@@ -305,9 +296,9 @@ impl ClientNode {
 
     /// Writes the state behind an answer: the one that waits for a verdict, or where none does, the present one.
     fn put(&mut self, label: StateVersion) -> Result<(), NetError> {
-        let state = self.client.pending().unwrap_or_else(|| self.client.state());
+        let state = self.client.pending().unwrap_or(&self.client.state);
         let kept = StoredState { state: Cow::Borrowed(state), forgets: self.forgets };
-        self.state.put((self.label, label), &kept, self.client.layout())
+        self.state.put((self.label, label), &kept, &self.client.layout)
     }
 
     fn forget(&mut self, forget: &Forget) {
@@ -329,11 +320,11 @@ fn again<T>(
     client: &mut Client,
     mut work: impl FnMut(&mut Client) -> Result<T, ClientError>,
 ) -> Result<T, ClientError> {
-    let mut waits = AGAIN_AFTER.iter();
+    let mut waits = (0..AGAIN).map(|number| AGAIN_AFTER * (1 << number));
     loop {
         match (work(client), waits.next()) {
             (Err(ClientError::Unreachable(_)), Some(wait)) => {
-                if !rest(*wait, || client.stops()) {
+                if !rest(wait, || client.stops()) {
                     return Err(ClientError::Stopped);
                 }
             }

@@ -37,18 +37,19 @@ const LOCK: &str = "fedra.lock";
 #[derive(Debug)]
 pub struct SiteState {
     folder: PathBuf,
-    about: About,
-    labels: Vec<StateVersion>,
+    pub(crate) about: About,
+    /// The answers whose states are here.
+    pub labels: Vec<StateVersion>,
     /// Held until the process ends.
     _lock: File,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct About {
+pub(crate) struct About {
     client: String,
     agreement: ConfigFingerprint,
-    run: Option<u64>,
+    pub(crate) run: Option<u64>,
 }
 
 /// What stands before the payloads of a state.
@@ -111,16 +112,6 @@ impl SiteState {
         let digits = kept.trim().parse::<Digest>();
         let found = |_| refused(&self.folder, &format!("{SECRET}: expected 64 hexadecimal digits"));
         Ok(*digits.map_err(found)?.as_bytes())
-    }
-
-    /// The run whose states these are.
-    pub const fn run(&self) -> Option<u64> {
-        self.about.run
-    }
-
-    /// The answers whose states are here.
-    pub fn labels(&self) -> &[StateVersion] {
-        &self.labels
     }
 
     /// Begins with a run; what another one left is of no more use.
@@ -324,22 +315,22 @@ mod tests {
             label(2, RoundStage::Looked),
             label(2, RoundStage::Trained),
         ];
-        assert_eq!(state.labels(), expected);
+        assert_eq!(state.labels, expected);
         // The same round once more: what was answered then is replaced.
         state.put((Some(expected[0]), expected[1]), &kept(7.0), &layout).unwrap();
-        assert_eq!(state.labels(), &expected[..2]);
+        assert_eq!(state.labels, &expected[..2]);
         // An answer that never counted makes room for the next one, and the one before it stays.
         state.put((Some(expected[0]), label(3, RoundStage::Trained)), &kept(8.0), &layout).unwrap();
-        assert_eq!(state.labels(), [expected[0], label(3, RoundStage::Trained)]);
+        assert_eq!(state.labels, [expected[0], label(3, RoundStage::Trained)]);
         state.put((Some(expected[0]), expected[1]), &kept(7.0), &layout).unwrap();
         assert_eq!(state.get(label(0, RoundStage::Trained), &layout).unwrap(), None);
         assert!(open().unwrap_err().to_string().contains("another process at work"));
         drop(state);
         let mut state = open().unwrap();
-        assert_eq!((state.run(), state.labels()), (Some(9), &expected[..2]));
+        assert_eq!((state.about.run, &state.labels[..]), (Some(9), &expected[..2]));
         assert_eq!(state.get(expected[1], &layout).unwrap(), Some(kept(7.0)));
         state.begin(10).unwrap();
-        assert_eq!(state.labels(), []);
+        assert_eq!(state.labels, []);
         assert_eq!(state.get(expected[0], &layout).unwrap(), None);
     }
 

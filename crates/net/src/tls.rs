@@ -149,11 +149,19 @@ impl TlsFailure {
     }
 }
 
-/// What TLS said, for the person at this side; `None` when it was not TLS that failed.
-#[expect(clippy::wildcard_enum_match_arm, reason = "rustls may add to its errors at any time")]
+/// What TLS says about a connection that broke; `None` where it says nothing.
 pub(crate) fn failure(error: &io::Error, party: Party) -> Option<TlsFailure> {
-    let inner = error.get_ref()?.downcast_ref::<rustls::Error>()?;
-    Some(match inner {
+    Some(failure_of(error.get_ref()?.downcast_ref()?, party))
+}
+
+/// Whether a failure of TLS is about a certificate, and not about bytes on the way.
+pub fn is_of_certificate(error: &rustls::Error) -> bool {
+    matches!(failure_of(error, Party::CLIENT), TlsFailure::Certificate(_))
+}
+
+#[expect(clippy::wildcard_enum_match_arm, reason = "rustls may add to its errors at any time")]
+fn failure_of(error: &rustls::Error, party: Party) -> TlsFailure {
+    match error {
         rustls::Error::AlertReceived(alert) => of_alert(*alert, party),
         rustls::Error::InvalidCertificate(problem) => {
             TlsFailure::Certificate(certificate_in_words(problem))
@@ -165,7 +173,7 @@ pub(crate) fn failure(error: &io::Error, party: Party) -> Option<TlsFailure> {
             TlsFailure::Certificate("found no certificate, expected one of a client".to_owned())
         }
         other => TlsFailure::Garbled(format!("TLS: {other}")),
-    })
+    }
 }
 
 /// An alert is the other side's word about this side's certificate, or about what it read.

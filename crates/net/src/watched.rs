@@ -44,7 +44,7 @@ pub enum FirstByte {
 pub struct Watched<S> {
     socket: S,
     traffic: Option<Arc<Traffic>>,
-    failure: Failure,
+    pub failure: Failure,
     first: FirstByte,
 }
 
@@ -58,10 +58,6 @@ impl<S> Watched<S> {
     /// A connection whose failure is kept, and which may be of a kind that was not expected.
     pub fn expecting(socket: S, first: FirstByte) -> Self {
         Self { socket, traffic: None, failure: Failure::default(), first }
-    }
-
-    pub fn failure(&self) -> Failure {
-        self.failure.clone()
     }
 }
 

@@ -15,7 +15,7 @@ use crate::{gaussian, pld, rdp};
 /// A multiset of releases under one relation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Composition {
-    relation: Relation,
+    pub(crate) relation: Relation,
     /// Squares of sensitivity over deviation of what was not sampled, in rising order, and how often each.
     squares: Vec<(f64, u64)>,
     /// In the order of their keys, which differ.
@@ -38,11 +38,6 @@ impl Composition {
     /// Nothing was released.
     pub const fn nothing(relation: Relation) -> Self {
         Self { relation, squares: Vec::new(), phases: Vec::new(), unbounded: false }
-    }
-
-    /// How neighbouring datasets differ.
-    pub(crate) const fn relation(&self) -> Relation {
-        self.relation
     }
 
     /// Counts the releases; refuses numbers that mean nothing.
@@ -178,7 +173,7 @@ impl Composition {
             Relation::AddRemove => Change::Remove,
             Relation::Replace => Change::Replace,
         };
-        let mut sums = vec![0.0; curves.orders().len()];
+        let mut sums = vec![0.0; curves.orders.len()];
         for phase in &self.phases {
             let curve = curves.of((change, key(phase)), || phase.pairs(change));
             for (sum, divergence) in sums.iter_mut().zip(curve.iter()) {
@@ -186,10 +181,10 @@ impl Composition {
             }
         }
         let mu_squared = self.mu_squared();
-        for (sum, order) in sums.iter_mut().zip(curves.orders().iter()) {
+        for (sum, order) in sums.iter_mut().zip(curves.orders.iter()) {
             *sum += 0.5 * order * mu_squared;
         }
-        curves.orders().best(delta.get(), &sums)
+        curves.orders.best(delta.get(), &sums)
     }
 
     /// What the change of a unit does to each phase.

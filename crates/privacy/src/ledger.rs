@@ -12,6 +12,7 @@
 //! What is spent is counted up as entries come, for everyone and for each client, so another round costs as
 //! much time as it has entries and clients, however long the ledger is.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt::Write;
 use std::io::BufRead;
@@ -75,18 +76,11 @@ struct Opening {
     promise: Promise,
 }
 
-/// Any other line.
-#[derive(Debug, Deserialize)]
+/// A line after the first.
+#[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Entry {
-    event: Event,
-    digest: Digest,
-}
-
-/// The same, to be written.
-#[derive(Serialize)]
-struct EntryLine<'a> {
-    event: &'a Event,
+struct Entry<'a> {
+    event: Cow<'a, Event>,
     digest: Digest,
 }
 
@@ -135,10 +129,10 @@ impl Ledger {
         self.curves = curves;
         self.spent = Some(checked?);
         let mut lines = String::new();
-        for New { event, json } in new {
+        for (event, json) in new {
             let line = self.events.len() + 2;
             let digest = link(self.digest, &json);
-            write_line(&mut lines, &EntryLine { event, digest }, line)?;
+            write_line(&mut lines, &Entry { event: Cow::Borrowed(event), digest }, line)?;
             self.record(event.clone(), &json, digest)?;
         }
         Ok(lines)
@@ -146,7 +140,7 @@ impl Ledger {
 
     /// Epsilon after these events, or why they must not happen.
     fn check(&self, new: &[New<'_>], curves: &mut Curves) -> Result<Spent, PrivacyError> {
-        let events: Vec<&Event> = new.iter().map(|new| new.event).collect();
+        let events: Vec<&Event> = new.iter().map(|(event, _)| *event).collect();
         let Some(budget) = self.promise.budget else { return self.spent_with(&events, curves) };
         for event in &events {
             if let Release::NonPrivate { what, why } = &event.release {
@@ -181,7 +175,7 @@ impl Ledger {
             let json = json(event, self.events.len() + new.len() + 2)?;
             let is_known = event.input.is_some() && self.repeatable.contains(&Digest::of(&json));
             if !is_known {
-                new.push(New { event, json });
+                new.push((event, json));
             }
         }
         Ok(new)
@@ -205,7 +199,7 @@ impl Ledger {
         let mut digest = Digest::of(&json(&self.promise, 1)?);
         for (place, event) in self.events.iter().enumerate() {
             digest = link(digest, &json(event, place + 2)?);
-            write_line(&mut lines, &EntryLine { event, digest }, place + 2)?;
+            write_line(&mut lines, &Entry { event: Cow::Borrowed(event), digest }, place + 2)?;
         }
         Ok(lines)
     }
@@ -260,22 +254,16 @@ impl Ledger {
     }
 }
 
-/// An event that is not in the ledger yet, and its JSON.
-struct New<'a> {
-    event: &'a Event,
-    json: Vec<u8>,
-}
+/// An event that is not in the ledger yet, and its text.
+type New<'a> = (&'a Event, Vec<u8>);
 
 impl Counted {
     fn add(&mut self, event: &Event) -> Result<(), PrivacyError> {
-        let relation = self.everyone.relation();
-        let Some(client) = &event.client else { return self.everyone.add(&event.release) };
-        if let Some(known) = self.own.get_mut(client) {
-            return known.add(&event.release);
+        let nothing = Composition::nothing(self.everyone.relation);
+        match &event.client {
+            None => self.everyone.add(&event.release),
+            Some(client) => self.own.entry(client.clone()).or_insert(nothing).add(&event.release),
         }
-        let own = Composition::of(relation, [&event.release])?;
-        self.own.insert(client.clone(), own);
-        Ok(())
     }
 }
 
@@ -322,7 +310,7 @@ fn read(
             break;
         }
         is_torn = !text.ends_with(b"\n");
-        let Entry { event, digest } = match serde_json::from_slice(&text) {
+        let Entry { event, digest } = match serde_json::from_slice::<Entry<'_>>(&text) {
             Ok(entry) => entry,
             Err(_) if is_torn => break,
             Err(error) => return Err(wrong(line, error.to_string())),
@@ -336,7 +324,7 @@ fn read(
             );
             return Err(wrong(line, reason));
         }
-        ledger.record(event, &json, digest)?;
+        ledger.record(event.into_owned(), &json, digest)?;
         due.retain(|head| ledger.head() != *head);
     }
     let Some(Head { entries, digest }) = due.first() else {

@@ -70,7 +70,7 @@ const ROUNDING: f64 = 1e-10;
 /// are nor on delta, and take a thousand times as long as their sum.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Curves {
-    orders: Orders,
+    pub orders: Orders,
     known: BTreeMap<(Change, StepKey), Arc<[f64]>>,
 }
 
@@ -81,10 +81,6 @@ impl Curves {
     /// At these orders.
     pub fn over(orders: Orders) -> Self {
         Self { orders, known: BTreeMap::new() }
-    }
-
-    pub fn orders(&self) -> &Orders {
-        &self.orders
     }
 
     /// The divergences of a step.

@@ -49,8 +49,6 @@ mod codec;
 mod payload;
 
 mod kernels;
-#[cfg(target_arch = "x86_64")]
-mod sha256;
 
 mod sum;
 
@@ -77,12 +75,4 @@ pub use payload::{
     rewrite,
 };
 pub use scores::Measured;
-#[cfg(target_arch = "x86_64")]
-pub use sha256::digests_side_by_side;
-pub use sum::{Mean, Sum, Taken, Values};
-
-/// None are done faster side by side on processors of this kind.
-#[cfg(not(target_arch = "x86_64"))]
-pub const fn digests_side_by_side(_messages: &[(&[u8], &[u8])]) -> Vec<[u8; 32]> {
-    Vec::new()
-}
+pub use sum::{Mean, Sum, Taken};

@@ -219,16 +219,11 @@ pub struct Mean {
     sum: Sum,
 }
 
-/// The elements of a parameter, row by row.
-#[derive(Clone, Copy)]
-pub struct Values<'mean> {
-    bytes: &'mean [[u8; 4]],
-}
-
 impl Mean {
     /// The elements of a parameter, if anybody sent it.
-    pub fn get(&self, id: ParamId) -> Option<Values<'_>> {
-        self.sum.get(id).map(|bytes| Values { bytes: bytes.as_chunks().0 })
+    pub fn get(&self, id: ParamId) -> Option<impl ExactSizeIterator<Item = f32>> {
+        let bytes = self.sum.get(id)?.as_chunks().0;
+        Some(bytes.iter().map(|four| f32::from_le_bytes(*four)))
     }
 
     /// Which parameters are here.
@@ -237,7 +232,7 @@ impl Mean {
     }
 
     /// Parameters and elements in id order.
-    pub fn iter(&self) -> impl Iterator<Item = (ParamId, Values<'_>)> {
+    pub fn iter(&self) -> impl Iterator<Item = (ParamId, impl ExactSizeIterator<Item = f32>)> {
         let ids: Vec<ParamId> = self.scope().iter().collect();
         ids.into_iter().filter_map(|id| self.get(id).map(|values| (id, values)))
     }
@@ -249,24 +244,7 @@ impl Mean {
 
     /// A copy of it.
     pub fn tensors(&self) -> ParamValues {
-        self.iter().map(|(id, values)| (id, values.iter().collect())).collect()
-    }
-}
-
-impl<'mean> Values<'mean> {
-    /// One after another.
-    pub fn iter(self) -> impl ExactSizeIterator<Item = f32> + 'mean {
-        self.bytes.iter().map(|bytes| f32::from_le_bytes(*bytes))
-    }
-
-    /// How many there are.
-    pub const fn len(self) -> usize {
-        self.bytes.len()
-    }
-
-    /// Whether there is none.
-    pub const fn is_empty(self) -> bool {
-        self.bytes.is_empty()
+        self.iter().map(|(id, values)| (id, values.collect())).collect()
     }
 }
 

@@ -251,7 +251,7 @@ impl Loopback {
         let options = ServerOptions::new(address, ServerSecurity::Tls(server));
         let routes = with_sessions(Routes::default(), &host);
         let server = Server::start(&server_runtime, &options, routes, |_, _| {})?;
-        let address = server.address().to_string();
+        let address = server.address.to_string();
         Ok(Self {
             dialer: Dialer::new(&address, &ServerSecurity::Tls(client))?,
             server,
@@ -268,7 +268,7 @@ impl Loopback {
         let (name, _) = &self.identity;
         let how = (self.blocks, RowEncoding::F32);
         let dialer = DecodeDialer::new(way, name.clone(), self.identity.clone(), how);
-        dialer.open().with_context(|| format!("dialling {}", self.server.address()))
+        dialer.open().with_context(|| format!("dialling {}", self.server.address))
     }
 }
 

@@ -27,10 +27,11 @@ pub type Leaving<'a> = Box<dyn FnMut(&mut [f32], usize) + Send + 'a>;
 /// A decoder that has read some tokens.
 pub struct CachedDecoder<'a> {
     device: Device,
-    model: &'a Model,
+    /// Its structure.
+    pub model: &'a Model,
     params: &'a Params,
     /// All tokens that were given, read or not.
-    tokens: Vec<u32>,
+    pub tokens: Vec<u32>,
     near: KeyValueCache,
     far: KeyValueCache,
     middle: Option<RemoteBlocks<'a>>,
@@ -109,16 +110,6 @@ impl<'a> CachedDecoder<'a> {
             middle.leaving = Some(leaving);
         }
         self
-    }
-
-    /// Its structure.
-    pub fn model(&self) -> &'a Model {
-        self.model
-    }
-
-    /// Tokens that it was given.
-    pub fn tokens(&self) -> &[u32] {
-        &self.tokens
     }
 
     /// Bytes of the caches on this side, rows kept for the peer included.

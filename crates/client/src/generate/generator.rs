@@ -74,14 +74,17 @@ impl Ended {
 /// # Ok::<(), fedra_client::ClientError>(())
 /// ```
 pub struct Generator<'a> {
-    decoder: CachedDecoder<'a>,
+    /// The decoder.
+    pub decoder: CachedDecoder<'a>,
     settings: GenerateSettings,
     /// Tokens that the decoder has not been given.
     unread: Vec<u32>,
     /// Logits that were got by resuming.
     logits: Option<Vec<f32>>,
-    written: usize,
-    ended: Option<Ended>,
+    /// Tokens written so far.
+    pub written: usize,
+    /// Why it ended, once it has.
+    pub ended: Option<Ended>,
 }
 
 impl<'a> Generator<'a> {
@@ -98,9 +101,9 @@ impl<'a> Generator<'a> {
         if settings.max_tokens == 0 {
             return Err(ClientError::generate("most tokens", 0, "at least 1"));
         }
-        let longest = decoder.model().longest();
-        if decoder.tokens().len() + prompt.len() > longest {
-            let found = format!("{} tokens", decoder.tokens().len() + prompt.len());
+        let longest = decoder.model.longest();
+        if decoder.tokens.len() + prompt.len() > longest {
+            let found = format!("{} tokens", decoder.tokens.len() + prompt.len());
             let expected = format!("at most {longest}, the model's longest");
             return Err(ClientError::generate("prompt", found, expected));
         }
@@ -126,7 +129,7 @@ impl<'a> Generator<'a> {
         self.unread.push(token);
         if self.written == self.settings.max_tokens {
             self.ended = Some(Ended::MaxTokens);
-        } else if self.decoder.tokens().len() == self.decoder.model().longest() {
+        } else if self.decoder.tokens.len() == self.decoder.model.longest() {
             self.ended = Some(Ended::ContextFull);
         }
         Ok(Some(token))
@@ -148,21 +151,6 @@ impl<'a> Generator<'a> {
                 done => return done,
             }
         }
-    }
-
-    /// Tokens written so far.
-    pub fn written(&self) -> usize {
-        self.written
-    }
-
-    /// Why it ended, once it has.
-    pub fn ended(&self) -> Option<Ended> {
-        self.ended
-    }
-
-    /// The decoder.
-    pub fn decoder(&self) -> &CachedDecoder<'a> {
-        &self.decoder
     }
 
     /// Writes text until the end, piece by piece; `show` says whether to go on. When the way to a peer

@@ -20,8 +20,10 @@ use std::time::{Duration, Instant};
 pub struct DecodeSessions {
     device: Device,
     model: Model,
-    params: Params,
-    blocks: Range<usize>,
+    /// The weights of these blocks, and no others.
+    pub params: Params,
+    /// The blocks that sessions run through.
+    pub blocks: Range<usize>,
     limits: SessionLimits,
     sessions: BTreeMap<SessionKey, Session>,
 }
@@ -113,16 +115,6 @@ impl DecodeSessions {
     /// Width of a row.
     pub fn width(&self) -> usize {
         self.model.width()
-    }
-
-    /// The blocks that sessions run through.
-    pub fn blocks(&self) -> Range<usize> {
-        self.blocks.clone()
-    }
-
-    /// The weights of these blocks, and no others.
-    pub fn params(&self) -> &Params {
-        &self.params
     }
 
     /// Open sessions.

@@ -7,10 +7,10 @@
 use std::ops::Range;
 
 use fedra_compute::{Device, Gradients, LossWeights, Params, RowWeights, Tape, Tensor, Value};
-use fedra_engine::SplitConfig;
+use fedra_engine::{RowPrivacy, SplitConfig};
 use fedra_model::{Batch, Model, Reading, Weighted};
 use fedra_plan::{Crossing, Plan, Side};
-use fedra_seed::Seed;
+use fedra_seed::{SecretKey, Seed};
 use fedra_wire::{ExpectedFrame, FrameKind, HiddenFrame, RowEncoding};
 
 use crate::error::{ClientError, Result};
@@ -24,7 +24,7 @@ pub(crate) struct ClientSegments<'a> {
     pub(super) model: &'a Model,
     pub(super) device: &'a Device,
     /// The server's blocks.
-    middle: Range<usize>,
+    pub middle: Range<usize>,
     pub(super) encoding: RowEncoding,
     noise: RowNoise,
     /// Names this connection among all of the client's whose noise begins at the same seed.
@@ -36,12 +36,24 @@ pub(crate) struct ClientSegments<'a> {
 /// What is done to rows before they leave.
 #[derive(Clone, Debug)]
 pub(crate) enum RowNoise {
-    /// Nothing.
     None,
-    /// They are perturbed.
+    /// An empirical perturbation.
     Perturbed(Perturbation),
-    /// They are releases in a ledger.
+    /// Noise that a ledger counts.
     Accounted(AccountedNoise),
+}
+
+impl RowNoise {
+    /// The noise of a split; a secret key is needed where a ledger counts it.
+    pub fn of(split: &SplitConfig, seed: Seed, key: impl FnOnce() -> SecretKey) -> Result<Self> {
+        Ok(match (split.noise, split.privacy) {
+            (None, RowPrivacy::Empirical) => Self::None,
+            (Some(noise), RowPrivacy::Empirical) => Self::Perturbed(Perturbation::new(noise, seed)),
+            (noise, RowPrivacy::Accounted { .. }) => {
+                Self::Accounted(AccountedNoise::new(noise, key())?)
+            }
+        })
+    }
 }
 
 /// A batch on its way through both halves.
@@ -81,11 +93,6 @@ impl<'a> ClientSegments<'a> {
             peer,
             step: 0,
         })
-    }
-
-    /// The server's blocks.
-    pub fn middle(&self) -> Range<usize> {
-        self.middle.clone()
     }
 
     /// Whether a ledger answers for what leaves: then nothing else may tell of single examples.

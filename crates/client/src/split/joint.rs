@@ -27,7 +27,7 @@ pub(crate) struct Joint {
     /// The pass whose gradient is awaited.
     pass: Option<Recorded>,
     /// Whether a step has been taken.
-    begun: bool,
+    pub begun: bool,
 }
 
 /// A pass of everybody's rows.
@@ -85,11 +85,6 @@ impl Joint {
         self.here.insert(client);
         self.waiting.remove(&client);
         self.answers.remove(&client);
-    }
-
-    /// Whether clients have met in a step.
-    pub const fn has_begun(&self) -> bool {
-        self.begun
     }
 
     /// Whether everybody's frame is there.

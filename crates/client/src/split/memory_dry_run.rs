@@ -11,9 +11,7 @@ use std::sync::Arc;
 
 use fedra_compute::{Device, Params, Tape, Tensor, ThreadPool};
 use fedra_data::{Encoded, LabelSet, Task};
-use fedra_engine::{
-    LocalRule, PrivateSteps, RowPrivacy, SplitConfig, SplitMode, TrainRequest, Work,
-};
+use fedra_engine::{LocalRule, PrivateSteps, SplitConfig, SplitMode, TrainRequest, Work};
 use fedra_model::{Model, Packing, Reading};
 use fedra_plan::{ByteCount, Plan, Round, Side};
 use fedra_seed::{SecretKey, Seed};
@@ -24,14 +22,12 @@ use crate::error::Result;
 use crate::evaluator::Evaluator;
 use crate::examples::Examples;
 use crate::meter::Meter;
-use crate::split::accounted::AccountedNoise;
 use crate::split::client_segments::{ClientSegments, RowNoise};
-use crate::split::noise::Perturbation;
 use crate::split::peer::Peer;
 use crate::split::server_segment::ServerSegment;
 use crate::split::turn::{Blocks, Learner, Pass, Turn};
 use crate::trainer::{TrainTask, Trainer};
-use crate::worker::Limits;
+use crate::worker::EVALUATION_TOKENS;
 
 /// A round of one client, and of the server with all of them.
 #[derive(Clone, Copy, Debug)]
@@ -98,8 +94,8 @@ impl MemoryDryRun<'_> {
     }
 
     fn score(&self, (model, device): (&Model, &Device), params: &Params) -> Result<()> {
-        let tokens = Limits::default().tokens;
-        let evaluator = Evaluator { model, device, task: self.task, labels: self.labels, tokens };
+        let (labels, tokens) = (self.labels, EVALUATION_TOKENS);
+        let evaluator = Evaluator { model, device, task: self.task, labels, tokens };
         let examples: Examples = self.scored.iter().cloned().collect();
         let Some(ends) = &mut self.ends(device)? else {
             return evaluator.rehearse(params, &examples);
@@ -114,16 +110,7 @@ impl MemoryDryRun<'_> {
     {
         let Some(split) = self.split else { return Ok(None) };
         let peer = Box::new(ZeroPeer { encoding: split.encoding, width: self.model.width() });
-        let noise = match (split.noise, split.privacy) {
-            (None, RowPrivacy::Empirical) => RowNoise::None,
-            (Some(noise), RowPrivacy::Empirical) => {
-                RowNoise::Perturbed(Perturbation::new(noise, Seed(0)))
-            }
-            (noise, RowPrivacy::Accounted { .. }) => {
-                let key = SecretKey::simulated(Seed(0));
-                RowNoise::Accounted(AccountedNoise::new(noise, key)?)
-            }
-        };
+        let noise = RowNoise::of(split, Seed(0), || SecretKey::simulated(Seed(0)))?;
         Ok(ClientSegments::new((self.model, device), (split, self.plan), (Seed(0), noise), peer))
     }
 

@@ -27,7 +27,6 @@ mod server_segment;
 mod survey;
 mod turn;
 
-pub(crate) use accounted::AccountedNoise;
 pub(crate) use client_segments::{ClientSegments, CutStep, Passing, RowNoise};
 pub use clocks::HeldUp;
 pub use local_peer::LocalPeer;

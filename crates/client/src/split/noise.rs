@@ -14,7 +14,8 @@ use fedra_seed::Seed;
 /// Adds noise to rows.
 #[derive(Clone, Copy, Debug)]
 pub struct Perturbation {
-    noise: Noise,
+    /// The noise.
+    pub noise: Noise,
     seed: Seed,
 }
 
@@ -33,11 +34,6 @@ impl Perturbation {
     /// Noise whose draws start at a seed that only the client knows.
     pub const fn new(noise: Noise, seed: Seed) -> Self {
         Self { noise, seed }
-    }
-
-    /// The noise.
-    pub const fn noise(&self) -> Noise {
-        self.noise
     }
 
     /// Changes rows of a text that is being written, which leave in this message.

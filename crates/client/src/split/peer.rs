@@ -1,7 +1,5 @@
 //! The other half of a cut model, wherever it is.
 
-use std::fmt;
-
 use fedra_plan::Round;
 use fedra_wire::ClientId;
 
@@ -14,7 +12,7 @@ pub trait Peer {
 }
 
 /// Makes connections to the server's half.
-pub trait Connect: fmt::Debug + Send + Sync {
+pub trait Connect: Send + Sync {
     /// A connection for one client and one purpose.
     fn connect(&self, client: ClientId, purpose: Purpose) -> Result<Box<dyn Peer + '_>>;
 }

@@ -22,7 +22,7 @@ impl ClientSegments<'_> {
         passing: Passing<'_>,
         from: Queries,
     ) -> Result<Vec<Vec<f32>>> {
-        let (middle, packing) = (self.middle(), passing.batch.packing());
+        let (middle, packing) = (self.middle.clone(), passing.batch.packing());
         let weights = params.frozen();
         let mut tape = Tape::new(self.device);
         let hidden = self.model.embed(&mut tape, weights, passing.batch)?;
@@ -65,14 +65,14 @@ impl ClientSegments<'_> {
 
         let mut above = Tape::new(self.device);
         let received = above.input(self.tensor(&answer.rows)?);
-        let (packing, start) = (passing.batch.packing(), (received.clone(), self.middle().end));
+        let (packing, start) = (passing.batch.packing(), (received.clone(), self.middle.end));
         let loss = self.model.loss_from(&mut above, weights, start, packing, question.targets())?;
         let mut gradients = above.backward(&[(&loss, Tensor::scalar(self.device, share))])?;
         let by_answer = gradients.of_input(&received).map(|one| one.to_host().into_owned());
         let mut rows = by_answer.unwrap_or_else(|| vec![0.0; answer.rows.len()]);
         let mut back = self.send_gradient(&mut rows, passing, true)?.rows;
         self.step += 1;
-        if self.middle().start > 0 {
+        if self.middle.start > 0 {
             unclip(&mut back, (&before, self.model.width()), &factors);
             gradients.add(below.backward(&[(&hidden, self.tensor(&back)?)])?)?;
         }
@@ -90,7 +90,7 @@ impl ClientSegments<'_> {
     fn ask(&mut self, width: usize) -> Result<Vec<f32>> {
         let question = HiddenFrame::of_number(FrameKind::Ask, self.step, 0.0);
         let bytes = self.exchange(question.encode(self.encoding)?)?;
-        let blocks = self.middle().len();
+        let blocks = self.middle.len();
         let expected = ExpectedFrame {
             kinds: &[FrameKind::Told],
             encoding: RowEncoding::F32,

@@ -37,7 +37,8 @@ use crate::split::turn::{Blocks, Learner, Turn};
 pub struct ServerSegment {
     model: Model,
     device: Device,
-    split: SplitConfig,
+    /// How it is cut.
+    pub split: SplitConfig,
     names: BTreeMap<ClientId, String>,
     state: Mutex<State>,
     moved: Condvar,
@@ -114,11 +115,6 @@ impl ServerSegment {
         self.model.width()
     }
 
-    /// How it is cut.
-    pub const fn split(&self) -> &SplitConfig {
-        &self.split
-    }
-
     /// How long a client has been waiting for answers from here, be it for others or for the computing
     /// itself: that is no time of its own.
     pub fn held_up(&self, client: ClientId) -> HeldUp {
@@ -182,7 +178,7 @@ impl ServerSegment {
             let others_learnt = match self.split.mode {
                 SplitMode::Sequential => false,
                 SplitMode::Replicated => *averaged > 0,
-                SplitMode::Batched => joint.has_begun(),
+                SplitMode::Batched => joint.begun,
             };
             if others_learnt {
                 slot.presence = Presence::Out;

@@ -36,7 +36,7 @@ impl Sites {
                 Client::new(ClientId(number), shard.clone(), labels, model, device).unwrap()
             })
             .collect();
-        let infos = clients.iter().map(|client| client.info().clone()).collect();
+        let infos = clients.iter().map(|client| client.info.clone()).collect();
         Self { infos, clients, server: world.fleet() }
     }
 

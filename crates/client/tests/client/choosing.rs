@@ -83,7 +83,7 @@ fn the_likeliest_answer_is_the_one_of_each_sequence_alone() {
         tokens += truth.ids.len() as f64;
     }
     let scores = score(&world, 200, examples);
-    let Counts::Classes(counts) = scores.counts() else { panic!("classes") };
+    let Counts::Classes(counts) = &scores.counts else { panic!("classes") };
     assert!((counts.exact() - f64::from(right) / examples.len() as f64).abs() < 1e-12);
     assert!((scores.loss() - loss / tokens).abs() < 1e-5, "{} {}", scores.loss(), loss / tokens);
     assert!((0.2..1.0).contains(&counts.exact()), "answers differ: {}", counts.exact());
@@ -95,10 +95,10 @@ fn batches_and_threads_leave_no_trace_in_choices_and_texts() {
         let world = world(task);
         let examples = &world.shards.clients[0].train;
         let whole = with_threads(1, || score(&world, 1_000_000, examples));
-        assert_eq!(whole.examples(), examples.len() as u64);
+        assert_eq!(whole.examples, examples.len() as u64);
         for (tokens, threads) in [(1, 1), (100, 2), (1_000_000, 2)] {
             let parts = with_threads(threads, || score(&world, tokens, examples));
-            assert_eq!(parts.counts(), whole.counts(), "{task:?} {tokens} {threads}");
+            assert_eq!(parts.counts, whole.counts, "{task:?} {tokens} {threads}");
         }
     }
 }
@@ -208,7 +208,7 @@ fn likelihoods_are_those_of_transformers() {
                 .unwrap();
             let rules = AnswerRules { length_norm, ..AnswerRules::default() };
             let scores = real.score(&table(best), rules);
-            let Counts::Classes(counts) = scores.counts() else { panic!("classes") };
+            let Counts::Classes(counts) = &scores.counts else { panic!("classes") };
             assert_eq!(counts.exact(), 1.0, "{prompt:?} {length_norm:?}");
         }
     }

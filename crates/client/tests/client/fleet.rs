@@ -106,7 +106,7 @@ fn a_download_is_written_on_the_shared_model() {
     send(&mut fleet, Round(3), &values);
     let orders = world.orders(fleet.clients(), Round(3));
     let arrivals = train(&mut fleet, orders, Verdict::Taken);
-    assert!(to_values(fleet.shared()).subset(&world.head()) == values);
+    assert!(to_values(&fleet.shared).subset(&world.head()) == values);
     let everything = world.everything();
     let expected = Expectation {
         layout: world.model.layout(),
@@ -238,7 +238,7 @@ fn training_alone_uploads_nothing_and_keeps_everything() {
     let after_one = kept_by(&fleet);
     train(&mut fleet, given, Verdict::Taken);
     assert!(kept_by(&fleet)[0].personal != after_one[0].personal);
-    assert!(to_values(fleet.shared()) == to_values(&world.params));
+    assert!(to_values(&fleet.shared) == to_values(&world.params));
 }
 
 #[test]

@@ -264,7 +264,7 @@ fn a_client_counts_what_it_is_asked_and_refuses_what_breaks_its_promise() {
     let world = World::new(Task::Diagnosis, Size::SMALL);
     let folder = tempfile::tempdir().unwrap();
     let mut client = guarded(&world, folder.path(), 9.0).unwrap();
-    let spent = |client: &Client| client.guard().unwrap().ledger().spent().unwrap().pld;
+    let spent = |client: &Client| client.guard.as_ref().unwrap().ledger().spent().unwrap().pld;
 
     let plain = request(&world, sgd(RATE));
     let refused = client.train(&plain).unwrap_err().to_string();
@@ -321,7 +321,7 @@ fn a_client_counts_what_it_is_asked_and_refuses_what_breaks_its_promise() {
     assert!(guarded(&world, folder.path(), 3.0).is_err(), "another budget");
     let shorter: Vec<&str> = good.lines().collect();
     fs::write(&file, shorter[..shorter.len() - 1].join("\n")).unwrap();
-    let refused = guarded(&world, folder.path(), 9.0).unwrap_err().to_string();
+    let refused = guarded(&world, folder.path(), 9.0).err().unwrap().to_string();
     assert!(refused.contains("shortened"), "{refused}");
     // A last line that was cut short announced nothing that happened.
     fs::write(&file, format!("{good}{{\"event\":{{\"round\":7,\"mech")).unwrap();

@@ -28,7 +28,7 @@ fn batches_and_threads_leave_no_trace_in_a_score() {
         let world = trained(task);
         let examples = &world.shards.clients[0].train;
         let whole = with_threads(1, || score(&world, 1_000_000, examples));
-        assert_eq!(whole.examples(), examples.len() as u64);
+        assert_eq!(whole.examples, examples.len() as u64);
         for (tokens, threads) in [(1, 1), (100, 2), (100, 3), (1_000_000, 2)] {
             let parts = with_threads(threads, || score(&world, tokens, examples));
             assert_eq!(parts, whole, "{task:?} {tokens} {threads}");
@@ -45,7 +45,7 @@ fn merged_scores_are_the_scores_of_everything() {
     let mut both = first.clone();
     both.extend_from(second);
     let both = score(&world, 500, &both);
-    assert_eq!(merged.counts(), both.counts());
+    assert_eq!(merged.counts, both.counts);
     // The loss is a sum of the same numbers in two pieces.
     assert!((merged.loss() - both.loss()).abs() < 1e-12);
 }
@@ -63,7 +63,7 @@ fn the_loss_of_an_example_is_what_it_scores_alone() {
         for (place, loss) in losses.iter().enumerate().step_by(7) {
             let only: Vec<bool> = (0..examples.len()).map(|other| other == place).collect();
             let alone = score(&world, 500, &examples.kept(&only));
-            assert_eq!((loss.unwrap_or(0.0), alone.examples()), (alone.loss(), 1), "{task:?}");
+            assert_eq!((loss.unwrap_or(0.0), alone.examples), (alone.loss(), 1), "{task:?}");
         }
     }
 }
@@ -116,7 +116,7 @@ fn words_cut_away_count_as_missed() {
         let examples = Examples::encode(&encoder, &table.examples).unwrap();
         assert_eq!(examples.cut(0).len(), examples.encoded()[0].dropped);
         let scores = score(&world, 500, &examples);
-        let Counts::Spans(spans) = scores.counts() else { panic!("concepts are spans") };
+        let Counts::Spans(spans) = scores.counts else { panic!("concepts are spans") };
         spans.kinds()["problem"].false_negatives + spans.kinds()["problem"].true_positives
     };
     assert_eq!((false_negatives(20), false_negatives(4)), (2, 2));

@@ -323,7 +323,7 @@ fn the_server_sees_rows_and_lengths_and_nothing_of_labels() {
         let client = Client::new(ClientId(0), shard, labels, model, world.device.clone()).unwrap();
         let split = cut(1, 1);
         let model = (world.model.clone(), world.device.clone());
-        let infos = [client.info().clone()];
+        let infos = [client.info.clone()];
         let middle = Arc::new(ServerSegment::new(model, split.clone(), &infos));
         middle.host(&to_values(&world.params)).unwrap();
         let mut request = world.orders(&infos, fedra_plan::Round(0)).remove(0);

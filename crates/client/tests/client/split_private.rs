@@ -161,7 +161,7 @@ impl<'a> Asked<'a> {
 
     /// Everything that learns at the client stays with it.
     fn request(&self, client: &Client) -> TrainRequest {
-        let mut request = self.world.orders(&[client.info().clone()], self.round).remove(0);
+        let mut request = self.world.orders(&[client.info.clone()], self.round).remove(0);
         let (layout, cut) = (self.world.model.layout(), Cut::keep(1, 1, BLOCKS).unwrap());
         let ends = Scope::everything(layout) - Scope::of_sites(layout, [Layer::Block(1)]);
         request.plan = Plan::new(layout, self.learns.clone(), cut).unwrap().keeping(&ends);
@@ -489,7 +489,7 @@ fn a_client_counts_its_own_rows_and_refuses_what_breaks_its_promise() {
     let echo = asked.echo();
     let mut client =
         asked.client().with_connection(echo.clone()).with_guard(guard("one", Some(4.0)));
-    let spent = |client: &Client| client.guard().unwrap().ledger().spent().unwrap().pld;
+    let spent = |client: &Client| client.guard.as_ref().unwrap().ledger().spent().unwrap().pld;
     let usual = asked.request(&client);
 
     let refused = |client: &mut Client, request: &TrainRequest, words: &str| {
@@ -561,7 +561,7 @@ fn a_client_remembers_that_its_ends_have_learned() {
     let learns = Scope::of_sites(world.model.layout(), [Layer::Head, Layer::Block(1)]);
     let learning = Asked { learns, ..Asked::new(&world, asked.noise) }.request(&client);
     let rows = |client: &Client| {
-        let events = client.guard().unwrap().ledger().events();
+        let events = client.guard.as_ref().unwrap().ledger().events();
         let Release::Gaussian { count, .. } = events.last().unwrap().release else { panic!() };
         count.get()
     };

@@ -116,7 +116,7 @@ fn tapped(world: &World, shard: Shard, split: &SplitConfig) -> (Client, Arc<Tapp
     let model = (world.model.clone(), world.params.clone());
     let client = Client::new(ClientId(0), shard, labels, model, world.device.clone()).unwrap();
     let model = (world.model.clone(), world.device.clone());
-    let middle = Arc::new(ServerSegment::new(model, split.clone(), &[client.info().clone()]));
+    let middle = Arc::new(ServerSegment::new(model, split.clone(), &[client.info.clone()]));
     middle.host(&to_values(&world.params)).unwrap();
     let tapped = Arc::new(Tapped { middle, sent: Mutex::default() });
     (client.with_connection(tapped.clone()), tapped)
@@ -165,7 +165,7 @@ fn a_probe_shows_an_example_with_the_noise_that_its_draw_asks_for() {
             ..cut(1, 1)
         };
         let (mut client, tapped) = tapped(&world, world.shards.clients[0].clone(), &split);
-        let mut request = world.orders(&[client.info().clone()], Round(0)).remove(0);
+        let mut request = world.orders(&[client.info.clone()], Round(0)).remove(0);
         let ends = fedra_plan::Cut::keep(1, 1, BLOCKS).unwrap();
         request.plan =
             fedra_plan::Plan::new(world.model.layout(), world.everything(), ends).unwrap();

@@ -26,7 +26,7 @@ pub fn kept_by(fleet: &LocalFleet) -> Vec<ClientState> {
 /// Brings every client up to date with these values.
 pub fn send(fleet: &mut LocalFleet, round: Round, values: &ParamValues) {
     let header = Header::download(Kind::Values, Encoding::F32, round);
-    let payload: Arc<[u8]> = encode(fleet.model().layout(), &header, values, None).unwrap().into();
+    let payload: Arc<[u8]> = encode(fleet.model.layout(), &header, values, None).unwrap().into();
     let download = |client: &ClientInfo| Download {
         client: client.id,
         round,

@@ -44,7 +44,7 @@ fn cached_logits_are_those_of_the_whole_sequence_read_at_once_to_the_bit() {
     let ids = random_tokens(2, 40);
     let mut decoder = tiny.whole().with_chunk(7);
     for end in [13, 14, 15, 40] {
-        let from = decoder.tokens().len();
+        let from = decoder.tokens.len();
         let found = decoder.read(&ids[from..end]).unwrap();
         let mut tape = fedra_compute::Tape::new(&tiny.device);
         let batch = Batch::new(&[&ids[..end]]).unwrap();
@@ -287,7 +287,7 @@ fn a_generation_ends_at_a_stop_token_at_the_most_tokens_and_at_the_last_position
     let run = |prompt: &[u32], settings| {
         let mut generator = Generator::new(tiny.whole(), prompt, settings).unwrap();
         let tokens: Vec<u32> = generator.by_ref().map(Result::unwrap).collect();
-        (tokens, generator.ended())
+        (tokens, generator.ended)
     };
     let (tokens, ended) = run(&[3, 1], greedy(12));
     assert_eq!((tokens.len(), ended), (12, Some(Ended::MaxTokens)));

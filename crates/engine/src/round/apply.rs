@@ -31,10 +31,7 @@ impl State {
         // c stays the weighted mean of all c_i: see methods/scaffold.rs.
         for (id, changes) in gathered.correction.iter() {
             let variate = self.server.variate.or_zeros(id, changes.len());
-            variate
-                .iter_mut()
-                .zip(changes.iter())
-                .for_each(|(c, change)| *c += share as f32 * change);
+            variate.iter_mut().zip(changes).for_each(|(c, change)| *c += share as f32 * change);
         }
         let changed = gathered.mean.scope();
         let finite = |id: ParamId| {

@@ -110,18 +110,6 @@ struct Dispatch {
     corrections: ByteCount,
 }
 
-/// A cohort after its downloads.
-struct Synced {
-    /// Who is up to date.
-    present: Vec<ClientInfo>,
-    /// Who could not be reached, and why.
-    unreachable: Vec<Absence>,
-    /// To how many a download was sent.
-    sent: u64,
-    /// How much went down to them.
-    down: ByteCount,
-}
-
 /// Where the draws of an attempt at a round start: those of the first at the experiment's seed.
 fn seed_of_attempt(experiment: Seed, attempt: u32) -> Seed {
     match attempt {
@@ -193,8 +181,7 @@ impl State {
         if let Some(middle) = self.middle()? {
             middle.host(&self.model)?;
         }
-        let Synced { present, unreachable, sent, mut down } = self.sync(fleet, &attempt.cohort)?;
-        attempt.sent = sent;
+        let (present, mut down) = self.sync(fleet, &mut attempt)?;
         attempt.phases.sync = watch.lap();
         let ids: Vec<ClientId> = present.iter().map(|client| client.id).collect();
         let (attention, looked) = self.look(fleet, &ids)?;
@@ -213,7 +200,7 @@ impl State {
         gathered.up += looked;
         down += corrections;
         (attempt.attention, attempt.gathered) = (attention, gathered);
-        attempt.absent = unreachable.into_iter().chain(absent).collect();
+        attempt.absent.extend(absent);
         attempt.effort = self.effort(&attempt, &work);
         attempt.bytes = self.bytes(&attempt, down);
         if !attempt.suffices() {
@@ -240,14 +227,20 @@ impl State {
     }
 
     /// Brings the cohort up to date; tells who is, who could not be reached, and what went down.
-    fn sync(&self, fleet: &mut dyn Fleet, cohort: &[ClientInfo]) -> Result<Synced, EngineError> {
-        let downloads = self.downloads(cohort)?;
+    fn sync(
+        &self,
+        fleet: &mut dyn Fleet,
+        attempt: &mut Attempt,
+    ) -> Result<(Vec<ClientInfo>, ByteCount), EngineError> {
+        let downloads = self.downloads(&attempt.cohort)?;
         let unsynced = fleet.sync(&downloads)?;
         let (sent, down) = sent_bytes(&downloads, &unsynced);
         let gone: BTreeSet<ClientId> = unsynced.iter().map(|it| it.absence.client).collect();
-        let present = cohort.iter().filter(|client| !gone.contains(&client.id)).cloned().collect();
-        let unreachable = unsynced.into_iter().map(|it| it.absence).collect();
-        Ok(Synced { present, unreachable, sent, down })
+        let present = attempt.cohort.iter().filter(|client| !gone.contains(&client.id));
+        let present = present.cloned().collect();
+        attempt.sent = sent;
+        attempt.absent = unsynced.into_iter().map(|it| it.absence).collect();
+        Ok((present, down))
     }
 
     /// Decides which part learns at each client of the cohort; a rule that ranks blocks asks for

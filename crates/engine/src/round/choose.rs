@@ -31,7 +31,7 @@ impl State {
         cohort: &[&ClientInfo],
     ) -> Result<Chosen, EngineError> {
         let selection = self.recipe.selection.clone();
-        let is_due = selection.is_due(self.round, self.memory.measurements());
+        let is_due = selection.is_due(self.round, self.memory.measurements);
         let Survey { measured, answered, up: scores_up, effort } = match selection.probe {
             Some(probe) if is_due => self.survey(fleet, probe, cohort)?,
             Some(_) | None => Survey::default(),

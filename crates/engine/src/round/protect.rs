@@ -139,7 +139,7 @@ impl State {
         let selection = &self.recipe.selection;
         self.rule().needs_choice()
             && selection.probe.is_some()
-            && selection.is_due(self.round, self.memory.measurements())
+            && selection.is_due(self.round, self.memory.measurements)
     }
 
     /// Makes the mean of clipped updates private; these are all who are registered.

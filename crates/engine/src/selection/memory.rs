@@ -15,7 +15,8 @@ use crate::private_steps::SiteNoise;
 pub(crate) struct Memory {
     pub(crate) profile: Option<Profile>,
     usual: Numbers,
-    measurements: u32,
+    /// How many measurements were taken so far.
+    pub(crate) measurements: u32,
     /// How often each client measured.
     #[serde(default)]
     answers: BTreeMap<ClientId, u32>,
@@ -115,11 +116,6 @@ impl Memory {
         let first = known.fold(0.0, f64::max) + 1.0;
         let score = |block| self.released.get(&block).map_or(first, |square| square.0) as f32;
         (0..blocks).map(score).collect()
-    }
-
-    /// How many measurements were taken so far.
-    pub(crate) const fn measurements(&self) -> u32 {
-        self.measurements
     }
 
     /// Notes which blocks learn this round; says how many of them did not in the last.

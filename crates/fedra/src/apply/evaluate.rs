@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use fedra_client::{Evaluator, Examples, Limits, Scores};
+use fedra_client::{EVALUATION_TOKENS, Evaluator, Examples, Scores};
 use fedra_compute::{Device, ThreadPool};
 use fedra_data::{ByLabel, Calibration, CalibrationScore, ConfusionMatrix, Split, Task};
 use fedra_engine::EvaluationSet;
@@ -145,7 +145,7 @@ pub fn evaluate(
         device: &device,
         task: shards.task,
         labels: &shards.labels,
-        tokens: Limits::default().tokens,
+        tokens: EVALUATION_TOKENS,
     };
     let mut sets = Sets { prepared: &prepared, evaluator, predictions, reports: BTreeMap::new() };
     match data {
@@ -260,7 +260,7 @@ impl Sets<'_, '_> {
         growing.scores.merge(&scores);
         growing.calibration.merge(&calibration);
         if let Some(client) = client {
-            let report = ClientReport { examples: scores.examples(), scores: named(&scores) };
+            let report = ClientReport { examples: scores.examples, scores: named(&scores) };
             growing.clients.insert(client.to_owned(), report);
         }
         Ok(())
@@ -271,7 +271,7 @@ impl Sets<'_, '_> {
         let report = |(set, growing): (String, Growing)| {
             let Growing { scores, calibration, clients } = growing;
             let report = SetReport {
-                examples: scores.examples(),
+                examples: scores.examples,
                 scores: named(&scores),
                 by_label: scores.by_label(labels),
                 calibration: calibration.calibration(),

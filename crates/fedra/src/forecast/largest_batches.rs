@@ -5,7 +5,7 @@
 //! will draw them. Where rows must not matter, because a server has none, it is a batch of the longest
 //! sequences.
 
-use fedra_client::{ClientError, Examples, Limits, MemoryDryRun, evaluation_batches};
+use fedra_client::{ClientError, EVALUATION_TOKENS, Examples, MemoryDryRun, evaluation_batches};
 use fedra_data::{Encoded, LabelSet, Target, Task, epoch};
 use fedra_engine::{Recipe, SideMemory};
 use fedra_model::{Head, Model};
@@ -225,7 +225,7 @@ impl LargestStep {
         let encoded = examples.encoded();
         let length = |example: &Encoded| example.scored_lengths().into_iter().sum();
         let lengths: Vec<usize> = encoded.iter().map(length).collect();
-        for batch in evaluation_batches(&lengths, Limits::default().tokens) {
+        for batch in evaluation_batches(&lengths, EVALUATION_TOKENS) {
             self.see(&batch, (encoded, &lengths));
         }
     }

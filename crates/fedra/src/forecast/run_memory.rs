@@ -14,7 +14,7 @@
 //! How much of the system's memory that comes to is up to its allocator too, so the sum is an
 //! estimate ([`RunMemory::ERROR`]).
 
-use fedra_client::{JOBS_AHEAD, Limits, Shard};
+use fedra_client::{JOBS_AHEAD, PREFIX_CACHE, Shard};
 use fedra_engine::Recipe;
 use fedra_model::Model;
 use fedra_plan::{ByteCount, Plan};
@@ -92,7 +92,7 @@ fn prefix(model: &Model, (recipe, plan): (&Recipe, &Plan), clients: &[Shard]) ->
     }
     let tokens = |shard: &Shard| shard.train.encoded().iter().map(|row| row.ids.len()).sum();
     let most: usize = clients.iter().map(tokens).max().unwrap_or(0);
-    ByteCount(4 * (most * model.width()) as u64).min(Limits::default().cache)
+    ByteCount(4 * (most * model.width()) as u64).min(PREFIX_CACHE)
 }
 
 /// What clients keep between rounds, as far as it is in memory, and what those at work have of it.

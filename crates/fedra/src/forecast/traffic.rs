@@ -14,7 +14,7 @@ pub mod stretches;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use fedra_client::Limits;
+use fedra_client::EVALUATION_TOKENS;
 use fedra_engine::{
     Bytes, ClientId, ClientInfo, ClientVersions, CrossingBytes, Encoding, LocalRule, Population,
     Recipe, SHIFT_BYTES, Sampler, Start,
@@ -309,7 +309,7 @@ fn scoring_crossing(prepared: &Prepared, recipe: &Recipe) -> ByteCount {
     let mut all = CrossingBytes::default();
     for shard in &prepared.shards.clients {
         for examples in recipe.evaluation.on.iter().filter_map(|on| shard.of(*on)) {
-            let batches = Batches::of_scoring(examples.encoded(), Limits::default().tokens);
+            let batches = Batches::of_scoring(examples.encoded(), EVALUATION_TOKENS);
             all += batches.hidden(split, prepared.model.width());
         }
     }

@@ -73,7 +73,7 @@ impl<'a> Guess<'a> {
     fn from_training(holdings: &'a PartitionedData) -> Option<Self> {
         let PartitionedData { table, division, .. } = holdings;
         let rows = || division.clients.iter().flat_map(|holding| &holding.train);
-        match Scores::new(table.task, &table.labels).counts() {
+        match Scores::new(table.task, &table.labels).counts {
             Counts::Classes(_) => {
                 let mut counts: BTreeMap<u32, usize> = BTreeMap::new();
                 for &row in rows() {

@@ -10,7 +10,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use fedra_client::{
-    ClientError, Evaluator, Limits, Meter, Observer, ServerSegment, Shard, to_params, to_values,
+    ClientError, EVALUATION_TOKENS, Evaluator, Meter, Observer, ServerSegment, Shard, to_params,
+    to_values,
 };
 use fedra_compute::{Device, SecretKey, ThreadPool};
 use fedra_engine::{
@@ -194,7 +195,7 @@ fn central(prepared: &Prepared) -> CentralTest {
             device: &device,
             task: shards.task,
             labels: &shards.labels,
-            tokens: Limits::default().tokens,
+            tokens: EVALUATION_TOKENS,
         };
         let counts = (0, shards.central_test.len() as u64);
         let meter = Meter::new(observer, Activity::Evaluating, counts);

@@ -145,9 +145,9 @@ fn client(
     let labels = (shards.task, shards.labels);
     let own = shards.clients.into_iter().find(|shard| shard.name == name);
     let shard = own.unwrap_or_default();
-    let client = Client::of_part(id, shard, labels, (model, params), device)?;
+    let client = Client::new(id, shard, labels, (model, params), device)?;
     let client = if is_part(experiment) {
-        let held = held(experiment, name, client.layout())?;
+        let held = held(experiment, name, &client.layout)?;
         client.holding(&held)
     } else {
         client

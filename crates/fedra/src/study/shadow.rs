@@ -9,7 +9,7 @@ use std::cell::{Cell, RefCell};
 use std::path::Path;
 use std::sync::Arc;
 
-use fedra_client::{Evaluator, Examples, Limits, Observer, Shards, to_params};
+use fedra_client::{EVALUATION_TOKENS, Evaluator, Examples, Observer, Shards, to_params};
 use fedra_compute::{Device, Params, Seed};
 use fedra_engine::{ParamValues, PrivacyReport};
 use fedra_model::Model;
@@ -215,7 +215,7 @@ impl Subject {
             device: &device,
             task: self.shards.task,
             labels: &self.shards.labels,
-            tokens: Limits::default().tokens,
+            tokens: EVALUATION_TOKENS,
         };
         question(&evaluator, &params)
     }

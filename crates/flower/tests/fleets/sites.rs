@@ -113,7 +113,7 @@ impl Opened for Sites<'_> {
     }
 
     fn finish(mut self: Box<Self>) {
-        self.fleet.take().unwrap().finish("done");
+        self.fleet.take().unwrap().end(fedra_net::RunEnd::Complete, "done");
         for (client, site) in std::mem::take(&mut self.joined) {
             assert_eq!(site.end(), Ok(Left::Ended("done".to_owned())), "client {client}");
         }

@@ -37,7 +37,7 @@ pub(super) type Answered = (usize, Outcome);
 impl NetFleet {
     /// The next thing that happens before a moment.
     pub(super) fn event(&mut self, until: Instant) -> Option<Event> {
-        let (handle, events) = (self.runtime.handle(), &mut self.events);
+        let (handle, events) = (&self.runtime.handle, &mut self.events);
         let waiting = async { tokio::time::timeout_at(until.into(), events.recv()).await };
         handle.block_on(waiting).ok().flatten()
     }
@@ -94,7 +94,7 @@ impl NetFleet {
         let deadline = Instant::now() + self.options.deadline;
         let open = Open { message, deadline, held: self.held_up(seat).time, brings };
         self.deliver(seat, &open)?;
-        self.note_asked(seat);
+        self.publication.asked.insert(seat, Instant::now());
         Ok(open)
     }
 
@@ -169,7 +169,7 @@ impl NetFleet {
             }
             if let Some((seat, reason)) = given_up {
                 asked.remove(&seat);
-                self.note_done(seat);
+                self.publication.asked.remove(&seat);
                 self.host.roster().hang_up(seat, Status::aborted(reason.clone()));
                 return Ok(Some((seat, Err(reason))));
             }
@@ -187,7 +187,7 @@ impl NetFleet {
                 }
                 Event::Answer { seat, message, _room } => {
                     if asked.remove(&seat).is_some() {
-                        self.note_done(seat);
+                        self.publication.asked.remove(&seat);
                         let answer = from_meta("an answer", &message);
                         let answer = answer.map(|answer| (answer, message.payloads));
                         return Ok(Some((seat, answer.map_err(|error| error.to_string()))));

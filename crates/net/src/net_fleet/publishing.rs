@@ -14,18 +14,8 @@ impl NetFleet {
     /// Another part of the run begins.
     pub(super) fn enter(&mut self, phase: FleetPhase) {
         self.publication.phase = phase;
-        self.publication.forget();
+        self.publication.written = None;
         self.publish();
-    }
-
-    /// A client has something to do.
-    pub(super) fn note_asked(&mut self, seat: usize) {
-        self.publication.asked.insert(seat, Instant::now());
-    }
-
-    /// It has done it, or is not waited for any more.
-    pub(super) fn note_done(&mut self, seat: usize) {
-        self.publication.asked.remove(&seat);
     }
 
     /// Writes how things stand if that is due.
@@ -56,11 +46,6 @@ impl NetFleet {
         self.publication.work = Some((activity, Instant::now(), 0, clients as u64));
         self.publication.has_news = true;
         self.tell_progress();
-    }
-
-    /// What comes now is not counted.
-    pub(super) const fn no_work(&mut self) {
-        self.publication.work = None;
     }
 
     /// One of them is done with it, or not waited for any more.

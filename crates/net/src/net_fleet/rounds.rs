@@ -59,7 +59,7 @@ impl Fleet for NetFleet {
     }
 
     fn sync(&mut self, downloads: &[Download]) -> Result<Vec<Unsynced>, EngineError> {
-        self.no_work();
+        self.publication.work = None;
         // Clients that lack the same share one payload, which is read once.
         let mut read: BTreeMap<*const u8, Scope> = BTreeMap::new();
         let mut brought = BTreeMap::new();
@@ -166,7 +166,7 @@ impl Fleet for NetFleet {
     fn evaluate(&mut self, request: &EvaluationRequest<'_>) -> Result<Vec<Scored>, EngineError> {
         let EvaluationRequest { on, model, adapt, round, seed, split } = *request;
         if on == EvaluationSet::CentralTest {
-            self.no_work();
+            self.publication.work = None;
             return Ok(vec![(self.central)(model, &*self.observer)?]);
         }
         let (adapt, split) = (adapt.cloned(), split.cloned());

@@ -95,11 +95,6 @@ impl Publication {
         Self { folder: folder.to_owned(), phase, asked, written, has_news: false, work: None }
     }
 
-    /// It is written when it is asked for next.
-    pub(super) const fn forget(&mut self) {
-        self.written = None;
-    }
-
     /// Whether it is time to write again.
     pub(super) fn is_due(&self) -> bool {
         let after = if self.has_news { AT_MOST_EVERY } else { AT_LEAST_EVERY };

@@ -68,7 +68,7 @@ fn a_cut_over_sockets_is_the_cut_in_one_process_to_the_bit() {
             .map(|number| {
                 let dialer = Dialer::new(&address, &ServerSecurity::Plain).unwrap();
                 let client = world.client(number);
-                let name = client.info().name.clone();
+                let name = client.info.name.clone();
                 let width = world.model.width();
                 let cut = CutDialer::new((runtime.clone(), dialer), name.clone(), width);
                 let seed = Seed(5).with(u64::from(number));
@@ -84,7 +84,7 @@ fn a_cut_over_sockets_is_the_cut_in_one_process_to_the_bit() {
         let rows: u64 = far.1.iter().map(|report| report.bytes.crossing.hidden_up.0).sum();
         let received: u64 = fleet.traffic().iter().map(|(_, bytes)| bytes.received).sum();
         assert!(received > rows, "{received} bytes on the wire, {rows} of rows alone");
-        fleet.finish("done");
+        fleet.end(fedra_net::RunEnd::Complete, "done");
         for site in sites {
             site.end().unwrap();
         }

@@ -310,7 +310,7 @@ fn one_round_of_many(
     let sites: Vec<Joined> = (0..world.shards.clients.len() as u32)
         .map(|number| {
             let client = world.client(number);
-            let name = client.info().name.clone();
+            let name = client.info.name.clone();
             let connect: Arc<dyn Connect> = match odd.remove(&number) {
                 Some(way) => way(&address),
                 None => Arc::new(honest(&runtime, &address, &client)),
@@ -321,7 +321,7 @@ fn one_round_of_many(
         .collect();
     begin(&mut fleet);
     let (model, mut reports) = run_cut(world, &recipe, (&mut fleet, 1), middle);
-    fleet.finish("done");
+    fleet.end(fedra_net::RunEnd::Complete, "done");
     for (number, site) in sites.into_iter().enumerate() {
         site.stop();
         if !odd_ones.contains(&(number as u32)) {
@@ -333,7 +333,7 @@ fn one_round_of_many(
 
 fn honest(runtime: &Arc<Runtime>, address: &str, client: &Client) -> CutDialer {
     let dialer = Dialer::new(address, &ServerSecurity::Plain).unwrap();
-    CutDialer::new((runtime.clone(), dialer), client.info().name.clone(), 16)
+    CutDialer::new((runtime.clone(), dialer), client.info.name.clone(), 16)
 }
 
 /// Never gets through.

@@ -93,7 +93,7 @@ fn text_is_the_same_over_a_socket_and_over_a_server_that_was_started_again() {
 
     let server_runtime = Runtime::start().unwrap();
     let (server, host) = serve(&server_runtime, "127.0.0.1:0".parse().unwrap());
-    let address = server.address();
+    let address = server.address;
     let runtime = Arc::new(Runtime::start().unwrap());
     let peer = Box::new(dial(&runtime, address, "north", (1, 3)).open().unwrap());
     let cut = Cut::keep(1, 1, 4).unwrap();
@@ -123,10 +123,10 @@ fn a_session_is_its_owners_and_a_wrong_step_changes_nothing() {
     let (server, host) = serve(&server_runtime, "127.0.0.1:0".parse().unwrap());
     let runtime = Arc::new(Runtime::start().unwrap());
     let wrong =
-        dial(&runtime, server.address(), "north", (0, 3)).open().map(drop).unwrap_err().to_string();
+        dial(&runtime, server.address, "north", (0, 3)).open().map(drop).unwrap_err().to_string();
     assert!(wrong.contains("found blocks 0..3, expected blocks 1..3 at the server"), "{wrong}");
 
-    let mut peer = dial(&runtime, server.address(), "north", (1, 3)).open().unwrap();
+    let mut peer = dial(&runtime, server.address, "north", (1, 3)).open().unwrap();
     let row = vec![0.5; WIDTH];
     peer.decode(0, &row, Answer::Last).unwrap();
     for (position, rows, told) in [
@@ -139,7 +139,7 @@ fn a_session_is_its_owners_and_a_wrong_step_changes_nothing() {
     }
     assert_eq!(peer.decode(1, &row, Answer::All).unwrap().len(), WIDTH);
     assert_eq!(peer.position().unwrap(), 2, "after another connection");
-    let stranger = dial(&runtime, server.address(), "south", (1, 3)).open().unwrap();
+    let stranger = dial(&runtime, server.address, "south", (1, 3)).open().unwrap();
     assert_eq!(host.sessions.usage().unwrap().sessions, 2);
     drop((peer, stranger));
     assert_eq!(host.sessions.usage().unwrap().sessions, 0, "both said goodbye");

@@ -90,7 +90,7 @@ fn changed(mut frame: Vec<u8>, at: usize, bytes: &[u8]) -> Vec<u8> {
 fn frames_twice_late_early_or_of_no_use_are_refused_and_the_session_stays_where_it_is() {
     let server_runtime = Runtime::start().unwrap();
     let (server, _host) = serve(&server_runtime, "127.0.0.1:0".parse().unwrap());
-    let address = server.address().to_string();
+    let address = server.address.to_string();
     let (mut raw, position) = Raw::greet(&address, 7);
     assert_eq!(position, 0);
     let first = raw.ask(step(0, 3)).unwrap();
@@ -143,10 +143,9 @@ type Acts<'a> = Box<dyn Fn(&Raw) + 'a>;
 fn what_makes_no_message_ends_the_stream_and_not_the_session() {
     let server_runtime = Runtime::start().unwrap();
     let (server, host) = serve(&server_runtime, "127.0.0.1:0".parse().unwrap());
-    let address = server.address().to_string();
-    let mut busy = dial(&Arc::new(Runtime::start().unwrap()), server.address(), "south", (1, 3))
-        .open()
-        .unwrap();
+    let address = server.address.to_string();
+    let mut busy =
+        dial(&Arc::new(Runtime::start().unwrap()), server.address, "south", (1, 3)).open().unwrap();
     let expected = busy.decode(0, &[0.5; WIDTH], Answer::All).unwrap();
     let piece = |raw: &Raw, part: FrameBody| {
         let _gone = raw.link.send_frame(Frame { part: Some(part) });
@@ -208,7 +207,7 @@ fn what_makes_no_message_ends_the_stream_and_not_the_session() {
 fn a_hello_that_does_not_fit_is_answered_in_words() {
     let server_runtime = Runtime::start().unwrap();
     let (server, host) = serve(&server_runtime, "127.0.0.1:0".parse().unwrap());
-    let address = server.address().to_string();
+    let address = server.address.to_string();
     let refused = |change: &dyn Fn(&mut DecodeHello)| {
         let mut hello = hello("north", 1);
         change(&mut hello);
@@ -242,7 +241,7 @@ fn a_hello_that_does_not_fit_is_answered_in_words() {
 fn a_session_that_is_gone_ends_its_stream_and_is_begun_again() {
     let server_runtime = Runtime::start().unwrap();
     let (server, host) = serve(&server_runtime, "127.0.0.1:0".parse().unwrap());
-    let address = server.address().to_string();
+    let address = server.address.to_string();
     let (mut raw, _) = Raw::greet(&address, 7);
     let first = raw.ask(step(0, 3)).unwrap();
     host.sessions.close(SessionKey { owner: "north".to_owned(), id: 7 }).unwrap();
@@ -267,7 +266,7 @@ fn taken() -> (u64, u64) {
 fn stalled_streams_take_neither_memory_nor_threads_nor_time_from_one_that_writes() {
     let server_runtime = Runtime::start().unwrap();
     let (server, host) = serve(&server_runtime, "127.0.0.1:0".parse().unwrap());
-    let address = server.address().to_string();
+    let address = server.address.to_string();
     let runtime = Runtime::start().unwrap();
     let dialer = Dialer::new(&address, &ServerSecurity::Plain).unwrap();
     let open = || dialer.open(&runtime, DECODE, Limits::of_bytes(1 << 20)).unwrap();
@@ -283,9 +282,8 @@ fn stalled_streams_take_neither_memory_nor_threads_nor_time_from_one_that_writes
         link.send_frame(Frame { part: Some(FrameBody::Head(head)) }).unwrap();
         silent.push(link);
     }
-    let mut busy = dial(&Arc::new(Runtime::start().unwrap()), server.address(), "south", (1, 3))
-        .open()
-        .unwrap();
+    let mut busy =
+        dial(&Arc::new(Runtime::start().unwrap()), server.address, "south", (1, 3)).open().unwrap();
     // Whoever waited for the silent ones would wait for ever: they are silent to the end of this test.
     for position in 0..40 {
         busy.decode(position, &[0.5; WIDTH], Answer::Last).unwrap();

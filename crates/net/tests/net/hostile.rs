@@ -247,7 +247,7 @@ fn a_site_that_breaks_a_rule_is_told_so_and_the_others_lose_nothing() {
         });
         begin(&mut fleet);
         let (model, reports) = run(&world, &recipe, &mut fleet, 1);
-        fleet.finish("done");
+        fleet.end(fedra_net::RunEnd::Complete, "done");
         let farewell = bad.join().unwrap();
         assert!(farewell.contains(case.told), "{}: {farewell}", case.name);
         let RoundReport { arrived, failed, refused, .. } = &reports[0];
@@ -347,7 +347,7 @@ fn of_two_that_join_as_one_the_newer_stays_and_the_older_is_told() {
     assert!(farewell.contains("another process joined as hospital-1"), "{farewell}");
     begin(&mut fleet);
     assert!(near.0 == run(&world, &recipe, &mut fleet, 2).0, "{}", told.all());
-    fleet.finish("done");
+    fleet.end(fedra_net::RunEnd::Complete, "done");
     for site in sites {
         site.end().unwrap();
     }

@@ -64,7 +64,7 @@ fn at_a_cut_and_at_a_decoder_a_client_is_who_its_certificate_says() {
     let server_runtime = Runtime::start().unwrap();
     let at = ("127.0.0.1:0".parse().unwrap(), security);
     let (server, host) = serve_with(&server_runtime, at, routes);
-    let address = server.address().to_string();
+    let address = server.address.to_string();
 
     let expired = ours.client("hospital-1", Days(0)).unwrap();
     std::thread::sleep(Duration::from_millis(1100));
@@ -127,7 +127,7 @@ fn streams_that_are_done_leave_no_thread_behind() {
     let at = ("127.0.0.1:0".parse().unwrap(), ServerSecurity::Plain);
     let (server, _host) = serve_with(&server_runtime, at, routes);
     let runtime = Arc::new(Runtime::start().unwrap());
-    let dialer = Dialer::new(&server.address().to_string(), &ServerSecurity::Plain).unwrap();
+    let dialer = Dialer::new(&server.address.to_string(), &ServerSecurity::Plain).unwrap();
     let threads = || std::fs::read_dir("/proc/self/task").unwrap().count();
     let before = threads();
     // Two clients by turns, each for another round: as in a run of many rounds.

@@ -46,7 +46,7 @@ fn connections_that_break_again_and_again_cost_no_bit() {
     assert!(told.has("is gone"), "nothing was cut: {}", told.all());
     let (cuts, _proxy) = cutting.join().unwrap();
     assert!(cuts > 0);
-    fleet.finish("done");
+    fleet.end(fedra_net::RunEnd::Complete, "done");
     for site in sites {
         assert_eq!(site.end().unwrap(), Left::Ended("done".to_owned()));
     }
@@ -68,7 +68,7 @@ fn outlive(weather: Weather, rounds: u32) {
     for mishap in Mishap::ALL {
         assert!(happened.contains(&mishap), "{mishap:?} never happened: {happened:?}");
     }
-    fleet.finish("done");
+    fleet.end(fedra_net::RunEnd::Complete, "done");
     for site in sites {
         let all = site.told.clone();
         let ended = site.end();
@@ -115,7 +115,7 @@ fn a_site_waits_for_a_server_behind_a_forwarder_and_a_stranger_is_told_what_is_w
     proxy.down(false);
     let outcome = run(&world, &recipe("fedavg", "{}", |_| {}), &mut fleet, 2);
     assert!(outcome.1.iter().all(|report| report.arrived.len() == 2), "{}", told.all());
-    fleet.finish("done");
+    fleet.end(fedra_net::RunEnd::Complete, "done");
     for site in sites {
         let said = site.told.all();
         assert_eq!(said.matches("trying again").count(), 1, "{said}");
@@ -164,7 +164,7 @@ fn a_site_that_is_away_when_the_run_ends_hears_so_and_one_that_waits_in_vain_lea
         proxy.down(false);
         proxy
     });
-    fleet.finish("all rounds are complete");
+    fleet.end(fedra_net::RunEnd::Complete, "all rounds are complete");
     let _proxy = returning.join().unwrap();
     let complete = Left::Ended("all rounds are complete".to_owned());
     assert_eq!(far.end().unwrap(), complete);

@@ -146,7 +146,7 @@ fn many_sites_are_served_by_one_thread() {
         "{IDLE} idle sites: joined in {joined:.2?} with TLS, {:.0} kB each for both ends together",
         weight as f64 / IDLE as f64
     );
-    fleet.finish("done");
+    fleet.end(fedra_net::RunEnd::Complete, "done");
     for site in busy {
         site.join().unwrap();
     }

@@ -56,7 +56,7 @@ impl Echo {
         let runtime = Arc::new(Runtime::start().unwrap());
         let (failures, peers) =
             (Arc::<Mutex<Vec<String>>>::default(), Arc::<Mutex<Vec<Peer>>>::default());
-        let (handle, noted) = (runtime.handle().clone(), Arc::clone(&peers));
+        let (handle, noted) = (runtime.handle.clone(), Arc::clone(&peers));
         let routes = Routes::default().with(ECHO, move |peer: Peer, inbound, outbound| {
             let (handle, noted) = (handle.clone(), Arc::clone(&noted));
             async move {
@@ -80,7 +80,7 @@ impl Echo {
     }
 
     pub fn dial(&self, security: &ServerSecurity) -> Result<Link, NetError> {
-        let address = self.server.address().to_string();
+        let address = self.server.address.to_string();
         Dialer::new(&address, security)?.open(&self.runtime, ECHO, LIMITS)
     }
 }

@@ -71,7 +71,7 @@ fn sites_add_the_noise_of_a_simulation_with_their_keys_and_keep_count_themselves
         .map(|number| {
             let dialer = Dialer::new(&address, &ServerSecurity::Plain).unwrap();
             let client = world.client(number);
-            let name = client.info().name.clone();
+            let name = client.info.name.clone();
             let cut = CutDialer::new((runtime.clone(), dialer), name.clone(), world.model.width());
             let guard = PrivacyGuard::open(promise(), ledger(number), Agreed::default()).unwrap();
             let client = client
@@ -86,7 +86,7 @@ fn sites_add_the_noise_of_a_simulation_with_their_keys_and_keep_count_themselves
     assert!(near.0 == far.0, "{}", told.all());
     let epsilon = near.1[1].privacy.as_ref().unwrap().epsilon;
     assert_eq!(epsilon, far.1[1].privacy.as_ref().unwrap().epsilon);
-    fleet.finish("done");
+    fleet.end(fedra_net::RunEnd::Complete, "done");
     for site in sites {
         site.end().unwrap();
     }

@@ -78,7 +78,7 @@ fn a_round_with_too_few_updates_waits_for_those_who_are_away() {
     assert_eq!(reports.0.len(), 2);
     assert_eq!(reports.0[0].failed_attempts.len(), 1, "{:?}", reports.0[0]);
     assert!(reports.0.iter().all(|report| report.arrived.len() == 2));
-    fleet.finish("done");
+    fleet.end(fedra_net::RunEnd::Complete, "done");
     for site in sites {
         assert_eq!(site.end().unwrap(), Left::Ended("done".to_owned()));
     }

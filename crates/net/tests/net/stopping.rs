@@ -48,7 +48,7 @@ fn a_site_that_is_stopped_in_mid_training_leaves_and_back_again_it_changes_no_bi
     let address = fleet.address();
     let start = |number: u32, observer: Arc<dyn Observer>| {
         let client = world.client(number).with_observer(observer);
-        let folder = place.path().join(&client.info().name);
+        let folder = place.path().join(&client.info.name);
         Joined::start(client, &address, folder)
     };
     let others: Vec<Joined> = [0, 2].map(|number| start(number, Arc::new(Silent))).into();
@@ -62,7 +62,7 @@ fn a_site_that_is_stopped_in_mid_training_leaves_and_back_again_it_changes_no_bi
         let far = run(&world, &recipe, &mut fleet, 2);
         assert!(near.0 == far.0, "{}", told.all());
         assert_eq!(near.1, far.1);
-        fleet.finish("done");
+        fleet.end(fedra_net::RunEnd::Complete, "done");
         for site in others.into_iter().chain([back.join().unwrap()]) {
             site.end().unwrap();
         }
@@ -142,7 +142,7 @@ fn so_does_one_at_whose_cut_clients_wait_for_each_other() {
     let sites: Vec<Joined> = (0..2)
         .map(|number| {
             let client = world.client(number);
-            let name = client.info().name.clone();
+            let name = client.info.name.clone();
             let dialer = Dialer::new(&address, &ServerSecurity::Plain).unwrap();
             let observer: Arc<dyn Observer> = Arc::new(Until(Arc::clone(&leave)));
             let cut = CutDialer::new((runtime.clone(), dialer), name.clone(), world.model.width());

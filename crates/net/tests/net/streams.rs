@@ -50,7 +50,7 @@ fn messages_of_all_sizes_come_back_with_and_without_tls() {
     assert!(peer.check_name("Ward 4, St. Mary's").is_ok());
     let other = peer.check_name("Ward 5").unwrap_err();
     assert!(other.ends_with("expected that of the client Ward 5"), "{other}");
-    let (sent, received) = (link.traffic().sent(), link.traffic().received());
+    let (sent, received) = (link.traffic.sent(), link.traffic.received());
     assert!(sent > 3 * CHUNK as u64 && received > 3 * CHUNK as u64, "{sent} {received}");
 }
 
@@ -116,7 +116,7 @@ fn plain_text_and_tls_that_meet_are_told_so() {
 #[test]
 fn nobody_there_and_a_wrong_method_are_told_apart() {
     let echo = Echo::start(ServerSecurity::Plain);
-    let address = echo.server.address().to_string();
+    let address = echo.server.address.to_string();
     let dialer = Dialer::new(&address, &ServerSecurity::Plain).unwrap();
     let told = dialer.open(&echo.runtime, "/fedra.v1.Fedra/Other", LIMITS).unwrap_err();
     assert!(
@@ -125,7 +125,7 @@ fn nobody_there_and_a_wrong_method_are_told_apart() {
     );
     let gone = {
         let other = Echo::start(ServerSecurity::Plain);
-        other.server.address().to_string()
+        other.server.address.to_string()
     };
     let dialer = Dialer::new(&gone, &ServerSecurity::Plain).unwrap();
     let told = dialer.open(&echo.runtime, ECHO, LIMITS).unwrap_err();

@@ -46,7 +46,7 @@ fn join_twice(wait: Duration, is_cut: bool) {
     });
     let all = told.all();
     assert!(reports.0.iter().all(|report| report.arrived.len() == 3), "{all}");
-    fleet.finish("done");
+    fleet.end(fedra_net::RunEnd::Complete, "done");
     for site in sites {
         assert_eq!(site.end().unwrap(), Left::Ended("done".to_owned()));
     }

@@ -82,7 +82,7 @@ impl World {
         let (fleet, layout) = (self.local(), self.model.layout().clone());
         Box::new(move |model: &ParamValues, _observer: &dyn Observer| {
             let params = to_params(&Device::cpu(), &layout, model).unwrap();
-            let scores = fleet.score(&params, &fleet.shards().central_test).unwrap();
+            let scores = fleet.score(&params, &fleet.shards.central_test).unwrap();
             Ok(scores.scored(None))
         })
     }

@@ -31,7 +31,7 @@ impl Composed {
         for phase in phases {
             let masses = phase.around(lambda, length);
             let wrong = fourier.error() * masses.iter().sum::<f64>() + NOTHING;
-            let steps = phase.steps();
+            let steps = phase.count;
             let factors = fourier.forward(&masses);
             for (place, factor) in factors.into_iter().enumerate() {
                 let most = factor.magnitude() + wrong;

@@ -12,7 +12,7 @@ use super::grid::Grid;
 pub struct Tilted {
     grid: Grid,
     logs: Vec<f64>,
-    count: u64,
+    pub count: u64,
     steps: f64,
 }
 
@@ -66,11 +66,6 @@ impl Tilted {
             }
         }
         circle
-    }
-
-    /// How many.
-    pub fn steps(&self) -> u64 {
-        self.count
     }
 
     /// Mass without any bound, over all steps.

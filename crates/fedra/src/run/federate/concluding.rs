@@ -14,7 +14,7 @@ use crate::prepare::prepared::Prepared;
 use crate::process::peak_resident_bytes;
 use crate::run_files::{ADAPTER, ADAPTER_BEST, MODEL, MODEL_BEST, ROUNDS};
 use crate::text::headline::set_name;
-use fedra_client::{Evaluator, Examined, Limits, Meter, Scores, to_params};
+use fedra_client::{EVALUATION_TOKENS, Evaluator, Examined, Meter, Scores, to_params};
 use fedra_data::Task;
 use fedra_engine::{
     EngineError, EvaluationSet, Federation, Fleet, ParamValues, RoundReport, SetScores, SideMemory,
@@ -271,7 +271,7 @@ impl Run {
             device: &self.device,
             task: shards.task,
             labels: &shards.labels,
-            tokens: Limits::default().tokens,
+            tokens: EVALUATION_TOKENS,
         }
     }
 
