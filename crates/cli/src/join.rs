@@ -174,7 +174,8 @@ impl Join {
                 bail!("--tls-cert: found a certificate of {found:?}, expected {:?}", self.client);
             }
         }
-        let dialer = Dialer::new(server, &security)?.giving_up_after(self.patience());
+        let mut dialer = Dialer::new(server, &security)?;
+        dialer.patience = self.patience();
         Ok(Way::Server(Arc::new(Runtime::start()?), dialer))
     }
 

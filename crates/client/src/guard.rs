@@ -88,7 +88,7 @@ impl PrivacyGuard {
         if !is_cut(request) || work.private.is_some() || work.head_probe.is_some() {
             return Err(refused("more than rows at a cut", "nothing beside them"));
         }
-        if !request.uploads().is_empty() {
+        if !request.plan.uploads().is_empty() {
             return Err(refused("updates of its ends without noise", "ends that stay with it"));
         }
         let learns = !plan.trained_by(Side::Client).is_empty();
@@ -97,8 +97,8 @@ impl PrivacyGuard {
             return Err(refused("the norm of its ends' gradient", "no work.clip"));
         }
         let relation = self.ledger().promise().relation;
-        let rows = RowsAtCut::new(split, relation, ends).map_err(refusal)?;
-        let rows = rows.with_longest(own.longest as u64);
+        let mut rows = RowsAtCut::new(split, relation, ends).map_err(refusal)?;
+        rows.longest = own.longest as u64;
         for (mechanism, release) in rows.releases(plan, work, examples) {
             self.record((request.round, mechanism), (name, None), release)?;
         }

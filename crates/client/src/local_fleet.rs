@@ -44,7 +44,8 @@ pub struct LocalFleet {
     infos: Vec<ClientInfo>,
     /// What they keep between rounds; those at work hold a copy, the others nothing.
     state_store: StateStore,
-    observer: Arc<dyn Observer>,
+    /// Who hears of its work.
+    pub observer: Arc<dyn Observer>,
     /// The server's half of a cut model, in this process.
     middle: Option<Arc<ServerSegment>>,
     noise_seed: Seed,
@@ -111,11 +112,6 @@ impl LocalFleet {
     /// The same fleet, watched.
     pub fn with_observer(self, observer: Arc<dyn Observer>) -> Self {
         Self { observer, ..self }
-    }
-
-    /// Watches the fleet from now on.
-    pub fn observe(&mut self, observer: Arc<dyn Observer>) {
-        self.observer = observer;
     }
 
     /// Scores parameters of this model on any examples.

@@ -85,16 +85,6 @@ fn held(params: &Params, plan: &Plan) -> Params {
     params.iter().filter(|(id, _)| own.contains(*id)).map(|(id, it)| (id, it.clone())).collect()
 }
 
-/// The key of the noise on rows that cross a cut, before the first answer.
-pub(crate) fn row_key(secret: &SecretKey, input: &Digest) -> SecretKey {
-    secret.of("rows").over(input.as_bytes())
-}
-
-/// The key of that answer's noise.
-pub(crate) fn key(secret: &SecretKey, input: &Digest) -> SecretKey {
-    secret.of("examples").over(input.as_bytes())
-}
-
 /// Where the sample of a noised measurement starts.
 pub(crate) fn sample_seed(secret: &SecretKey, input: &Digest) -> Seed {
     let key = secret.of("sample").over(input.as_bytes());

@@ -26,7 +26,7 @@ use crate::heads::Dropped;
 use crate::local_steps::change_out_of;
 use crate::meter::Meter;
 use crate::prober::{Cut, Prober};
-use crate::request_key::{self, Sources};
+use crate::request_key::{Sources, sample_seed};
 use crate::shards::Shard;
 use crate::split::{ClientSegments, Connect, Purpose, RowNoise};
 use crate::trainer::{TrainTask, Trainer};
@@ -75,7 +75,7 @@ impl Worker<'_> {
         let own = request.plan.trained_by(Side::Client);
         let key = request.work.private.map(|_| {
             let input = self.sources(&params).of_training(request);
-            request_key::key(self.secret, &input)
+            self.secret.of("examples").over(input.as_bytes())
         });
         let task = TrainTask {
             client: &self.info.name,
@@ -123,7 +123,7 @@ impl Worker<'_> {
             }
         };
 
-        let uploads = request.uploads();
+        let uploads = request.plan.uploads();
         change = change.into_iter().filter(|(id, _)| uploads.contains(*id)).collect();
         if let Some(dropped) = dropped {
             dropped.drop_from(&mut change, self.layout);
@@ -144,7 +144,7 @@ impl Worker<'_> {
             request.seed
         } else {
             let input = self.sources(&params).of_probing(request, self.info.id);
-            request_key::sample_seed(self.secret, &input)
+            sample_seed(self.secret, &input)
         };
         let places = self.sampled(request.examples as usize, seed);
         let train = self.shard.train.encoded();
@@ -312,7 +312,7 @@ impl Worker<'_> {
         if let RowPrivacy::Accounted { longest } = split.privacy {
             self.check_longest(longest)?;
         }
-        let key = || request_key::row_key(self.secret, &input());
+        let key = || self.secret.of("rows").over(input().as_bytes());
         let noise = RowNoise::of(split, self.noise_seed.of(noise), key)?;
         Ok(ClientSegments::new((self.model, self.device), (split, plan), (occasion, noise), peer))
     }
@@ -353,7 +353,7 @@ impl Worker<'_> {
     fn server_correction(&self, request: &TrainRequest) -> Result<ParamValues> {
         let Some(bytes) = &request.correction else { return Ok(ParamValues::new()) };
         let header = Header::download(Kind::Variate, Encoding::F32, request.round);
-        let uploads = request.uploads();
+        let uploads = request.plan.uploads();
         let expected =
             Expectation { scope: Some(&uploads), ..Expectation::of(self.layout, &header) };
         Ok(decode(bytes, &expected)?.1)
@@ -382,7 +382,7 @@ fn next_correction(
             (next, None)
         }
         LocalRule::ControlVariate => {
-            let uploads = request.uploads();
+            let uploads = request.plan.uploads();
             let mean = mean_gradient.unwrap_or_default();
             let mean: ParamValues =
                 mean.into_iter().filter(|(id, _)| uploads.contains(*id)).collect();

@@ -131,12 +131,6 @@ impl Account {
         };
         written.map_err(|error| EngineError::disk(WRITING, file, error))?;
         self.written = true;
-        self.keep_end()
-    }
-
-    /// Writes down where the ledger ends; one that is longer is as good.
-    fn keep_end(&self) -> Result<(), EngineError> {
-        let Some(file) = &self.file else { return Ok(()) };
         let end = file.with_extension(END);
         let text = serde_json::to_vec(&self.head());
         let text = text.map_err(|error| failure(&end, error))?;

@@ -125,7 +125,7 @@ impl<'round> Aggregator<'round> {
                 work.max_steps.map_or(by_one, |limit| by_one.min(u64::from(limit)))
             };
             let correction = request.correction.is_some();
-            let uploads = request.uploads();
+            let uploads = request.plan.uploads();
             (request.client, Due { uploads, examples, steps, work: work.clone(), correction })
         };
         Self {

@@ -60,7 +60,8 @@ impl Recipe {
         }
         self.check_private_ends(layout)?;
         self.selection.check_model(&self.learns, blocks, &names)?;
-        self.conditions.check_names(&names)?;
+        let away = self.conditions.away.keys();
+        check_names("conditions.away", ("rounds of", away), &names)?;
         check_names("federation.depths", ("a depth for", self.depths.keys()), &names)?;
         for (name, depth) in &self.depths {
             let (key, found) =

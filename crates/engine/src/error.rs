@@ -186,11 +186,6 @@ pub enum EngineError {
 }
 
 impl EngineError {
-    /// Whether numbers ran away, so that the same rounds would end in the same way again.
-    pub fn is_divergence(&self) -> bool {
-        self.diverged_in().is_some()
-    }
-
     /// The round, counted from 1, in which numbers ran away, if they did.
     pub fn diverged_in(&self) -> Option<u32> {
         if let Self::Diverged { round }

@@ -175,13 +175,6 @@ pub struct TrainRequest {
     pub split: Option<Arc<SplitConfig>>,
 }
 
-impl TrainRequest {
-    /// What goes up.
-    pub fn uploads(&self) -> Scope {
-        self.plan.uploads()
-    }
-}
-
 /// A client that is not in the model, and why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -244,11 +237,6 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// Its numbers have left the finite ones.
-    pub fn diverged(reason: impl Into<String>) -> Self {
-        Self { reason: reason.into(), diverged: true }
-    }
-
     /// The client's absence.
     pub(crate) fn of(self, client: ClientId) -> Absence {
         let Self { reason, diverged } = self;

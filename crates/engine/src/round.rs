@@ -62,6 +62,7 @@ impl State {
         self.note_losses(fleet.clients(), (&attempt.gathered.arrived, &failed), &scores);
         let (cohort, blocks) = (attempt.ids(), attempt.blocks());
         let Attempt { selection, attention, gathered, phases, .. } = attempt;
+        let privacy = self.account.as_ref().map(|account| account.report(gathered.noise));
         Ok(Some(RoundReport {
             round,
             cohort,
@@ -82,7 +83,7 @@ impl State {
             adapters: gathered.adapters,
             norms: gathered.norms,
             memory: self.side_memory(gathered.memory),
-            privacy: self.privacy_report(gathered.noise)?,
+            privacy: privacy.transpose()?,
             stage: self.stage_report(),
             scores,
             selection,

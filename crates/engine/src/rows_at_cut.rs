@@ -61,7 +61,7 @@ pub struct RowsAtCut {
     norm: f64,
     sigma: f64,
     /// The most tokens of an example.
-    longest: u64,
+    pub longest: u64,
     relation: Relation,
     ends: EndsLearn,
 }
@@ -78,12 +78,6 @@ impl RowsAtCut {
             return refuse("split.noise", "noise that no ledger counts", "noise that is accounted");
         };
         Ok(Self { noise, norm, sigma, longest: u64::from(longest), relation, ends })
-    }
-
-    /// The same rows of a client that knows how many tokens its examples have at most.
-    #[must_use]
-    pub const fn with_longest(self, longest: u64) -> Self {
-        Self { longest, ..self }
     }
 
     /// What a round of work by this plan releases about the examples of a client, each with its mechanism.

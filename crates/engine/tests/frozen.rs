@@ -443,7 +443,7 @@ fn over_safl_a_warm_up_of_all_rounds_is_safl_and_none_never_sends_query_or_key()
         let mut clients = fleet();
         clients.tamper = Some(Box::new(move |order, reply| {
             let so_far = note.borrow().clone();
-            *note.borrow_mut() = so_far | order.uploads();
+            *note.borrow_mut() = so_far | order.plan.uploads();
             vec![Outcome::Finished(reply)]
         }));
         let (after, reports) = run(frozen(r#""warmup":0"#, &beneath), &mut clients, 4);

@@ -176,7 +176,7 @@ impl Breakdown {
     /// An error on the way, with how many of how many rounds the folder keeps; a refusal stays one.
     pub(crate) fn of(error: Error, (rounds, of): (u32, u32), folder: &Path) -> Error {
         // The same rounds would diverge again.
-        let ends = |engine: &EngineError| engine.is_divergence() || !is_breakdown(engine);
+        let ends = |engine: &EngineError| engine.diverged_in().is_some() || !is_breakdown(engine);
         if error.engine().is_some_and(ends) {
             return error;
         }

@@ -113,8 +113,6 @@ pub enum FlowerError {
 const RUN_NOT_RUNNING: u32 = 2007;
 /// Its number for "this node cannot be activated".
 const ACTIVATION_FAILED: u32 = 2004;
-/// Its number for "nodes do not register themselves here".
-const REGISTRATION_DISABLED: u32 = 2001;
 
 impl FlowerError {
     /// A file that cannot be used.
@@ -167,11 +165,6 @@ impl FlowerError {
     /// Whether the node is online already, or unknown.
     pub(crate) const fn is_not_activated(&self) -> bool {
         matches!(self, Self::Denied { code: ACTIVATION_FAILED, .. })
-    }
-
-    /// Whether an operator registers nodes.
-    pub(crate) const fn is_registration_closed(&self) -> bool {
-        matches!(self, Self::Denied { code: REGISTRATION_DISABLED, .. })
     }
 
     /// Whether it does not take who asks for who it is.

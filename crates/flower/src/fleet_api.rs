@@ -59,9 +59,8 @@ impl FleetApi {
             Err(error) if error.is_not_activated() => {
                 match link.call::<Node>("/v1/fleet/register-node", &RegisterNode { public_key }) {
                     Ok(_) => link.call::<Node>(path, &request)?,
-                    Err(closed) if closed.is_registration_closed() => return Err(error),
                     Err(away @ FlowerError::Unreachable { .. }) => return Err(away),
-                    // It is registered: the activation says what is wrong.
+                    // It is registered, or nobody may register: the activation says what is wrong.
                     Err(_) => return Err(error),
                 }
             }

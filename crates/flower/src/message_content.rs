@@ -405,7 +405,7 @@ mod tests {
         for object in &message.objects {
             store.0.insert(object.id.clone(), object.pieces.concat().into());
         }
-        (store, message.tree.object_id.to_owned())
+        (store, message.tree.object_id.clone())
     }
 
     fn read(

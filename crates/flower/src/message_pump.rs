@@ -13,7 +13,7 @@ use crate::message_content::{MessageContent, Opened, records};
 use crate::node::ELSEWHERE;
 use crate::node_keys::NodeKeys;
 use crate::object::OutgoingMessage;
-use crate::online_node::{NodeSession, OnlineNode, State};
+use crate::online_node::{Load, NodeSession, OnlineNode, State};
 use crate::proto::{self, NodeInfo};
 use crate::runtime_api::RuntimeApi;
 use crate::stock_client::StockClients;
@@ -170,7 +170,7 @@ impl MessagePump {
                     stock.give_back(*client);
                 }
                 if let Some(load) = load {
-                    if load.is_greeting() {
+                    if matches!(load, Load::MessageContent(MessageContent::Greeting)) {
                         // What it said before is no answer to this.
                         self.inbox.retain(|arrived| arrived.node != *node);
                     }

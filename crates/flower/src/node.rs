@@ -80,7 +80,7 @@ pub fn join(
     // What a site lacks and what it is asked travel together.
     let limits = Limits { bytes: limits.bytes.saturating_mul(2), ..limits };
     let (key, file) = (Arc::new(key), folder.join(NODE_FILE));
-    let conversation = Conversation::new(site, listener);
+    let conversation = Conversation { site, listener, is_welcomed: false };
     let (wanted, run, declined) = (Instant::now(), None, None);
     let mut node = Node { conversation, limits, stock, give_up_after, wanted, run, declined };
     let mut outage = Outage::new(listener, give_up_after, Seed(secret_of(&key)));
@@ -320,7 +320,7 @@ impl Node<'_> {
         } else {
             stock.evaluate(site, (&arrays, &config)).map(|metrics| (Arrays::default(), metrics))
         };
-        let (news, stops) = (site.take_news(), site.client.stops());
+        let (news, stops) = (site.news.take(), site.client.stops());
         if let Some(news) = news {
             self.conversation.listener.told(&news);
         }

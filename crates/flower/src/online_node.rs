@@ -165,11 +165,6 @@ impl NodeSession {
 }
 
 impl Load {
-    /// Whether a node is asked who it is.
-    pub(crate) const fn is_greeting(&self) -> bool {
-        matches!(self, Self::MessageContent(MessageContent::Greeting))
-    }
-
     /// The message with all that it consists of.
     pub(crate) fn message(
         &self,

@@ -15,9 +15,9 @@ use crate::proto::Scalar;
 use crate::record::Fields;
 
 /// The key under which such an app says which round it is, from 1.
-const ROUND: &str = "server-round";
+pub(crate) const ROUND: &str = "server-round";
 /// The key under which it wants to know how many examples are behind an answer.
-const EXAMPLES: &str = "num-examples";
+pub(crate) const EXAMPLES: &str = "num-examples";
 
 /// How a site takes part in a run that is none of ours.
 #[derive(Clone, Debug)]

@@ -17,12 +17,10 @@ use crate::arrays::{Arrays, TensorNames};
 use crate::node_keys::NodeKeys;
 use crate::proto::Scalar;
 use crate::record::Fields;
+use crate::stock::{EXAMPLES, ROUND};
 
 /// The message with which such an app is asked to train.
 pub(crate) const TRAIN: &str = "train";
-/// The keys that such an app expects and sends.
-const ROUND: &str = "server-round";
-const EXAMPLES: &str = "num-examples";
 const LOSSES: [&str; 2] = ["train_loss", "train-loss"];
 
 /// Clients of an experiment that are apps of Flower's own.

@@ -30,12 +30,7 @@ pub enum Heard {
     Left(Left),
 }
 
-impl<'a> Conversation<'a> {
-    /// It has not been welcomed yet.
-    pub const fn new(site: &'a mut ClientNode, listener: &'a dyn Listener) -> Self {
-        Self { site, listener, is_welcomed: false }
-    }
-
+impl Conversation<'_> {
     /// The first words; a welcome is due after them.
     pub fn hello(&mut self) -> Message {
         self.is_welcomed = false;
@@ -58,10 +53,10 @@ impl<'a> Conversation<'a> {
             return Ok(Heard::Nothing);
         }
         let answer = self.site.answer(message)?;
-        if let Some(broken) = self.site.take_breakdown() {
+        if let Some(broken) = self.site.broken.take() {
             return Ok(Heard::Breakdown(answer, broken));
         }
-        if let Some(news) = self.site.take_news() {
+        if let Some(news) = self.site.news.take() {
             self.listener.told(&news);
         }
         Ok(answer.map_or(Heard::Nothing, Heard::Answer))

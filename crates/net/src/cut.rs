@@ -61,11 +61,11 @@ pub fn row_limits(width: usize) -> Limits {
 
 /// A server's routes with one to its half of a cut model; clients are numbered in the order of names.
 #[must_use]
-pub fn with_middle(routes: Routes, middle: &Arc<ServerSegment>, names: &[String]) -> Routes {
+pub fn with_middle(mut routes: Routes, middle: &Arc<ServerSegment>, names: &[String]) -> Routes {
     let (middle, names) = (Arc::clone(middle), Arc::<[String]>::from(names));
     let streams = Arc::<NewestStreams<(ClientId, bool)>>::default();
     let (traffic, processes) = (Arc::clone(&routes.traffic), Arc::clone(&routes.processes));
-    let routes = routes.before_middle(&middle);
+    routes.middle = Some(Arc::clone(&middle));
     routes.with(CUT, move |peer, inbound, outbound| {
         let (middle, names) = (Arc::clone(&middle), Arc::clone(&names));
         let (traffic, processes) = (Arc::clone(&traffic), Arc::clone(&processes));

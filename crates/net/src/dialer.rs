@@ -44,7 +44,7 @@ pub struct Dialer {
     /// The number of this process, which all of its streams carry.
     pub(crate) process: u64,
     /// How long nobody may answer before a site leaves.
-    pub(crate) patience: Option<Duration>,
+    pub patience: Option<Duration>,
 }
 
 impl Dialer {
@@ -62,13 +62,6 @@ impl Dialer {
         };
         let (server, process) = (server.to_owned(), fresh_number());
         Ok(Self { server, host, tls, process, patience: None })
-    }
-
-    /// The same for a site that leaves once nobody has answered for so long; without, it dials for ever.
-    #[must_use]
-    pub const fn giving_up_after(mut self, patience: Option<Duration>) -> Self {
-        self.patience = patience;
-        self
     }
 
     /// Connects and opens one stream.

@@ -30,7 +30,7 @@ pub fn join(
     (runtime, dialer): (&Runtime, &Dialer),
     listener: &dyn Listener,
 ) -> Result<Left, NetError> {
-    site.act_as(dialer.process);
+    site.process = dialer.process;
     let mut outage = Outage::new(listener, dialer.patience, Seed(dialer.process));
     let mut standing = Standing::Stranger;
     loop {
@@ -79,7 +79,7 @@ fn talk(
     link: &mut Link,
     (listener, came): (&dyn Listener, &mut Came),
 ) -> Result<Left, NetError> {
-    let mut conversation = Conversation::new(site, listener);
+    let mut conversation = Conversation { site, listener, is_welcomed: false };
     say(link, conversation.hello())?;
     loop {
         let message = link.receive_unless(|| listener.stops())?;

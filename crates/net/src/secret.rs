@@ -30,10 +30,15 @@ pub fn secret_key() -> io::Result<SecretKey> {
 
 /// The key in a file that only its owner may read, drawn and written where there is none.
 pub fn kept_key(file: &Path) -> io::Result<SecretKey> {
+    kept_bytes(file).map(SecretKey::new)
+}
+
+/// The same as bytes.
+pub(crate) fn kept_bytes(file: &Path) -> io::Result<[u8; 32]> {
     let text = kept_secret(file, || Ok(format!("{}\n", Digest::from_bytes(data_secret()?))))?;
     let wrong = |_| io::Error::other("expected one line of 64 hexadecimal digits");
     let digits = text.trim().parse::<Digest>().map_err(wrong)?;
-    Ok(SecretKey::new(*digits.as_bytes()))
+    Ok(*digits.as_bytes())
 }
 
 fn fill(bytes: &mut [u8]) -> io::Result<()> {

@@ -65,11 +65,6 @@ impl Routes {
         self
     }
 
-    /// The same with the server's half of a cut model behind them.
-    pub(crate) fn before_middle(self, middle: &Arc<ServerSegment>) -> Self {
-        Self { middle: Some(Arc::clone(middle)), ..self }
-    }
-
     /// Answers one HTTP/2 request of a peer.
     pub(crate) async fn answer(
         self,

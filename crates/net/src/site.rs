@@ -48,11 +48,11 @@ pub struct ClientNode {
     forgets: u64,
     model: HeldModel,
     session: Option<u64>,
-    process: u64,
+    pub(crate) process: u64,
     /// What a person may want to hear about the last request.
-    news: Option<String>,
+    pub news: Option<String>,
     /// Why this site cannot go on: its own disk, which no other request would mend.
-    broken: Option<NetError>,
+    pub(crate) broken: Option<NetError>,
     /// The last answer, in case it got lost on the way.
     last: Option<Message>,
 }
@@ -84,11 +84,6 @@ impl ClientNode {
             broken: None,
             last: None,
         })
-    }
-
-    /// Takes the number of the process that dials for it.
-    pub(crate) const fn act_as(&mut self, process: u64) {
-        self.process = process;
     }
 
     /// What it says when it joins.
@@ -162,16 +157,6 @@ impl ClientNode {
                  those of before"
             )
         }))
-    }
-
-    /// What a person may want to hear about the last request, once.
-    pub fn take_news(&mut self) -> Option<String> {
-        self.news.take()
-    }
-
-    /// Why this site has to end after its last answer, if it has to.
-    pub fn take_breakdown(&mut self) -> Option<NetError> {
-        self.broken.take()
     }
 
     /// Requests with these numbers are on their way, and their payloads take memory: an answer that none of

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 
 use fedra_client::DataSecret;
 use fedra_engine::ClientState;
-use fedra_plan::{Digest, Layout, Round};
+use fedra_plan::{Layout, Round};
 use fedra_wire::{ClientId, WireError};
 use serde::{Deserialize, Serialize};
 
@@ -107,11 +107,7 @@ impl SiteState {
     /// The secret of this folder, drawn when it is first asked for.
     pub fn data_secret(&self) -> Result<DataSecret, NetError> {
         let path = self.folder.join(SECRET);
-        let draw = || Ok(format!("{}\n", Digest::from_bytes(secret::data_secret()?)));
-        let kept = secret::kept_secret(&path, draw).map_err(NetError::file("reading", &path))?;
-        let digits = kept.trim().parse::<Digest>();
-        let found = |_| refused(&self.folder, &format!("{SECRET}: expected 64 hexadecimal digits"));
-        Ok(*digits.map_err(found)?.as_bytes())
+        secret::kept_bytes(&path).map_err(NetError::file("reading", &path))
     }
 
     /// Begins with a run; what another one left is of no more use.

@@ -46,7 +46,7 @@ pub(crate) fn write(
         }
         Encoding::Heads { share, of } => {
             let slices = HeadSlices::of(id, shape, of).expect(SLICED);
-            write_heads(kept(share, slices.heads()), slices, values, bytes);
+            write_heads(kept(share, slices.heads), slices, values, bytes);
         }
     }
     Ok(())
@@ -106,12 +106,12 @@ fn write_top(kept: usize, values: &[f32], bytes: &mut [u8]) {
 
 fn write_heads(kept: usize, slices: HeadSlices, values: &[f32], bytes: &mut [u8]) {
     let squares = slices.squares(values);
-    let mut order: Vec<usize> = (0..slices.heads()).collect();
+    let mut order: Vec<usize> = (0..slices.heads).collect();
     // A stable sort: of equals the first ones are kept.
     order.sort_by(|left, right| squares[*right].total_cmp(&squares[*left]));
     order.truncate(kept);
     order.sort_unstable();
-    let (bits, rest) = bytes.split_at_mut(slices.heads().div_ceil(8));
+    let (bits, rest) = bytes.split_at_mut(slices.heads.div_ceil(8));
     let mut places = rest.as_chunks_mut().0.iter_mut();
     for head in order {
         bits[head / 8] |= 1 << (head % 8);
@@ -237,10 +237,10 @@ pub(crate) fn visit<Place>(
         }
         Encoding::Heads { of, .. } => {
             let slices = HeadSlices::of(id, shape, of).expect(SLICED);
-            let (bits, values) = bytes.split_at(slices.heads().div_ceil(8));
+            let (bits, values) = bytes.split_at(slices.heads.div_ceil(8));
             let mut values = values.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes));
             let set = |head: &usize| bits[head / 8] >> (head % 8) & 1 == 1;
-            for range in (0..slices.heads()).filter(set).flat_map(|head| slices.places(head)) {
+            for range in (0..slices.heads).filter(set).flat_map(|head| slices.places(head)) {
                 for (place, value) in into[range].iter_mut().zip(&mut values) {
                     combine(place, value);
                 }

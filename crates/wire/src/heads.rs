@@ -12,7 +12,8 @@ use fedra_plan::{Layer, ParamId, Part, Role, Shape};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeadSlices {
     /// How many heads there are.
-    heads: usize,
+    /// How many heads there are.
+    pub heads: usize,
     /// In how many pieces a head's slice comes.
     pieces: usize,
     /// Elements of a piece.
@@ -41,11 +42,6 @@ impl HeadSlices {
     pub fn places(self, head: usize) -> impl Iterator<Item = Range<usize>> {
         let first = move |piece| (piece * self.heads + head) * self.length;
         (0..self.pieces).map(move |piece| first(piece)..first(piece) + self.length)
-    }
-
-    /// How many heads there are.
-    pub const fn heads(self) -> usize {
-        self.heads
     }
 
     /// The sum of squares of each head's elements.

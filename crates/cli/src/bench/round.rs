@@ -115,7 +115,7 @@ impl Trivial {
             steps: 1,
             loss: Some(0.5),
         };
-        let change = ParamValues::zeros(&self.layout, &order.uploads());
+        let change = ParamValues::zeros(&self.layout, &order.plan.uploads());
         let payload = encode(&self.layout, &header, &change, None)?;
         Ok(Reply { payload, correction: None, seconds: 0.0, memory: None, noise: None })
     }

@@ -29,5 +29,5 @@ pub use peer::{DecodePeer, LocalPeer};
 pub use sampling::{Candidate, RandomSampling, Sampling};
 pub use session_error::SessionError;
 pub use sessions::{Answer, DecodeSessions, DecodeStep, SessionKey, SessionLimits};
-pub use shared_sessions::{Gathering, SessionUsage, SharedPeer, SharedSessions};
+pub use shared_sessions::{Gathering, SessionUsage, SharedSessions};
 pub use text_stream::{NewText, TextStream};

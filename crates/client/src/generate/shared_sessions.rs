@@ -5,13 +5,11 @@
 //! write at the same pace meet. A long step (a prompt) runs alone, one between two batches: whoever
 //! reads does not stop those who write.
 
-use super::peer::DecodePeer;
 use super::session_error::SessionError;
-use super::sessions::{Answer, DecodeSessions, DecodeStep, SessionKey};
+use super::sessions::{DecodeSessions, DecodeStep, SessionKey};
 use fedra_compute::ThreadPool;
 use std::collections::VecDeque;
 use std::io;
-use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -142,39 +140,6 @@ impl Drop for SharedSessions {
             // If it broke down, its callers have been told.
             let _ended = thread.join();
         }
-    }
-}
-
-/// A session of sessions that many threads share, closed when it is dropped.
-#[derive(Debug)]
-pub struct SharedPeer {
-    sessions: Arc<SharedSessions>,
-    key: SessionKey,
-}
-
-impl SharedPeer {
-    /// Opens a session under this key.
-    pub fn open(sessions: Arc<SharedSessions>, key: SessionKey) -> crate::Result<Self> {
-        sessions.open(key.clone())?;
-        Ok(Self { sessions, key })
-    }
-}
-
-impl DecodePeer for SharedPeer {
-    fn decode(&mut self, position: usize, rows: &[f32], answer: Answer) -> crate::Result<Vec<f32>> {
-        let step = DecodeStep { key: self.key.clone(), position, rows: rows.to_vec(), answer };
-        Ok(self.sessions.decode(step)?)
-    }
-
-    fn position(&mut self) -> crate::Result<usize> {
-        Ok(self.sessions.position(self.key.clone())?)
-    }
-}
-
-impl Drop for SharedPeer {
-    fn drop(&mut self) {
-        // A session that is gone already has nothing left to close.
-        let _closed = self.sessions.close(self.key.clone());
     }
 }
 

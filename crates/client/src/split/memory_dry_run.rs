@@ -25,7 +25,7 @@ use crate::meter::Meter;
 use crate::split::client_segments::{ClientSegments, RowNoise};
 use crate::split::peer::Peer;
 use crate::split::server_segment::ServerSegment;
-use crate::split::turn::{Blocks, Learner, Pass, Turn};
+use crate::split::turn::{Blocks, Crosses, Learner, Pass, Turn};
 use crate::trainer::{TrainTask, Trainer};
 use crate::worker::EVALUATION_TOKENS;
 
@@ -210,7 +210,7 @@ impl Server<'_> {
             before = used().live_bytes as u64;
             let pass = turn.run(blocks, &learner, (zeros(), lengths.to_vec()))?;
             waiting = used().live_bytes as u64;
-            if turn.crosses_back() {
+            if turn.crosses != Crosses::Nowhere {
                 let Pass { tape, input, output } = pass;
                 let mut gradients = tape.backward(&[(&output, zeros())])?;
                 turn.learn(&mut learner, &mut gradients)?;

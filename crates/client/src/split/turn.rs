@@ -145,11 +145,6 @@ impl Turn {
         matches!(self.phase, Phase::Rows)
     }
 
-    /// Whether gradients come from the client at all.
-    pub fn crosses_back(&self) -> bool {
-        self.crosses != Crosses::Nowhere
-    }
-
     fn forward(&mut self, blocks: Blocks<'_>, learner: &Learner, bytes: &[u8]) -> Result<Vec<u8>> {
         let frame = blocks.read(bytes, (&[FrameKind::Forward], self.step), None)?;
         let rows = blocks.tensor(&frame.rows)?;

@@ -161,7 +161,8 @@ impl<'a> Asked<'a> {
 
     /// Everything that learns at the client stays with it.
     fn request(&self, client: &Client) -> TrainRequest {
-        let mut request = self.world.orders(&[client.info.clone()], self.round).remove(0);
+        let mut request =
+            self.world.orders(std::slice::from_ref(&client.info), self.round).remove(0);
         let (layout, cut) = (self.world.model.layout(), Cut::keep(1, 1, BLOCKS).unwrap());
         let ends = Scope::everything(layout) - Scope::of_sites(layout, [Layer::Block(1)]);
         request.plan = Plan::new(layout, self.learns.clone(), cut).unwrap().keeping(&ends);

@@ -116,7 +116,8 @@ fn tapped(world: &World, shard: Shard, split: &SplitConfig) -> (Client, Arc<Tapp
     let model = (world.model.clone(), world.params.clone());
     let client = Client::new(ClientId(0), shard, labels, model, world.device.clone()).unwrap();
     let model = (world.model.clone(), world.device.clone());
-    let middle = Arc::new(ServerSegment::new(model, split.clone(), &[client.info.clone()]));
+    let middle =
+        Arc::new(ServerSegment::new(model, split.clone(), std::slice::from_ref(&client.info)));
     middle.host(&to_values(&world.params)).unwrap();
     let tapped = Arc::new(Tapped { middle, sent: Mutex::default() });
     (client.with_connection(tapped.clone()), tapped)

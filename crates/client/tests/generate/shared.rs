@@ -2,7 +2,8 @@
 
 use crate::tiny::{Tiny, WIDTH, all_tokens, cut, greedy, key, random_tokens, rows, step};
 use fedra_client::generate::{
-    CachedDecoder, Gathering, SessionError, SessionLimits, SharedPeer, SharedSessions,
+    Answer, CachedDecoder, DecodePeer, DecodeStep, Gathering, SessionError, SessionKey,
+    SessionLimits, SharedSessions,
 };
 use std::sync::{Arc, Barrier};
 use std::thread;
@@ -12,6 +13,42 @@ fn start(tiny: &Tiny, window: Duration) -> Arc<SharedSessions> {
     let gathering = Gathering { window, most: 16, threads: 2 };
     let sessions = tiny.sessions(1, 1, SessionLimits::default());
     Arc::new(SharedSessions::start(sessions, gathering).unwrap())
+}
+
+/// A session of sessions that many threads share, closed when it is dropped.
+struct SharedPeer {
+    sessions: Arc<SharedSessions>,
+    key: SessionKey,
+}
+
+impl SharedPeer {
+    fn open(sessions: Arc<SharedSessions>, key: SessionKey) -> fedra_client::Result<Self> {
+        sessions.open(key.clone())?;
+        Ok(Self { sessions, key })
+    }
+}
+
+impl DecodePeer for SharedPeer {
+    fn decode(
+        &mut self,
+        position: usize,
+        rows: &[f32],
+        answer: Answer,
+    ) -> fedra_client::Result<Vec<f32>> {
+        let step = DecodeStep { key: self.key.clone(), position, rows: rows.to_vec(), answer };
+        Ok(self.sessions.decode(step)?)
+    }
+
+    fn position(&mut self) -> fedra_client::Result<usize> {
+        Ok(self.sessions.position(self.key.clone())?)
+    }
+}
+
+impl Drop for SharedPeer {
+    fn drop(&mut self) {
+        // A session that is gone already has nothing left to close.
+        let _closed = self.sessions.close(self.key.clone());
+    }
 }
 
 #[test]

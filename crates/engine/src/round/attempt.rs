@@ -102,14 +102,6 @@ impl Attempt {
     }
 }
 
-/// The requests of an attempt, who will not get one, and what goes down beside the model.
-struct Dispatch {
-    work: Work,
-    requests: Vec<TrainRequest>,
-    absent: Vec<Absence>,
-    corrections: ByteCount,
-}
-
 /// Where the draws of an attempt at a round start: those of the first at the experiment's seed.
 fn seed_of_attempt(experiment: Seed, attempt: u32) -> Seed {
     match attempt {
@@ -189,10 +181,9 @@ impl State {
         attempt.phases.probe = watch.lap();
         // Who is too far from its cohort is refused after its answer was taken.
         let revocable = needed > 1 || self.recipe.max_norm.is_some_and(MaxNorm::refuses_late);
-        let dispatch = self.dispatch(&present, &attempt.plans, (seed, revocable))?;
-        let Dispatch { work, requests, absent, corrections } = dispatch;
-        self.announce_steps(&requests, &present)?;
-        self.announce_rows(&requests, &present)?;
+        let (work, requests, corrections) =
+            self.dispatch(&present, &mut attempt, (seed, revocable))?;
+        self.announce_training(&requests, &present)?;
         let mut gathered = self.gather(fleet, requests, &present)?;
         attempt.phases.train = watch.lap();
         self.protect(&mut gathered, fleet.clients())?;
@@ -200,7 +191,6 @@ impl State {
         gathered.up += looked;
         down += corrections;
         (attempt.attention, attempt.gathered) = (attention, gathered);
-        attempt.absent.extend(absent);
         attempt.effort = self.effort(&attempt, &work);
         attempt.bytes = self.bytes(&attempt, down);
         if !attempt.suffices() {
@@ -255,8 +245,8 @@ impl State {
         let is_asked = !cohort.is_empty() || self.recipe.client_privacy().is_some();
         if rule.needs_choice() && is_asked {
             let cohort: Vec<&ClientInfo> = cohort.iter().collect();
-            let chosen = self.choose(fleet, &rule, &cohort)?;
-            return Ok((chosen.plans, Some(chosen.report)));
+            let (plans, report) = self.choose(fleet, &rule, &cohort)?;
+            return Ok((plans, Some(report)));
         }
         let (recipe, layout, round) = (&self.recipe, &self.layout, self.round);
         let choice = Choice { recipe, rule: &rule, layout, round, seed: self.seed };
@@ -268,9 +258,9 @@ impl State {
     fn dispatch(
         &self,
         cohort: &[ClientInfo],
-        plans: &BTreeMap<ClientId, Plan>,
+        attempt: &mut Attempt,
         (seed, revocable): (Seed, bool),
-    ) -> Result<Dispatch, EngineError> {
+    ) -> Result<(Work, Vec<TrainRequest>, ByteCount), EngineError> {
         let private = self.recipe.private_steps().map(|steps| {
             let clip = self.history.clip.map_or(steps.clip, |clip| clip.0);
             PrivateSteps { clip, ..steps }
@@ -281,11 +271,11 @@ impl State {
         let fates = self.recipe.conditions.fates(seed, self.round, &asked);
 
         let split = self.recipe.split.clone().map(Arc::new);
-        let (mut requests, mut absent) = (Vec::new(), Vec::new());
+        let mut requests = Vec::new();
         let (place, mut length) = ((&self.layout, self.round), ByteCount(0));
         let mut corrections = Downloads::new(Kind::Variate, Encoding::F32);
         for (client, fate) in fates {
-            let plan = plans.get(&client).expect("everybody in the cohort has a plan");
+            let plan = attempt.plans.get(&client).expect("everybody in the cohort has a plan");
             let correction = if work.local == LocalRule::ControlVariate {
                 Some(corrections.get(place, &self.server.variate, plan.uploads())?)
             } else {
@@ -309,9 +299,9 @@ impl State {
                 Fate::Fails => "failed (simulated)",
                 Fate::Late => "late: the round had closed (simulated)",
             };
-            absent.push(Absence { client, reason: reason.to_owned(), diverged: false });
+            attempt.absent.push(Absence { client, reason: reason.to_owned(), diverged: false });
         }
-        Ok(Dispatch { work, requests, absent, corrections: length })
+        Ok((work, requests, length))
     }
 
     /// Lets the fleet train, checks what comes back and folds it.

@@ -16,12 +16,6 @@ use crate::state::State;
 
 use super::survey::Survey;
 
-/// What was chosen, and what choosing cost.
-pub(crate) struct Chosen {
-    pub(crate) plans: BTreeMap<ClientId, Plan>,
-    pub(crate) report: SelectionReport,
-}
-
 impl State {
     /// Asks for evidence if it is due, ranks the blocks and takes the first few, client by client.
     pub(crate) fn choose(
@@ -29,7 +23,7 @@ impl State {
         fleet: &mut dyn Fleet,
         rule: &Rule,
         cohort: &[&ClientInfo],
-    ) -> Result<Chosen, EngineError> {
+    ) -> Result<(BTreeMap<ClientId, Plan>, SelectionReport), EngineError> {
         let selection = self.recipe.selection.clone();
         let is_due = selection.is_due(self.round, self.memory.measurements);
         let Survey { measured, answered, up: scores_up, effort } = match selection.probe {
@@ -69,8 +63,7 @@ impl State {
             agreements: &agreements,
         };
         let report = observed.report(&mut self.memory);
-        let report = SelectionReport { scores_up, masks_down, effort, ..report };
-        Ok(Chosen { plans, report })
+        Ok((plans, SelectionReport { scores_up, masks_down, effort, ..report }))
     }
 
     /// What may change in this round, whoever takes part and whatever they send: all that any registered

@@ -8,7 +8,6 @@ use fedra_privacy::{Event, Release};
 use fedra_wire::ClientId;
 use serde::Serialize;
 
-use crate::account::PrivacyReport;
 use crate::aggregator::Gathered;
 use crate::error::EngineError;
 use crate::fleet::{ClientInfo, TrainRequest};
@@ -38,50 +37,36 @@ impl State {
         self.record(&[Event { round, mechanism, client: None, input, release }])
     }
 
-    /// Writes down what these requests make clients release about their examples.
-    pub(super) fn announce_steps(
+    /// Writes down what these requests make clients release about their examples: noised gradients, or rows
+    /// that cross a cut.
+    pub(super) fn announce_training(
         &mut self,
         requests: &[TrainRequest],
         cohort: &[ClientInfo],
     ) -> Result<(), EngineError> {
-        let Some(steps) = self.recipe.private_steps() else { return Ok(()) };
+        let steps = self.recipe.private_steps();
+        let rows = self.recipe.rows_at_cut(&self.layout)?;
+        let cohort: BTreeMap<ClientId, &ClientInfo> =
+            cohort.iter().map(|client| (client.id, client)).collect();
         let mut events = Vec::new();
-        let cohort = by_id(cohort);
         for request in requests {
-            let Some(client) = cohort.get(&request.client) else { continue };
+            let TrainRequest { plan, work, .. } = request;
+            let Some(info) = cohort.get(&request.client) else { continue };
+            let (round, client) = (self.round, Some(info.name.clone()));
             // The norm may have adapted; the promise does not depend on it.
-            let Some(release) = request.work.release(&steps, client.examples)? else { continue };
-            let (learns, keeps) = (request.plan.learns(), request.plan.keeps());
-            let asked = (request.client, request.seed.0, learns, keeps, &request.work);
-            events.push(Event {
-                round: self.round,
-                mechanism: EXAMPLE_GRADIENTS.to_owned(),
-                client: Some(client.name.clone()),
-                input: Some(self.input(&asked)?),
-                release,
-            });
-        }
-        self.record(&events)
-    }
-
-    /// Writes down what the rows of these requests tell about clients' examples as they cross the cut.
-    /// What leaves depends on what is answered, so no release is the same as one before.
-    pub(super) fn announce_rows(
-        &mut self,
-        requests: &[TrainRequest],
-        cohort: &[ClientInfo],
-    ) -> Result<(), EngineError> {
-        let Some(rows) = self.recipe.rows_at_cut(&self.layout)? else { return Ok(()) };
-        let mut events = Vec::new();
-        let cohort = by_id(cohort);
-        for request in requests {
-            let Some(client) = cohort.get(&request.client) else { continue };
-            for (mechanism, release) in rows.releases(&request.plan, &request.work, client.examples)
+            if let Some(steps) = &steps
+                && let Some(release) = work.release(steps, info.examples)?
             {
-                let (mechanism, name) = (mechanism.to_owned(), Some(client.name.clone()));
-                let round = self.round;
-                events.push(Event { round, mechanism, client: name, input: None, release });
+                let asked = (request.client, request.seed.0, plan.learns(), plan.keeps(), work);
+                let (mechanism, input) = (EXAMPLE_GRADIENTS.to_owned(), Some(self.input(&asked)?));
+                events.push(Event { round, mechanism, client: client.clone(), input, release });
             }
+            // What leaves depends on what is answered, so no release is the same as one before.
+            let crossing = rows.iter().flat_map(|rows| rows.releases(plan, work, info.examples));
+            events.extend(crossing.map(|(mechanism, release)| {
+                let (mechanism, client) = (mechanism.to_owned(), client.clone());
+                Event { round, mechanism, client, input: None, release }
+            }));
         }
         self.record(&events)
     }
@@ -165,17 +150,4 @@ impl State {
         }
         self.memory.note_released(&noise.sites);
     }
-
-    /// What is spent after a round.
-    pub(super) fn privacy_report(
-        &self,
-        noise: StepNoise,
-    ) -> Result<Option<PrivacyReport>, EngineError> {
-        self.account.as_ref().map(|account| account.report(noise)).transpose()
-    }
-}
-
-/// Who has which number.
-fn by_id(cohort: &[ClientInfo]) -> BTreeMap<ClientId, &ClientInfo> {
-    cohort.iter().map(|client| (client.id, client)).collect()
 }

@@ -120,7 +120,7 @@ impl Observed<'_> {
         let mut warnings = Vec::new();
         let mut warn = |kind, text: String| warnings.push(Warning { kind, text });
         let all = chosen.len() == usize::from(self.blocks);
-        let moves = !self.selection.stands_still();
+        let moves = !self.selection.criterion.is_fixed() && self.selection.settle.is_none();
         let looks = self.selection.criterion.looks_at_data();
         if looks && moves && !all && memory.same >= PATIENCE {
             let (blocks, rounds) = (listed(chosen), memory.same);

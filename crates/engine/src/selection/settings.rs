@@ -74,11 +74,6 @@ impl Selection {
         self.settle.map_or(due, |settle| due.min(settle))
     }
 
-    /// Whether the choice is meant to come to rest.
-    pub(crate) fn stands_still(&self) -> bool {
-        self.criterion.is_fixed() || self.settle.is_some()
-    }
-
     /// Whether a choice ranks by the mean of all measurements so far. A change since earlier ones
     /// is no quantity to average: there the last measurement stands.
     pub(crate) fn averages(&self) -> bool {

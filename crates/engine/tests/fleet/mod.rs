@@ -161,7 +161,7 @@ impl Quadratics {
             }
         }
 
-        let uploads = order.uploads();
+        let uploads = order.plan.uploads();
         let change = difference(&model.subset(&uploads), &received);
         let mut header = Header {
             kind: Kind::Change,

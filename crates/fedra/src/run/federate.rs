@@ -319,7 +319,7 @@ impl Run {
             fleet = fleet.with_middle(Arc::clone(middle), seed);
         }
         let begin = |fleet: &mut LocalFleet, completed: Round, observer: Arc<dyn Observer>| {
-            fleet.observe(Arc::new(RunStatus::begin(folder.path(), completed, observer)));
+            fleet.observer = Arc::new(RunStatus::begin(folder.path(), completed, observer));
             Ok(())
         };
         let beginning = Beginning { initial, middle, noise: None };

@@ -100,7 +100,7 @@ impl Fleet for Noted<'_> {
         arrive: &mut dyn FnMut(Arrival) -> Result<Verdict, EngineError>,
     ) -> Result<(), EngineError> {
         let uploads: BTreeMap<ClientId, Scope> =
-            requests.iter().map(|request| (request.client, request.uploads())).collect();
+            requests.iter().map(|request| (request.client, request.plan.uploads())).collect();
         let mut trained = BTreeMap::new();
         self.fleet.train(requests, &mut |arrival| {
             let client = arrival.client;

@@ -125,12 +125,6 @@ impl NetFleet {
         Ok(())
     }
 
-    /// Whether a request from this number on went out to a site.
-    pub(super) fn was_delivered(&self, seat: usize, first: u64) -> bool {
-        let delivered = self.host.roster().seats[seat].delivered;
-        delivered.is_some_and(|(_, request)| request >= first)
-    }
-
     /// A part of the shared model as clients hold it, exactly.
     fn catching_up(
         &self,

@@ -5,8 +5,9 @@
     reason = "what else an answer may be is listed once, by `unexpected`"
 )]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use fedra_engine::{
@@ -18,8 +19,11 @@ use fedra_plan::{BlockScores, Scope};
 use fedra_wire::{ClientId, Expectation, Header, Kind, ParamValues, open};
 
 use super::answers::{no_update, read_evidence, read_reply, unexpected};
-use super::{NetFleet, failure};
+use super::{FleetPhase, NetFleet, failure};
 use crate::protocol::{Answer, Counts, Request, RoundStage, StateVersion};
+
+/// The longest wait before a round is repeated.
+const LONGEST: Duration = Duration::from_mins(10);
 
 impl NetFleet {
     fn seat(&self, client: ClientId) -> Result<usize, EngineError> {
@@ -86,7 +90,8 @@ impl Fleet for NetFleet {
                 Ok((answer, _)) => unexpected(answer, "that it is up to date"),
                 Err(reason) => reason,
             };
-            let sent = self.was_delivered(seat, first);
+            let delivered = self.host.roster().seats[seat].delivered;
+            let sent = delivered.is_some_and(|(_, request)| request >= first);
             let absence = Absence { client: ClientId(seat as u32), reason, diverged: false };
             absent.push(Unsynced { absence, sent });
         }
@@ -217,7 +222,32 @@ impl Fleet for NetFleet {
         again: u32,
         stop: &dyn Fn() -> bool,
     ) -> Result<(), EngineError> {
-        self.wait_for_return(absent, again, stop)
+        let absent: BTreeSet<usize> = absent.iter().map(|client| client.0 as usize).collect();
+        let longer = 1 << again.saturating_sub(1).min(16);
+        let wait = self.options.retry_after.saturating_mul(longer).min(LONGEST);
+        let (until, mut is_told) = (Instant::now() + wait, false);
+        loop {
+            let away = self.away(|seat| absent.contains(&seat));
+            if away.is_empty() || Instant::now() >= until || stop() || self.listener.stops() {
+                break;
+            }
+            if !std::mem::replace(&mut is_told, true) {
+                let (round, names) = (self.round.0 + 1, self.names_of(&away));
+                self.listener.told(&format!(
+                    "too few updates for round {round}: it is repeated when {names} are back, after \
+                     {:.0} s at the latest",
+                    wait.as_secs_f64()
+                ));
+                self.enter(FleetPhase::Retrying);
+            }
+            self.publish();
+            let severed = |reason| EngineError::Fleet { doing: "reach the sites", reason };
+            self.glance(Some(until)).map_err(severed)?;
+        }
+        if is_told {
+            self.enter(FleetPhase::Running);
+        }
+        Ok(())
     }
 
     /// They keep it themselves.

@@ -385,7 +385,6 @@ fn so_it_is_where_clients_step_together() {
 }
 
 /// Loses its connection in the middle of a step, some number of times.
-#[derive(Debug)]
 struct Unlucky {
     dialer: CutDialer,
     /// How often its socket still breaks.
@@ -480,7 +479,6 @@ impl Gate {
 }
 
 /// Sends so many frames, and the next one only behind a gate.
-#[derive(Debug)]
 struct Stalling {
     dialer: CutDialer,
     frames: u32,

@@ -81,8 +81,9 @@ impl Joined {
 
     /// One that has a second's patience.
     pub fn start_giving_up(client: Client, address: &str, folder: PathBuf) -> Self {
-        let dialer = Dialer::new(address, &ServerSecurity::Plain).unwrap();
-        Self::start_by(client, dialer.giving_up_after(Some(Duration::from_secs(1))), folder)
+        let mut dialer = Dialer::new(address, &ServerSecurity::Plain).unwrap();
+        dialer.patience = Some(Duration::from_secs(1));
+        Self::start_by(client, dialer, folder)
     }
 
     fn start_by(client: Client, dialer: Dialer, folder: PathBuf) -> Self {
