@@ -45,6 +45,7 @@ mod shards;
 mod split;
 
 mod client;
+mod join_on_drop;
 mod meter;
 mod ordered_jobs;
 mod worker;
@@ -84,6 +85,7 @@ pub use evaluator::{Evaluator, evaluation_batches};
 pub use examination::{Examined, Truth};
 pub use examples::Examples;
 pub use guard::{Agreed, PrivacyGuard};
+pub use join_on_drop::JoinOnDrop;
 pub use local_fleet::LocalFleet;
 pub use logits::{highest, sigmoid, softmax};
 pub use meter::{Meter, Observer, Silent};

@@ -12,6 +12,7 @@ use fedra_engine::{
     Absence, Activity, Arrival, AttentionRequest, ClientAttention, ClientInfo, ClientState,
     Download, EngineError, EvaluationRequest, EvaluationSet, Evidence, Fleet, Outcome,
     ProbeRequest, Scored, SplitConfig, StateHandle, StateStore, TrainRequest, Unsynced, Verdict,
+    place_of,
 };
 use fedra_model::Model;
 use fedra_plan::Scope;
@@ -128,18 +129,13 @@ impl LocalFleet {
         evaluator.score_counted(params, examples, &meter)
     }
 
-    /// The structure that a client trains.
-    fn model_of(&self, place: usize) -> &Model {
-        self.shallow.get(&place).unwrap_or(&self.model)
-    }
-
     fn worker<'a>(&'a self, place: usize, meter: &'a Meter<'a>) -> Worker<'a> {
         Worker {
             info: &self.infos[place],
             shard: &self.shards.clients[place],
             task: self.shards.task,
             labels: &self.shards.labels,
-            model: self.model_of(place),
+            model: self.shallow.get(&place).unwrap_or(&self.model),
             layout: self.model.layout(),
             device: &self.device,
             shared: &self.shared,
@@ -155,17 +151,8 @@ impl LocalFleet {
         Meter::new(&*self.observer, activity, (clients as u64, steps))
     }
 
-    fn place(&self, client: ClientId) -> Result<usize, EngineError> {
-        let place = client.0 as usize;
-        if place < self.infos.len() {
-            return Ok(place);
-        }
-        let reason = format!("found the number {client}, expected one below {}", self.infos.len());
-        Err(EngineError::Fleet { doing: "find a client", reason })
-    }
-
     fn places(&self, clients: &[ClientId]) -> Result<Vec<usize>, EngineError> {
-        clients.iter().map(|&client| self.place(client)).collect()
+        clients.iter().map(|&client| place_of(&self.infos, client)).collect()
     }
 
     /// One client's training, from start to arrival, and the state to keep if it is taken. A client
@@ -209,7 +196,7 @@ impl Fleet for LocalFleet {
         let mut read: BTreeMap<*const u8, Option<String>> = BTreeMap::new();
         let mut absent = Vec::new();
         for download in downloads {
-            self.place(download.client)?;
+            place_of(&self.infos, download.client)?;
             let failure = read.entry(download.payload.as_ptr()).or_insert_with(|| {
                 let received = receive(&mut self.shared, self.model.layout(), download.parts());
                 received.err().map(|error| error.to_string())
@@ -284,7 +271,7 @@ impl Fleet for LocalFleet {
         arrive: &mut dyn FnMut(Arrival) -> Result<Verdict, EngineError>,
     ) -> Result<(), EngineError> {
         for request in &requests {
-            self.place(request.client)?;
+            place_of(&self.infos, request.client)?;
         }
         let (fleet, mut revocable) = (&*self, requests.iter().map(|request| request.revocable));
         let split = requests.first().and_then(|request| request.split.clone());
@@ -383,7 +370,7 @@ impl Fleet for LocalFleet {
             for tensors in [&state.personal, &state.correction, &state.residual] {
                 tensors.check(self.model.layout())?;
             }
-            self.place(state.client)?;
+            place_of(&self.infos, state.client)?;
             Ok(state)
         };
         self.state_store.replace(&mut states.map(|state| state.and_then(checked)))

@@ -179,7 +179,8 @@ impl<'round> Aggregator<'round> {
         let (seconds, memory) = (reply.seconds, reply.memory);
         let noise = reply.noise.clone();
         let held = self.waiting.held + 1;
-        let taken = if self.is_next(client) && self.is_plain(client, &reply) {
+        let is_next = self.unsettled.first().is_none_or(|unsettled| client < *unsettled);
+        let taken = if is_next && self.is_plain(client, &reply) {
             self.take(client, reply)
         } else {
             match self.judge(client, reply) {
@@ -264,11 +265,6 @@ impl<'round> Aggregator<'round> {
     fn refuse(&mut self, client: ClientId, reason: Failure) -> Verdict {
         self.result.refused.push(reason.of(client));
         Verdict::Refused
-    }
-
-    /// Whether every client before this one, which has answered, is settled.
-    fn is_next(&self, client: ClientId) -> bool {
-        self.unsettled.first().is_none_or(|unsettled| client < *unsettled)
     }
 
     /// Whether the answer is one update, as it should be, that nobody has to look at again.

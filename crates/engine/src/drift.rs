@@ -80,7 +80,7 @@ pub struct RoleDrift {
 }
 
 /// Running sums over a round's updates.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Drift {
     denominator: Denominator,
     first: Option<Contribution>,
@@ -99,15 +99,8 @@ struct Sum {
 
 impl Drift {
     /// No update yet.
-    pub const fn new(denominator: Denominator) -> Self {
-        Self {
-            denominator,
-            first: None,
-            everyone: Weights::NONE,
-            squares: BTreeMap::new(),
-            roles: BTreeMap::new(),
-            blocks: BTreeMap::new(),
-        }
+    pub fn new(denominator: Denominator) -> Self {
+        Self { denominator, ..Self::default() }
     }
 
     /// Adds an update that the fold counts in the same way.

@@ -129,6 +129,16 @@ pub struct ClientInfo {
     pub examples: u64,
 }
 
+/// The place of a client in a fleet's list, in which clients stand by their numbers.
+pub fn place_of(clients: &[ClientInfo], client: ClientId) -> Result<usize, EngineError> {
+    let place = client.0 as usize;
+    if place < clients.len() {
+        return Ok(place);
+    }
+    let reason = format!("found the number {client}, expected one below {}", clients.len());
+    Err(EngineError::Fleet { doing: "find a client", reason })
+}
+
 /// What brings one client up to date.
 #[derive(Clone, Debug)]
 pub struct Download {
@@ -245,15 +255,9 @@ impl Failure {
 }
 
 /// Any other reason.
-impl From<String> for Failure {
-    fn from(reason: String) -> Self {
-        Self { reason, diverged: false }
-    }
-}
-
-impl From<&str> for Failure {
-    fn from(reason: &str) -> Self {
-        reason.to_owned().into()
+impl<Reason: Into<String>> From<Reason> for Failure {
+    fn from(reason: Reason) -> Self {
+        Self { reason: reason.into(), diverged: false }
     }
 }
 

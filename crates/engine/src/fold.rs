@@ -20,7 +20,7 @@ use fedra_wire::{Expectation, Header, Mean, Opened, Sum, Taken, WireError};
 use serde::{Deserialize, Serialize};
 
 /// A running weighted sum of updates over whatever scopes they have.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Fold {
     denominator: Denominator,
     first: Option<Contribution>,
@@ -74,8 +74,6 @@ pub(crate) struct Weights {
 }
 
 impl Weights {
-    pub(crate) const NONE: Self = Self { total: 0.0, paced: 0.0 };
-
     pub(crate) fn add(&mut self, contribution: Contribution) {
         self.total += contribution.weight;
         self.paced += contribution.weight * contribution.pace;
@@ -93,14 +91,8 @@ impl Weights {
 
 impl Fold {
     /// An empty sum.
-    pub const fn new(denominator: Denominator) -> Self {
-        Self {
-            denominator,
-            first: None,
-            sum: Sum::new(),
-            weights: BTreeMap::new(),
-            everyone: Weights::NONE,
-        }
+    pub fn new(denominator: Denominator) -> Self {
+        Self { denominator, ..Self::default() }
     }
 
     /// Adds an update that was checked before.

@@ -89,7 +89,7 @@ pub use fedra_wire::{ClientId, Encoding, ParamValues};
 pub use fleet::{
     Absence, Adaptation, Arrival, AttentionRequest, AttentionShift, ClientAttention, ClientInfo,
     Download, EvaluationRequest, EvaluationSet, Evidence, F1Counts, Failure, Fleet, Outcome,
-    ProbeRequest, PublicText, Reply, Scored, TrainRequest, Unsynced, Verdict,
+    ProbeRequest, PublicText, Reply, Scored, TrainRequest, Unsynced, Verdict, place_of,
 };
 pub use fold::{Contribution, Denominator, Fold};
 pub use log_mark::LogMark;

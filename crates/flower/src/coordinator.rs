@@ -7,10 +7,9 @@
 
 use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use fedra_net::{Carrier, Fault, Listener, NetError, Reception, RunEnd, Standing};
+use fedra_net::{Carrier, Fault, JoinOnDrop, Listener, NetError, Reception, RunEnd, Standing};
 
 use crate::app::Apps;
 use crate::error::FlowerError;
@@ -33,6 +32,9 @@ const DENIALS: u32 = 3;
 const REFUSING: Duration = Duration::from_mins(1);
 /// The longest wait after the SuperLink could not be reached.
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
+
+/// The last words without an end: the task waits for whoever comes with its token.
+const STOPPED: &str = "fedra serve was stopped; within a minute the same command resumes this run";
 
 /// The task of a run's server app, taken by this process.
 pub struct Task {
@@ -117,7 +119,7 @@ impl Task {
             .spawn(move || carry(courier, &received));
         let doing = "starting the coordinator".to_owned();
         let thread = thread.map_err(|source| NetError::System { doing, source })?;
-        Ok(Coordinator { place, orders: Some(orders), thread: Some(thread) })
+        Ok(Coordinator { place, orders, _thread: JoinOnDrop(Some(thread)) })
     }
 }
 
@@ -125,8 +127,8 @@ impl Task {
 #[derive(Debug)]
 pub struct Coordinator {
     place: String,
-    orders: Option<Sender<(RunEnd, String)>>,
-    thread: Option<JoinHandle<()>>,
+    orders: Sender<(RunEnd, String)>,
+    _thread: JoinOnDrop,
 }
 
 impl Carrier for Coordinator {
@@ -135,19 +137,7 @@ impl Carrier for Coordinator {
     }
 
     fn close(&mut self, how: RunEnd, reason: &str) {
-        if let Some(orders) = self.orders.take() {
-            let _gone = orders.send((how, reason.to_owned()));
-        }
-    }
-}
-
-impl Drop for Coordinator {
-    fn drop(&mut self) {
-        drop(self.orders.take());
-        if let Some(thread) = self.thread.take() {
-            // A panic there has been reported by its own thread.
-            let _ended = thread.join();
-        }
+        let _gone = self.orders.send((how, reason.to_owned()));
     }
 }
 
@@ -185,15 +175,15 @@ fn carry(mut courier: MessagePump, orders: &Receiver<(RunEnd, String)>) {
     let (mut wait, mut trouble) = (TICK, Trouble::default());
     loop {
         match orders.try_recv() {
-            Ok((how, reason)) => return courier.finish(how, &reason),
-            Err(TryRecvError::Disconnected) => return courier.leave(),
+            Ok((how, reason)) => return courier.api.finish(how, &reason),
+            Err(TryRecvError::Disconnected) => return courier.api.log(STOPPED),
             Err(TryRecvError::Empty) => {}
         }
         match courier.work() {
             Ok(()) => (wait, trouble) = (TICK, Trouble::default()),
             Err(error) if trouble.passes(&error) => {
                 if !std::mem::replace(&mut trouble.is_told, true) {
-                    courier.tell(&format!("{error}; trying again until it answers"));
+                    courier.reception.tell(&format!("{error}; trying again until it answers"));
                 }
                 wait = (wait * 2).min(LONGEST_WAIT);
             }

@@ -1,14 +1,15 @@
 //! A thread that says again and again that its party is there.
 
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::thread::JoinHandle;
 use std::time::Duration;
+
+use fedra_net::JoinOnDrop;
 
 /// Beats until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Heartbeat {
-    stop: Option<Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    _stop: Sender<()>,
+    _thread: JoinOnDrop,
 }
 
 impl Heartbeat {
@@ -22,16 +23,6 @@ impl Heartbeat {
             }
         };
         let thread = std::thread::Builder::new().name("fedra-heartbeat".to_owned()).spawn(run);
-        Self { stop: Some(stop), thread: thread.ok() }
-    }
-}
-
-impl Drop for Heartbeat {
-    fn drop(&mut self) {
-        drop(self.stop.take());
-        if let Some(thread) = self.thread.take() {
-            // A beat takes seconds at most.
-            let _ended = thread.join();
-        }
+        Self { _stop: stop, _thread: JoinOnDrop(thread.ok()) }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fedra_net::{Peer, Reception, Room, RunEnd};
+use fedra_net::{Peer, Reception, Room};
 
 use crate::arrays::Arrays;
 use crate::error::FlowerError;
@@ -43,8 +43,8 @@ pub struct Admission {
 
 /// Carries messages between a fleet and the nodes of a run.
 pub(crate) struct MessagePump {
-    api: RuntimeApi,
-    reception: Reception,
+    pub(crate) api: RuntimeApi,
+    pub(crate) reception: Reception,
     nodes: BTreeMap<u64, OnlineNode>,
     /// Letters that the SuperLink has not taken yet, by the node that they go to.
     outbox: Vec<(u64, OutgoingMessage)>,
@@ -93,31 +93,16 @@ impl MessagePump {
         self.receive()
     }
 
-    /// Says something about the network to the fleet.
-    pub(crate) fn tell(&self, line: &str) {
-        self.reception.tell(line);
-    }
-
     /// Nobody can be reached any more.
     pub(crate) fn sever(&mut self, error: &FlowerError) {
         self.nodes.clear();
         let why = if error.is_unauthenticated() || error.is_run_over() {
-            self.api.forget();
+            self.api.kept.remove();
             format!("the run was stopped at the SuperLink, or it has forgotten it: {error}")
         } else {
             error.to_string()
         };
         self.reception.sever(&why);
-    }
-
-    /// Ends the task.
-    pub(crate) fn finish(self, how: RunEnd, reason: &str) {
-        self.api.finish(how, reason);
-    }
-
-    /// Goes without an end: the task waits for whoever comes with its token.
-    pub(crate) fn leave(mut self) {
-        self.api.log("fedra serve was stopped; within a minute the same command resumes this run");
     }
 
     /// Takes note of who is online.

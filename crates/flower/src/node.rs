@@ -50,7 +50,6 @@ pub(crate) const ELSEWHERE: i64 = 6;
 const NODE_FILE: &str = "node.id";
 
 /// As what a site is a node.
-#[derive(Debug)]
 pub struct Membership {
     /// The SuperLink.
     pub endpoint: Endpoint,
@@ -311,8 +310,7 @@ impl Node<'_> {
             return Ok(self.failed(unknown(metadata, "train or evaluate")));
         };
         let layout = self.conversation.site.client.layout.clone();
-        let (layout, names) = stock.shape(&layout);
-        let (arrays, config) = Arrays::fetch_all(api, run, (id, layout, names))?;
+        let (arrays, config) = Arrays::fetch_all(api, run, (id, &layout, &stock.names))?;
         api.confirm(run, id)?;
         let site = &mut *self.conversation.site;
         let done = if asked == TRAIN {

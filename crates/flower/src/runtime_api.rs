@@ -36,7 +36,7 @@ pub(crate) struct RuntimeApi {
     pub(crate) link: SuperLink,
     store: ObjectStore,
     pub(crate) run: u64,
-    kept: KeptTask,
+    pub(crate) kept: KeptTask,
     /// Ends with the task.
     _heartbeat: Heartbeat,
 }
@@ -196,11 +196,6 @@ impl RuntimeApi {
         };
         let request = TaskOutput { sub_status: sub_status.to_owned(), details: details.to_owned() };
         let _heard_or_gone = self.link.call::<Nothing>("/v1/runtime/push-task-output", &request);
-        self.kept.remove();
-    }
-
-    /// The task is over at the SuperLink, whoever ended it.
-    pub(crate) fn forget(&self) {
         self.kept.remove();
     }
 }

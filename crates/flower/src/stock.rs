@@ -57,11 +57,6 @@ impl StockRun {
         site.welcomed(welcome).map(drop)
     }
 
-    /// The layout and the names, as arrays are read with.
-    pub(crate) fn shape<'a>(&'a self, layout: &'a Layout) -> (&'a Layout, &'a TensorNames) {
-        (layout, &self.names)
-    }
-
     /// Trains what came; what goes back.
     pub(crate) fn train(
         &self,
@@ -70,7 +65,7 @@ impl StockRun {
     ) -> Result<(Arrays, Fields), String> {
         let (layout, info) = (site.client.layout.clone(), site.client.info.clone());
         let round = round_of(config);
-        let mut values = bring(site, (&arrays, round), self.shape(&layout))?;
+        let mut values = bring(site, (&arrays, round), (&layout, &self.names))?;
         let text = |error: &dyn std::fmt::Display| error.to_string();
         let learns = self.recipe.learns.select(&layout).map_err(|error| text(&error))?;
         let plan = self.recipe.plan((&info.name, round), learns, &layout);
@@ -112,7 +107,7 @@ impl StockRun {
             Some(loss) => metrics.with("train_loss", Scalar::Double(f64::from(loss))),
             None => metrics,
         };
-        let trained = Arrays::of_values(&values, self.shape(&layout));
+        let trained = Arrays::of_values(&values, (&layout, &self.names));
         Ok((arrays.with_values(trained), metrics))
     }
 
@@ -125,7 +120,7 @@ impl StockRun {
     ) -> Result<Fields, String> {
         let layout = site.client.layout.clone();
         let round = round_of(config);
-        bring(site, (arrays, round), self.shape(&layout))?;
+        bring(site, (arrays, round), (&layout, &self.names))?;
         let shard = &site.client.shard;
         let on = if shard.test.is_empty() {
             EvaluationSet::ClientValidation

@@ -39,7 +39,7 @@ fn is_known(version: &str) -> bool {
 }
 
 /// On whose behalf calls are made.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) enum Caller {
     /// A node.
     Node(Arc<NodeKey>),

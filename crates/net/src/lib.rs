@@ -59,6 +59,7 @@ pub use decode::{
 };
 pub use dialer::{Dialer, is_loopback};
 pub use error::{Fault, NetError, Standing, is_out_of_descriptors};
+pub use fedra_client::JoinOnDrop;
 pub use frame::{Assembler, CHUNK, Frame, FrameBody, FrameError, Head, Limits, Message, frames};
 pub use host::{Delivery, Host, Seated};
 pub use join::join;

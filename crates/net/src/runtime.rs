@@ -5,9 +5,9 @@
 //! would block shows at once.
 
 use std::sync::mpsc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
+use fedra_client::JoinOnDrop;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
@@ -25,8 +25,8 @@ const FAREWELL: Duration = Duration::from_secs(1);
 pub struct Runtime {
     /// To start tasks with.
     pub handle: Handle,
-    stop: Option<oneshot::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    _stop: oneshot::Sender<()>,
+    _thread: JoinOnDrop,
 }
 
 impl Runtime {
@@ -45,7 +45,7 @@ impl Runtime {
             runtime.shutdown_timeout(FAREWELL);
         };
         let thread = std::thread::Builder::new().name("fedra-net".to_owned()).spawn(run);
-        Ok(Self { handle, stop: Some(stop), thread: Some(thread.map_err(failed)?) })
+        Ok(Self { handle, _stop: stop, _thread: JoinOnDrop(Some(thread.map_err(failed)?)) })
     }
 
     /// Runs something on the thread and waits for it.
@@ -59,15 +59,5 @@ impl Runtime {
             let _gone = send.send(future.await);
         });
         receive.recv().map_err(|_| NetError::Lost("the network thread ended".to_owned()))
-    }
-}
-
-impl Drop for Runtime {
-    fn drop(&mut self) {
-        drop(self.stop.take());
-        if let Some(thread) = self.thread.take() {
-            // A panic there has been reported by its own thread.
-            let _ended = thread.join();
-        }
     }
 }

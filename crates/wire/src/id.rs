@@ -15,16 +15,6 @@ pub enum Kind {
     Variate = 2,
 }
 
-impl fmt::Display for Kind {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.pad(match self {
-            Self::Values => "values",
-            Self::Change => "change",
-            Self::Variate => "variate",
-        })
-    }
-}
-
 /// The number of a client. Sums fold in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]

@@ -221,7 +221,8 @@ impl Front {
             return Err(WireError::payload("format version", version, VERSION));
         }
         if kind != expected.kind as u8 {
-            let due = format!("{} ({})", expected.kind as u8, expected.kind);
+            let name = format!("{:?}", expected.kind).to_lowercase();
+            let due = format!("{} ({name})", expected.kind as u8);
             return Err(WireError::payload("kind", kind, due));
         }
         if encoding != expected.encoding.code() {

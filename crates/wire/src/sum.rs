@@ -56,11 +56,6 @@ pub struct Taken {
 }
 
 impl Sum {
-    /// The sum of no updates.
-    pub const fn new() -> Self {
-        Self { body: None, more: BTreeMap::new() }
-    }
-
     /// Adds the values, times the weight, of an update that was checked before.
     pub fn add(&mut self, update: &Opened<'_>, weight: f32) {
         if self.is_empty() && update.header().encoding == Encoding::F32 {

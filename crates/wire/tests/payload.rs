@@ -86,7 +86,7 @@ proptest! {
         let opened = open(&bytes, &expectation(&layout, encoding)).expect("just written");
         let mut expected = tensors(&layout, &Scope::everything(&layout), seed ^ 1);
         let before = encode(&layout, &header(Encoding::F32), &expected, None).expect("finite");
-        let mut sum = Sum::new();
+        let mut sum = Sum::default();
         sum.add(&open(&before, &expectation(&layout, Encoding::F32)).expect("just written"), 1.0);
         sum.add(&opened, 2.5);
         for (id, values) in opened.tensors().iter() {

@@ -47,7 +47,7 @@ proptest! {
         alike: bool,
     ) {
         let layout = layout();
-        let (mut at_once, mut in_turn, mut plain) = (Sum::new(), Sum::new(), ParamValues::new());
+        let (mut at_once, mut in_turn, mut plain) = (Sum::default(), Sum::default(), ParamValues::new());
         for (bitmap, seed, which, weight) in updates {
             let (bitmap, encoding) = if alike { (15, Encoding::F32) } else { (bitmap, ENCODINGS[which]) };
             let payload = payload(&layout, encoding, bitmap, seed);
@@ -71,7 +71,7 @@ proptest! {
         bit in 0_usize..(96 + 1659 * 4 + 8) * 8, before in 0_u64..3,
     ) {
         let layout = layout();
-        let mut sum = Sum::new();
+        let mut sum = Sum::default();
         for seed in 0..before {
             let payload = payload(&layout, Encoding::F32, 15, seed);
             take(&mut sum, payload, &layout, (Encoding::F32, 1.5)).expect("just written");
@@ -89,7 +89,7 @@ proptest! {
 #[test]
 fn a_number_that_would_spoil_the_sum_is_refused_by_name_under_a_right_checksum() {
     let layout = layout();
-    let mut sum = Sum::new();
+    let mut sum = Sum::default();
     take(&mut sum, payload(&layout, Encoding::F32, 15, 1), &layout, (Encoding::F32, 1.0))
         .expect("just written");
     let untouched = total(&sum);
@@ -122,7 +122,7 @@ fn an_update_that_is_weighed_and_found_wanting_leaves_the_sum_as_it_was() {
         }
     }
     let layout = layout();
-    let mut sum = Sum::new();
+    let mut sum = Sum::default();
     let good = payload(&layout, Encoding::F32, 15, 1);
     take(&mut sum, good.clone(), &layout, (Encoding::F32, 1.0)).expect("just written");
     let untouched = total(&sum);
@@ -147,7 +147,7 @@ fn an_update_that_is_weighed_and_found_wanting_leaves_the_sum_as_it_was() {
 #[test]
 fn the_buffer_of_the_old_sum_is_handed_back_for_the_next_payload() {
     let layout = layout();
-    let mut sum = Sum::new();
+    let mut sum = Sum::default();
     let payload = |seed| payload(&layout, Encoding::F32, 15, seed);
     let first = take(&mut sum, payload(1), &layout, (Encoding::F32, 1.0)).expect("just written");
     assert_eq!(first.spare.len(), 0);

@@ -7,11 +7,12 @@
 
 use super::session_error::SessionError;
 use super::sessions::{DecodeSessions, DecodeStep, SessionKey};
+use crate::join_on_drop::JoinOnDrop;
 use fedra_compute::ThreadPool;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// How long ago a session may have been used to be waited for.
@@ -41,8 +42,8 @@ impl Default for Gathering {
 /// A handle on sessions that run on a thread of their own, which ends with it.
 #[derive(Debug)]
 pub struct SharedSessions {
-    requests: Option<Sender<Request>>,
-    thread: Option<JoinHandle<()>>,
+    requests: Sender<Request>,
+    _thread: JoinOnDrop,
 }
 
 /// What a caller wants.
@@ -80,7 +81,7 @@ impl SharedSessions {
             let mut worker = Worker::new(sessions, gathering, inbox);
             pool.install(|| worker.run());
         })?;
-        Ok(Self { requests: Some(requests), thread: Some(thread) })
+        Ok(Self { requests, _thread: JoinOnDrop(Some(thread)) })
     }
 
     /// See [`DecodeSessions::open`].
@@ -127,19 +128,8 @@ impl SharedSessions {
 
     fn ask<A>(&self, request: impl FnOnce(Sender<A>) -> Request) -> Result<A, SessionError> {
         let (answer, waiting) = mpsc::channel();
-        let requests = self.requests.as_ref().ok_or(SessionError::ShutDown)?;
-        requests.send(request(answer)).map_err(|_| SessionError::ShutDown)?;
+        self.requests.send(request(answer)).map_err(|_| SessionError::ShutDown)?;
         waiting.recv().map_err(|_| SessionError::ShutDown)
-    }
-}
-
-impl Drop for SharedSessions {
-    fn drop(&mut self) {
-        self.requests = None;
-        if let Some(thread) = self.thread.take() {
-            // If it broke down, its callers have been told.
-            let _ended = thread.join();
-        }
     }
 }
 

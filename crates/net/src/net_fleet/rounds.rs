@@ -13,7 +13,7 @@ use bytes::Bytes;
 use fedra_engine::{
     Absence, Activity, Arrival, AttentionRequest, ClientAttention, ClientInfo, ClientState,
     Download, EngineError, EvaluationRequest, EvaluationSet, Evidence, Fleet, Outcome,
-    ProbeRequest, Scored, StateHandle, TrainRequest, Unsynced, Verdict,
+    ProbeRequest, Scored, StateHandle, TrainRequest, Unsynced, Verdict, place_of,
 };
 use fedra_plan::{BlockScores, Scope};
 use fedra_wire::{ClientId, Expectation, Header, Kind, ParamValues, open};
@@ -26,15 +26,6 @@ use crate::protocol::{Answer, Counts, Request, RoundStage, StateVersion};
 const LONGEST: Duration = Duration::from_mins(10);
 
 impl NetFleet {
-    fn seat(&self, client: ClientId) -> Result<usize, EngineError> {
-        let seat = client.0 as usize;
-        if seat < self.infos.len() {
-            return Ok(seat);
-        }
-        let reason = format!("found the number {client}, expected one below {}", self.infos.len());
-        Err(EngineError::Fleet { doing: "find a client", reason })
-    }
-
     /// Notes that an answer counts.
     fn note_answer(&self, seat: usize, step: RoundStage) {
         let label = StateVersion { round: self.round, step };
@@ -77,7 +68,7 @@ impl Fleet for NetFleet {
             };
             read.insert(place, scope.clone());
             let (request, payloads) = Request::of_download(download);
-            let seat = self.seat(download.client)?;
+            let seat = place_of(&self.infos, download.client)?;
             brought.insert(seat, scope);
             requests.push((seat, request, payloads));
         }
@@ -141,7 +132,7 @@ impl Fleet for NetFleet {
     ) -> Result<(), EngineError> {
         let mut asked = BTreeMap::new();
         for request in &requests {
-            let seat = self.seat(request.client)?;
+            let seat = place_of(&self.infos, request.client)?;
             let written = Request::of_training(request, &self.layout);
             let (written, payloads) = written.map_err(|error| failure("ask a site", &error))?;
             self.observer.started(&self.infos[seat], request.round);
@@ -208,7 +199,7 @@ impl Fleet for NetFleet {
 
     fn revoke(&mut self, clients: &[ClientId]) -> Result<(), EngineError> {
         for client in clients {
-            let seat = self.seat(*client)?;
+            let seat = place_of(&self.infos, *client)?;
             let name = &self.infos[seat].name;
             let _base = self.host.roster().journal.revoke(name, self.round);
             self.tell(seat, &Request::Settle);
@@ -276,7 +267,9 @@ impl NetFleet {
         (clients, request): (&[ClientId], &Request),
         read: impl Fn(ClientId, Answer, Vec<Bytes>) -> Result<T, String>,
     ) -> Result<Vec<T>, EngineError> {
-        let asked = clients.iter().map(|client| Ok((self.seat(*client)?, request.clone(), vec![])));
+        let asked = clients
+            .iter()
+            .map(|client| Ok((place_of(&self.infos, *client)?, request.clone(), vec![])));
         let asked = asked.collect::<Result<_, EngineError>>()?;
         self.begin_work(activity, clients.len());
         let mut all = Vec::new();

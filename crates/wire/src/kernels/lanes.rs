@@ -32,16 +32,6 @@ pub struct Lanes {
 }
 
 impl Lanes {
-    /// The sums of no bytes.
-    pub const EMPTY: Self = Self {
-        words: [0; 4],
-        placed: [0; 4],
-        highs: [0; 4],
-        placed_highs: [0; 4],
-        lines: 0,
-        loose: 0,
-    };
-
     /// Adds a group of lines.
     #[inline(always)]
     pub(crate) fn take(&mut self, lines: &[[u8; LINE]]) {

@@ -43,7 +43,7 @@ pub struct Excess {
 pub(crate) fn lanes(bytes: &[u8]) -> Lanes {
     let (groups, rest) = bytes.as_chunks::<GROUP>();
     let (streams, beyond) = quarters(groups);
-    let mut sums = [Lanes::EMPTY; STREAMS];
+    let mut sums = [Lanes::default(); STREAMS];
     for at in 0..streams[0].len() {
         for (sums, stream) in sums.iter_mut().zip(streams) {
             prefetch(stream, at + AHEAD);
@@ -58,8 +58,8 @@ pub(crate) fn lanes(bytes: &[u8]) -> Lanes {
 pub(crate) fn inspect(bytes: &[u8]) -> Inspected {
     let (groups, rest) = bytes.as_chunks::<GROUP>();
     let (streams, beyond) = quarters(groups);
-    let mut sums = [Lanes::EMPTY; STREAMS];
-    let mut first = First::NONE;
+    let mut sums = [Lanes::default(); STREAMS];
+    let mut first = First(None);
     for at in 0..streams[0].len() {
         for (number, (sums, stream)) in sums.iter_mut().zip(streams).enumerate() {
             prefetch(stream, at + AHEAD);
@@ -86,8 +86,8 @@ pub(crate) fn merge(update: &mut [u8], sum: &[u8], weight: f32) -> Inspected {
     let (sum_groups, sum_rest) = sum.as_chunks::<GROUP>();
     let (mut streams, beyond) = quarters_mut(groups);
     let (sum_streams, sum_beyond) = quarters(sum_groups);
-    let mut sums = [Lanes::EMPTY; STREAMS];
-    let mut first = First::NONE;
+    let mut sums = [Lanes::default(); STREAMS];
+    let mut first = First(None);
     for at in 0..sum_streams[0].len() {
         for number in 0..STREAMS {
             let (stream, sum_stream) = (&mut streams[number], sum_streams[number]);
@@ -174,7 +174,7 @@ fn joined([a, b, c, d]: [Lanes; STREAMS]) -> Lanes {
 
 /// The sums of the few bytes behind the quarters.
 fn lanes_in_turn(whole: &[u8], rest: &[u8]) -> Lanes {
-    let mut sums = Lanes::EMPTY;
+    let mut sums = Lanes::default();
     sums.take(whole.as_chunks().0);
     let (lines, loose) = rest.as_chunks();
     sums.take(lines);
@@ -200,8 +200,6 @@ fn exceeds(group: &Group) -> bool {
 struct First(Option<Excess>);
 
 impl First {
-    const NONE: Self = Self(None);
-
     /// Looks through the group with this number.
     #[cold]
     #[inline(never)]
