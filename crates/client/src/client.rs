@@ -46,7 +46,8 @@ pub struct Client {
     secret: SecretKey,
     /// What it promised and released, where it keeps count itself.
     pub guard: Option<PrivacyGuard>,
-    observer: Arc<dyn Observer>,
+    /// Who hears of its work, and says when to stop.
+    pub observer: Arc<dyn Observer>,
     /// What it keeps.
     pub state: ClientState,
     /// The state before the first answer that may be revoked.
@@ -132,11 +133,6 @@ impl Client {
     #[must_use]
     pub fn with_observer(self, observer: Arc<dyn Observer>) -> Self {
         Self { observer, ..self }
-    }
-
-    /// Whether it was asked to stop what it works on.
-    pub fn stops(&self) -> bool {
-        self.observer.stops()
     }
 
     /// What it would keep if its last answer were taken; `None` when nothing waits for a verdict.

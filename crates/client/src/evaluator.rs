@@ -197,7 +197,9 @@ impl Evaluator<'_> {
             // Logits of a whole vocabulary for every token would not fit; the fused loss does.
             let targets = question.targets();
             let loss = self.model.loss_from(&mut tape, weights, start, packing, targets)?;
-            return Ok(share_of_loss(f64::from(loss.tensor.item()), question));
+            let mean = f64::from(loss.tensor.item());
+            let share = |targets: u64| Answer::of_loss(mean * targets as f64, targets);
+            return Ok(question.targets_by_sequence().into_iter().map(share).collect());
         }
         let logits = self.model.logits_from(&mut tape, weights, start, packing)?.tensor;
         let (classes, numbers) = (logits.cols(), logits.to_host());
@@ -370,10 +372,4 @@ impl Answer {
         answer.loss_sum /= row.len() as f64;
         answer
     }
-}
-
-/// A batch's mean loss dealt back to its sequences by their number of targets.
-fn share_of_loss(mean: f64, question: &LabelledBatch) -> Vec<Answer> {
-    let share = |targets: u64| Answer::of_loss(mean * targets as f64, targets);
-    question.targets_by_sequence().into_iter().map(share).collect()
 }

@@ -100,7 +100,7 @@ impl Account {
         let Some(file) = &self.file else { return Ok(()) };
         let heads: Vec<Head> = end_of(file)?.into_iter().chain([head]).collect();
         let promise = *self.ledger.promise();
-        let read = Ledger::replay_file(open(file)?, promise, &heads);
+        let read = Ledger::replay(open(file)?, Some(promise), &heads);
         let Replayed { ledger, is_torn } = read.map_err(|error| failure(file, error))?;
         // A torn last line is written over.
         (self.ledger, self.written) = (ledger, !is_torn);

@@ -121,7 +121,10 @@ pub(crate) struct Packed {
 impl Packed {
     fn new(payload: &Bytes) -> Self {
         let mut objects = Objects::default();
-        let array = pack_bytes(&mut objects, payload);
+        let length = payload.len();
+        let header = Header::new("|u1", &[length]).encode();
+        let chunks = objects.add_chunks(header, payload);
+        let array = pack_array(&mut objects, ("uint8", &[length]), &chunks);
         Self { payload: payload.clone(), objects, array }
     }
 
@@ -129,13 +132,6 @@ impl Packed {
     fn is_of(&self, payload: &Bytes) -> bool {
         std::ptr::eq(&raw const self.payload[..], &raw const payload[..])
     }
-}
-
-/// One array of bytes.
-fn pack_bytes(objects: &mut Objects, payload: &Bytes) -> ObjectTree {
-    let header = Header::new("|u1", &[payload.len()]).encode();
-    let chunks = objects.add_chunks(header, payload);
-    pack_array(objects, ("uint8", &[payload.len()]), &chunks)
 }
 
 /// An array over its pieces; equal pieces are listed once and named by their place.

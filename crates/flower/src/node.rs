@@ -318,7 +318,7 @@ impl Node<'_> {
         } else {
             stock.evaluate(site, (&arrays, &config)).map(|metrics| (Arrays::default(), metrics))
         };
-        let (news, stops) = (site.news.take(), site.client.stops());
+        let (news, stops) = (site.news.take(), site.client.observer.stops());
         if let Some(news) = news {
             self.conversation.listener.told(&news);
         }

@@ -53,16 +53,6 @@ pub(crate) struct Slot {
     pub(crate) held: Option<HeldModel>,
 }
 
-impl Slot {
-    /// Notes why the client is not there, where nobody sits for it: how long it has been away stays.
-    fn turn_away(&mut self, reason: &str) {
-        if self.connection.is_none() {
-            let since = self.lost.as_ref().map_or_else(Instant::now, |(since, _)| *since);
-            self.lost = Some((since, format!("it was turned away: {reason}")));
-        }
-    }
-}
-
 /// A connection to a site.
 #[derive(Debug)]
 pub(crate) struct Connection {
@@ -135,7 +125,11 @@ impl Registry {
         let seat = self.seat_of(hello, peer)?;
         self.processes.check(&hello.client, hello.process)?;
         if let Err(reason) = self.check(hello) {
-            self.seats[seat].turn_away(&reason);
+            let slot = &mut self.seats[seat];
+            if slot.connection.is_none() {
+                let since = slot.lost.as_ref().map_or_else(Instant::now, |(since, _)| *since);
+                slot.lost = Some((since, format!("it was turned away: {reason}")));
+            }
             return Err(Status::failed_precondition(reason));
         }
         let entry = self.journal.sites.entry(hello.client.clone()).or_default();
@@ -205,7 +199,8 @@ impl Registry {
                 hello.client
             ));
         }
-        if self.is_private() && self.journal.has_new_folder(hello) {
+        let is_private = self.agreement.keys().any(|key| key.starts_with("privacy."));
+        if is_private && self.journal.has_new_folder(hello) {
             return Err(format!(
                 "found a new state folder, expected the one with which {} took part before: in a private run its \
                  ledger and its noise key are in it, and without them what it released is not known; bring it \
@@ -214,11 +209,6 @@ impl Registry {
             ));
         }
         Ok(())
-    }
-
-    /// Whether the run makes a promise.
-    fn is_private(&self) -> bool {
-        self.agreement.keys().any(|key| key.starts_with("privacy."))
     }
 
     /// Tells a site where it stands.

@@ -309,7 +309,7 @@ fn again<T>(
     loop {
         match (work(client), waits.next()) {
             (Err(ClientError::Unreachable(_)), Some(wait)) => {
-                if !rest(wait, || client.stops()) {
+                if !rest(wait, || client.observer.stops()) {
                     return Err(ClientError::Stopped);
                 }
             }

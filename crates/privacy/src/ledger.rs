@@ -208,7 +208,7 @@ impl Ledger {
     /// its end, where that is known. Without an end, one that was cut off looks whole.
     pub fn read(lines: impl BufRead, end: Option<Head>) -> Result<Self, PrivacyError> {
         let heads: Vec<Head> = end.into_iter().collect();
-        Ok(read(lines, None, &heads)?.ledger)
+        Ok(Self::replay(lines, None, &heads)?.ledger)
     }
 
     /// Reads a ledger back for a run that makes this promise; refuses one that was edited, reordered
@@ -216,12 +216,61 @@ impl Ledger {
     ///
     /// A ledger may have entries beyond the heads: their round was begun and not finished. They count,
     /// because what they announce may have been released.
-    pub fn replay_file(
-        lines: impl BufRead,
-        promise: Promise,
+    ///
+    /// Without a promise it is the one that the ledger makes itself.
+    pub fn replay(
+        mut lines: impl BufRead,
+        promise: Option<Promise>,
         heads: &[Head],
     ) -> Result<Replayed, PrivacyError> {
-        read(lines, Some(promise), heads)
+        let mut text = Vec::new();
+        let mut next = |text: &mut Vec<u8>, line: usize| {
+            text.clear();
+            lines.read_until(b'\n', text).map_err(|error| wrong(line, error.to_string()))
+        };
+        if next(&mut text, 1)? == 0 {
+            return Err(wrong(1, "found nothing, expected a promise"));
+        }
+        let opening = serde_json::from_slice::<Opening>(&text);
+        let found = opening.map_err(|error| wrong(1, error.to_string()))?.promise;
+        if let Some(expected) = promise.filter(|promise| *promise != found) {
+            let (found, expected) = (found.to_string(), expected.to_string());
+            return Err(PrivacyError::OtherPromise { found, expected });
+        }
+        let mut ledger = Ledger::new(found)?;
+        let mut is_torn = !text.ends_with(b"\n");
+        let mut due: Vec<Head> = heads.to_vec();
+        due.retain(|head| ledger.head() != *head);
+        for line in 2.. {
+            if next(&mut text, line)? == 0 {
+                break;
+            }
+            is_torn = !text.ends_with(b"\n");
+            let Entry { event, digest } = match serde_json::from_slice::<Entry<'_>>(&text) {
+                Ok(entry) => entry,
+                Err(_) if is_torn => break,
+                Err(error) => return Err(wrong(line, error.to_string())),
+            };
+            event.release.check().map_err(|error| wrong(line, error.to_string()))?;
+            let json = json(&event, line)?;
+            let expected = link(ledger.digest, &json);
+            if digest != expected {
+                let reason = format!(
+                    "found digest {digest}, expected {expected}: this line or one before it was changed, moved or removed"
+                );
+                return Err(wrong(line, reason));
+            }
+            ledger.record(event.into_owned(), &json, digest)?;
+            due.retain(|head| ledger.head() != *head);
+        }
+        let Some(Head { entries, digest }) = due.first() else {
+            return Ok(Replayed { ledger, is_torn });
+        };
+        let found = ledger.events.len();
+        let reason = format!(
+            "found {found} entries that do not lead past the {entries} that were written ({digest}): the ledger was shortened, or belongs to another run"
+        );
+        Err(wrong(found + 1, reason))
     }
 
     /// The worst client's epsilon with further events.
@@ -279,62 +328,6 @@ pub struct Replayed {
 
 fn wrong(line: usize, reason: impl Into<String>) -> PrivacyError {
     PrivacyError::Ledger { line, reason: reason.into() }
-}
-
-/// Reads a ledger line by line. Without a promise it is the one that it makes itself.
-fn read(
-    mut lines: impl BufRead,
-    promise: Option<Promise>,
-    heads: &[Head],
-) -> Result<Replayed, PrivacyError> {
-    let mut text = Vec::new();
-    let mut next = |text: &mut Vec<u8>, line: usize| {
-        text.clear();
-        lines.read_until(b'\n', text).map_err(|error| wrong(line, error.to_string()))
-    };
-    if next(&mut text, 1)? == 0 {
-        return Err(wrong(1, "found nothing, expected a promise"));
-    }
-    let opening = serde_json::from_slice::<Opening>(&text);
-    let found = opening.map_err(|error| wrong(1, error.to_string()))?.promise;
-    if let Some(expected) = promise.filter(|promise| *promise != found) {
-        let (found, expected) = (found.to_string(), expected.to_string());
-        return Err(PrivacyError::OtherPromise { found, expected });
-    }
-    let mut ledger = Ledger::new(found)?;
-    let mut is_torn = !text.ends_with(b"\n");
-    let mut due: Vec<Head> = heads.to_vec();
-    due.retain(|head| ledger.head() != *head);
-    for line in 2.. {
-        if next(&mut text, line)? == 0 {
-            break;
-        }
-        is_torn = !text.ends_with(b"\n");
-        let Entry { event, digest } = match serde_json::from_slice::<Entry<'_>>(&text) {
-            Ok(entry) => entry,
-            Err(_) if is_torn => break,
-            Err(error) => return Err(wrong(line, error.to_string())),
-        };
-        event.release.check().map_err(|error| wrong(line, error.to_string()))?;
-        let json = json(&event, line)?;
-        let expected = link(ledger.digest, &json);
-        if digest != expected {
-            let reason = format!(
-                "found digest {digest}, expected {expected}: this line or one before it was changed, moved or removed"
-            );
-            return Err(wrong(line, reason));
-        }
-        ledger.record(event.into_owned(), &json, digest)?;
-        due.retain(|head| ledger.head() != *head);
-    }
-    let Some(Head { entries, digest }) = due.first() else {
-        return Ok(Replayed { ledger, is_torn });
-    };
-    let found = ledger.events.len();
-    let reason = format!(
-        "found {found} entries that do not lead past the {entries} that were written ({digest}): the ledger was shortened, or belongs to another run"
-    );
-    Err(wrong(found + 1, reason))
 }
 
 /// The case that spent most.

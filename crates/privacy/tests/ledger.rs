@@ -53,7 +53,7 @@ fn written() -> (String, Head) {
 }
 
 fn replay(lines: &str, promise: Promise, head: Head) -> Result<Ledger, PrivacyError> {
-    Ok(Ledger::replay_file(lines.as_bytes(), promise, &[head])?.ledger)
+    Ok(Ledger::replay(lines.as_bytes(), Some(promise), &[head])?.ledger)
 }
 
 #[track_caller]
@@ -214,7 +214,7 @@ fn a_line_torn_within_a_letter_is_no_entry() {
     let mut lines = ledger.to_lines().unwrap().into_bytes();
     lines.extend_from_slice("{\"event\":{\"client\":\"Kö".as_bytes());
     lines.pop();
-    let replayed = Ledger::replay_file(&lines[..], promise(None), &[head]).unwrap();
+    let replayed = Ledger::replay(&lines[..], Some(promise(None)), &[head]).unwrap();
     assert!(replayed.is_torn);
     assert_eq!(replayed.ledger, ledger);
 }

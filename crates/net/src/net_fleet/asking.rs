@@ -148,7 +148,9 @@ impl NetFleet {
                 return Ok(None);
             }
             if self.observer.stops() {
-                return Err(self.stopped());
+                // Clients that wait for each other at the cut are let go.
+                self.middle.iter().for_each(|middle| middle.close());
+                return Err(EngineError::Stopped);
             }
             let now = Instant::now();
             let mut earliest = now + self.options.deadline;
@@ -221,12 +223,6 @@ impl NetFleet {
     fn held_up(&self, seat: usize) -> HeldUp {
         let middle = self.middle.as_ref();
         middle.map_or_else(HeldUp::default, |middle| middle.held_up(ClientId(seat as u32)))
-    }
-
-    /// Nobody is waited for any more: whoever waits for others hears that too.
-    fn stopped(&self) -> EngineError {
-        self.middle.iter().for_each(|middle| middle.close());
-        EngineError::Stopped
     }
 
     /// Asks several sites, and hears each once.

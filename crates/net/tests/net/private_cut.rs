@@ -95,7 +95,7 @@ fn sites_add_the_noise_of_a_simulation_with_their_keys_and_keep_count_themselves
         let head: Head =
             serde_json::from_slice(&fs::read(ledger(number).with_extension("end")).unwrap())
                 .unwrap();
-        let own = Ledger::replay_file(lines.as_bytes(), promise(), &[head]).unwrap().ledger;
+        let own = Ledger::replay(lines.as_bytes(), Some(promise()), &[head]).unwrap().ledger;
         assert_eq!(own.events().len(), 4, "states and gradients of two rounds");
         let spent = own.spent().unwrap().pld;
         // A site knows how long its examples are; the server knows how long they may be.

@@ -52,5 +52,5 @@ fn ledger(opened: &dyn Opened, client: fedra_wire::ClientId, promise: Promise) -
     let head = std::fs::read(file.with_extension("end")).unwrap();
     let head: Head = serde_json::from_slice(&head).unwrap();
     let lines = std::fs::read_to_string(file).unwrap();
-    Some(Ledger::replay_file(lines.as_bytes(), promise, &[head]).unwrap().ledger)
+    Some(Ledger::replay(lines.as_bytes(), Some(promise), &[head]).unwrap().ledger)
 }
