@@ -4,12 +4,12 @@
 //! cache for each sequence. A probe reads the attention that passes by, without keeping any of it:
 //! the score of a block is a share in [0, 1], the same whatever the lengths in the batch.
 
-use super::record::{Flow, Recorded, Tape, wanted};
+use super::record::{Flow, Tape, wanted};
 use crate::error::ComputeError;
 use crate::geometry::{Attention, Mask, Span};
 use crate::kernels::{self, Attended, ProbeWeights};
 use crate::tensor::Tensor;
-use crate::value::{Slot, Value};
+use crate::value::Value;
 
 /// Queries, keys and values as the projections left them.
 #[derive(Clone, Copy, Debug)]
@@ -98,14 +98,29 @@ impl Tape {
         let (Some(log_sums), Some((own_queries, keys_values))) = (log_sums, trained) else {
             return Ok(self.constant(out).with_rows_of(queries));
         };
-        let out = self.finish(out, true, |result| Backward {
-            result,
-            geometry,
-            queries: own_queries,
-            keys_values,
-            key_column,
-            spans: spans.to_vec(),
-            log_sums,
+        let out = self.finish(out, true, || {
+            let (queries, spans) = (own_queries, spans.to_vec());
+            move |flow: &mut Flow, dout: Tensor| {
+                let gradient_of = |value: &Value| {
+                    let (rows, cols) = value.tensor.shape();
+                    Tensor::scratch(&flow.device, rows, cols)
+                };
+                let mut d_keys_values = gradient_of(&keys_values);
+                let mut d_queries = (key_column == 0).then(|| gradient_of(&queries));
+                let given = Attended {
+                    geometry,
+                    spans: &spans,
+                    queries: &queries.tensor,
+                    keys_values: &[&keys_values.tensor],
+                    key_column,
+                };
+                let into = (d_queries.as_mut(), &mut d_keys_values);
+                kernels::attention_backward(&flow.device, &given, (&log_sums, &dout), into);
+                flow.add(keys_values.slot, d_keys_values);
+                if let Some(d_queries) = d_queries {
+                    flow.add(queries.slot, d_queries);
+                }
+            }
         });
         Ok(out.with_rows_of(queries))
     }
@@ -246,40 +261,4 @@ fn trained(projected: Projected<'_>) -> Result<Option<(Value, Value)>, ComputeEr
     };
     let trains = wanted(&[queries, keys_values], &[]);
     Ok(trains.then(|| (queries.clone(), keys_values.clone())))
-}
-
-#[derive(Debug)]
-struct Backward {
-    result: Slot,
-    geometry: Attention,
-    queries: Value,
-    keys_values: Value,
-    /// Where keys begin in their value; zero where queries have a value of their own.
-    key_column: usize,
-    spans: Vec<Span>,
-    log_sums: Tensor,
-}
-
-impl Recorded for Backward {
-    fn backward(self: Box<Self>, flow: &mut Flow) {
-        let Some(dout) = flow.take(self.result) else { return };
-        let (queries, keys_values) = (&self.queries, &self.keys_values);
-        let gradient_of =
-            |value: &Value| Tensor::scratch(&flow.device, value.tensor.rows(), value.tensor.cols());
-        let mut d_keys_values = gradient_of(keys_values);
-        let mut d_queries = (self.key_column == 0).then(|| gradient_of(queries));
-        let given = Attended {
-            geometry: self.geometry,
-            spans: &self.spans,
-            queries: &queries.tensor,
-            keys_values: &[&keys_values.tensor],
-            key_column: self.key_column,
-        };
-        let into = (d_queries.as_mut(), &mut d_keys_values);
-        kernels::attention_backward(&flow.device, &given, (&self.log_sums, &dout), into);
-        flow.add(keys_values.slot, d_keys_values);
-        if let Some(d_queries) = d_queries {
-            flow.add(queries.slot, d_queries);
-        }
-    }
 }

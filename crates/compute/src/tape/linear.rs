@@ -10,7 +10,7 @@
 
 use super::example_factors::{ExampleFactors, Left, LinearFactors, RightFactor, WeightFactors};
 use super::projection::{Lora, Projection};
-use super::record::{Flow, Recorded, Tape};
+use super::record::{Flow, Tape};
 use crate::activation::Activation;
 use crate::device::Device;
 use crate::error::ComputeError;
@@ -79,16 +79,18 @@ impl Tape {
         let low_rank =
             forward(&self.device, &x.tensor, projections, around, (&mut y, derivative.as_mut()));
         let reads_input = projections.iter().any(Projection::reads_input);
-        let y = self.finish(y, wanted, |result| Linear {
-            result,
-            x: reads_input.then(|| x.tensor.clone()),
-            x_slot: x.slot,
-            x_shape: (rows, inputs),
-            residual,
-            derivative,
-            low_rank,
-            projections: projections.to_vec(),
-            examples,
+        let y = self.finish(y, wanted, || {
+            let linear = Linear {
+                x: reads_input.then(|| x.tensor.clone()),
+                x_slot: x.slot,
+                x_shape: (rows, inputs),
+                residual,
+                derivative,
+                low_rank,
+                projections: projections.to_vec(),
+                examples,
+            };
+            move |flow, dy| linear.backward(flow, dy)
         });
         Ok(y.with_rows_of(x))
     }
@@ -156,9 +158,7 @@ fn columns(projections: &[Projection]) -> Vec<Range<usize>> {
     projections.iter().map(range).collect()
 }
 
-#[derive(Debug)]
 struct Linear {
-    result: Slot,
     x: Option<Tensor>,
     x_slot: Option<Slot>,
     x_shape: (usize, usize),
@@ -170,9 +170,8 @@ struct Linear {
     examples: Option<Sequences>,
 }
 
-impl Recorded for Linear {
-    fn backward(self: Box<Self>, flow: &mut Flow) {
-        let Some(mut dy) = flow.take(self.result) else { return };
+impl Linear {
+    fn backward(self, flow: &mut Flow, mut dy: Tensor) {
         let device = flow.device.clone();
         if let Some(derivative) = &self.derivative {
             kernels::multiply(&device, &mut dy, derivative);
