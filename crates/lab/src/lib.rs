@@ -29,7 +29,7 @@ pub use federation::{Federation, Frozen, Work};
 pub use frozen_attention::FrozenAttention;
 pub use matrix::{Cholesky, Matrix};
 pub use moments::Moments;
-pub use network::{Learns, Network, Sizes, Weights};
+pub use network::{Blocks, Network, Sizes, Weights};
 pub use phi::Phi;
 pub use setting::Setting;
 pub use study::{Curves, Detail, Job, Run, Study, Sweep};

@@ -124,6 +124,12 @@ impl Tape {
     }
 }
 
+impl std::fmt::Debug for Tape {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Tape").field("shapes", &self.shapes).finish_non_exhaustive()
+    }
+}
+
 /// An operation that runs backward, unless nothing downstream used its result.
 type Recorded = dyn FnOnce(&mut Flow) + Send;
 
