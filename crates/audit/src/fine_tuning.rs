@@ -30,7 +30,7 @@ impl FineTuning {
         (lines, blocks): (&[Vec<u32>], usize),
         seed: Seed,
     ) -> Result<Params> {
-        let mut params = decoder.params().clone();
+        let mut params = decoder.params.clone();
         if self.steps == 0 {
             return Ok(params);
         }
@@ -56,9 +56,8 @@ impl FineTuning {
             AuditError::setting("fine-tuning", error, expected)
         })?;
         let sites = (0..blocks as u16).map(Layer::Block).chain([Layer::Embedding]);
-        let scope = Scope::of_sites(decoder.model().layout(), sites);
-        let trainer =
-            Trainer { model: decoder.model(), device: decoder.device(), cache: ByteCount(0) };
+        let scope = Scope::of_sites(decoder.model.layout(), sites);
+        let trainer = Trainer { model: decoder.model, device: decoder.device, cache: ByteCount(0) };
         let task = TrainTask {
             client: "the client",
             examples: &examples,

@@ -132,14 +132,14 @@ impl MembershipAttack {
         let found = FALSE_ALARMS.iter().zip(shares).map(|(&fpr, tpr)| FoundAt {
             fpr,
             tpr,
-            false_alarms_allowed: (fpr * roc.others() as f64) as u64,
+            false_alarms_allowed: (fpr * roc.others as f64) as u64,
         });
         let finding = MembershipFinding {
             attack: self,
             auc,
             found: found.collect(),
-            members: roc.members(),
-            others: roc.others(),
+            members: roc.members,
+            others: roc.others,
             left_out,
         };
         Ok((finding, roc))

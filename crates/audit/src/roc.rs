@@ -33,8 +33,10 @@ pub struct ScoredRow {
 pub struct Roc {
     /// The highest score first.
     rows: Vec<ScoredRow>,
-    members: u64,
-    others: u64,
+    /// How many rows are members.
+    pub members: u64,
+    /// How many are not.
+    pub others: u64,
 }
 
 /// A number and the 95 % interval around it.
@@ -63,16 +65,6 @@ impl Roc {
         }
         rows.sort_by(|left, right| right.score.total_cmp(&left.score));
         Ok(Self { rows, members, others })
-    }
-
-    /// Rows that were members, over all models.
-    pub const fn members(&self) -> u64 {
-        self.members
-    }
-
-    /// Rows that were not.
-    pub const fn others(&self) -> u64 {
-        self.others
     }
 
     /// False and true positives at every threshold, the strictest first.

@@ -102,7 +102,7 @@ impl Search<'_> {
             let language = match self.prior {
                 Prior::Flat => None,
                 Prior::Language(decoder) => {
-                    Some((decoder.cache(0..decoder.model().blocks(), longest)?, Vec::new()))
+                    Some((decoder.cache(0..decoder.model.blocks(), longest)?, Vec::new()))
                 }
             };
             let lower = self.decoder.cache(0..self.first, longest)?;

@@ -198,7 +198,7 @@ impl Split {
     }
 
     fn introduce(&self, public: &PublicText) {
-        let tokens = grouped(public.tokens());
+        let tokens = grouped(public.total);
         if self.public.is_none() {
             console::say(format_args!(
                 "note: {tokens} tokens of the private file's other lines stand for public text; \
