@@ -35,14 +35,7 @@ impl FineTuning {
             return Ok(params);
         }
         let examples: Vec<Encoded> = lines.iter().map(|line| next_token_example(line)).collect();
-        let rate = self.rate as f32;
-        let solver = OptimiserConfig::AdamW {
-            rate,
-            beta1: 0.9,
-            beta2: 0.999,
-            epsilon: 1e-8,
-            weight_decay: 0.0,
-        };
+        let solver = OptimiserConfig::adamw(self.rate as f32, 0.0);
         let steps_per_epoch = (lines.len() as u32).div_ceil(self.batch.max(1)).max(1);
         let work = Work {
             epochs: self.steps.div_ceil(steps_per_epoch),

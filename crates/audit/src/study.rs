@@ -20,7 +20,7 @@ use crate::inverter::{Inverter, StateStatistics, Target};
 use crate::observation::Observation;
 use crate::public_text::PublicText;
 use crate::recovery::{Reading, Recovery};
-use crate::search::{Prior, Search, Shortlists};
+use crate::search::{Search, Shortlists};
 
 /// What is attacked, with what.
 #[derive(Clone, Copy)]
@@ -312,9 +312,9 @@ impl Study<'_> {
         }
         let mut findings = Vec::new();
         for (attack, prior, ways) in [
-            (Attack::Search, Prior::Flat, once()),
-            (Attack::SearchWithPrior, Prior::Language(self.public), once()),
-            (Attack::Average, Prior::Flat, averaged),
+            (Attack::Search, None, once()),
+            (Attack::SearchWithPrior, Some(self.public), once()),
+            (Attack::Average, None, averaged),
         ] {
             if self.grid.attacks.contains(&attack) {
                 findings.extend(self.search(attacker, (attack, prior), ways, told)?);
@@ -328,7 +328,7 @@ impl Study<'_> {
     fn search(
         &self,
         attacker: &Attacker<'_>,
-        (attack, prior): (Attack, Prior<'_>),
+        (attack, prior): (Attack, Option<Decoder<'_>>),
         ways: Vec<(&Setting, NoiseDraw, u32)>,
         told: &mut dyn FnMut(&str),
     ) -> Result<Vec<Finding>> {

@@ -47,7 +47,7 @@ pub struct Predict {
     column: Vec<String>,
     /// Format of the input [default: as its name ends]
     #[arg(long, value_name = "FORMAT", conflicts_with = "text",
-          value_parser = one_of(TextFormat::NAMES))]
+          value_parser = one_of(TextFormat::ALL.map(|format| (format.name(), format))))]
     input_format: Option<TextFormat>,
     /// Letters of the input: utf-8, latin-1, windows-1252, utf-16, utf-16le or utf-16be
     #[arg(long, value_name = "NAME", default_value = "utf-8", value_parser = parse_encoding)]

@@ -149,7 +149,7 @@ impl Frozen<'_> {
             right.add_scaled(*weight, &reach.times(&part.best_value(self.ridge())?));
             sum.add_scaled(*weight, &reach);
         }
-        Some(sum.cholesky()?.solve(&right))
+        sum.solve(&right)
     }
 
     /// By which factor a round of everyone brings two value blocks together, at worst:

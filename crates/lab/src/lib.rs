@@ -27,7 +27,7 @@ pub use client::Client;
 pub use dip::{Dip, Gain};
 pub use federation::{Federation, Frozen, Work};
 pub use frozen_attention::FrozenAttention;
-pub use matrix::{Cholesky, Matrix};
+pub use matrix::Matrix;
 pub use moments::Moments;
 pub use network::{Blocks, Network, Sizes, Weights};
 pub use phi::Phi;

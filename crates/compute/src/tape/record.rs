@@ -77,7 +77,7 @@ impl Tape {
         book: Option<Book>,
     ) -> Result<Flow, ComputeError> {
         let slots = self.shapes.iter().map(|_| None).collect();
-        let mut flow = Flow { slots, book, ..Flow::new(&self.device) };
+        let mut flow = Flow { device: self.device, slots, gradients: Gradients::default(), book };
         for (value, gradient) in seeds {
             let slot = value.slot.ok_or(ComputeError::NoGradient)?;
             let expected = self.shapes[slot.0];
@@ -143,12 +143,6 @@ pub(super) struct Flow {
 }
 
 impl Flow {
-    /// No value, no gradient.
-    fn new(device: &Device) -> Self {
-        let (slots, gradients) = (Vec::new(), Gradients::default());
-        Self { device: device.clone(), slots, gradients, book: None }
-    }
-
     /// Adds a gradient to a value that may or may not want it.
     pub fn add(&mut self, slot: Option<Slot>, gradient: Tensor) {
         let Some(slot) = slot else { return };

@@ -410,7 +410,7 @@ mod tests {
             column_hint: "",
         };
         let mut read = ReadBack::default();
-        file.read(&mut read).unwrap();
+        file.read(None, &mut read).unwrap();
         read.0
     }
 
