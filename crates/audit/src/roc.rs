@@ -83,8 +83,8 @@ impl Roc {
         let mut drawn: Vec<Vec<f64>> = vec![Vec::with_capacity(DRAWS); 1 + fprs.len()];
         for draw in 0..DRAWS {
             let seed = seed.with(draw as u64);
-            let models = drawn_anew(models, seed.of("models"));
-            let rows = drawn_anew(rows, seed.of("rows"));
+            let models = resampled(models, seed.of("models"));
+            let rows = resampled(rows, seed.of("rows"));
             let weight = |row: &ScoredRow| f64::from(models[row.model] * rows[row.row]);
             let (auc, found) = self.sweep(&weight, fprs);
             if auc.is_nan() {
@@ -145,7 +145,7 @@ impl Estimate {
 }
 
 /// How often each of so many things is drawn when so many are drawn with replacement.
-fn drawn_anew(things: usize, seed: Seed) -> Vec<u32> {
+fn resampled(things: usize, seed: Seed) -> Vec<u32> {
     let mut counts = vec![0; things];
     let mut generator = seed.generator();
     (0..things).for_each(|_| counts[generator.below(things)] += 1);

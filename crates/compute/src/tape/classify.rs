@@ -25,7 +25,7 @@ impl Tape {
         kernels::gather(&self.device, &mut picked, &[(&logits.tensor, &places)]);
         let loss = kernels::cross_entropy(&self.device, &mut picked, &labels, weights.factors());
         let mut gradient = Tensor::zeros(&self.device, count, classes);
-        kernels::scatter_add(&self.device, &mut gradient, &places, &picked);
+        kernels::scatter_add(&mut gradient, &places, &picked);
         Ok(self.loss(loss, logits.slot, gradient))
     }
 

@@ -142,7 +142,7 @@ fn correct(device: &Device, x: &Tensor, lora: &Lora, y: (&mut Tensor, Range<usiz
     let mut low = Tensor::scratch(device, x.rows(), a.rows());
     let into = (&mut low, 0..a.rows());
     kernels::matmul(device, into, Fill::Overwrite, (&View::of(x), &View::of(a).t()));
-    kernels::scale(device, &mut low, lora.scale);
+    low.scale(lora.scale);
     kernels::matmul(device, y, Fill::Add, (&View::of(&low), &View::of(b).t()));
     low
 }
@@ -174,7 +174,7 @@ impl Linear {
     fn backward(self, flow: &mut Flow, mut dy: Tensor) {
         let device = flow.device.clone();
         if let Some(derivative) = &self.derivative {
-            kernels::multiply(&device, &mut dy, derivative);
+            kernels::multiply(&mut dy, derivative);
         }
         if self.residual.is_some() {
             flow.add(self.residual, dy.clone());
@@ -233,7 +233,7 @@ impl Linear {
             let alone = |bias: &&Weight| bias.trains && !projection.weight.trains;
             if let Some(bias) = projection.bias.as_ref().filter(alone) {
                 let mut sums = Tensor::scratch(&device, 1, columns.len());
-                kernels::column_sums(&device, &mut sums, &View::columns(&dy, columns.clone()));
+                kernels::column_sums(&mut sums, &View::columns(&dy, columns.clone()));
                 flow.add_gradient(bias.id, Gradient::Dense(sums));
             }
         }
@@ -343,6 +343,6 @@ fn lower(device: &Device, lora: &Lora, dy: &Tensor, columns: Range<usize>) -> Te
     let mut low = Tensor::scratch(device, dy.rows(), b.cols());
     let (into, left) = ((&mut low, 0..b.cols()), View::columns(dy, columns));
     kernels::matmul(device, into, Fill::Overwrite, (&left, &View::of(b)));
-    kernels::scale(device, &mut low, lora.scale);
+    low.scale(lora.scale);
     low
 }

@@ -148,8 +148,8 @@ impl Flow {
         let Some(slot) = slot else { return };
         self.slots[slot.0] = Some(match self.slots[slot.0].take() {
             None => gradient,
-            Some(sum) if sum.is_shared() && !gradient.is_shared() => self.plus(gradient, &sum),
-            Some(sum) => self.plus(sum, &gradient),
+            Some(sum) if sum.is_shared() && !gradient.is_shared() => plus(gradient, &sum),
+            Some(sum) => plus(sum, &gradient),
         });
     }
 
@@ -166,7 +166,7 @@ impl Flow {
         if fill == Fill::Overwrite {
             sum.clear();
         }
-        kernels::scatter_add(&self.device, &mut sum, rows, gradient);
+        kernels::scatter_add(&mut sum, rows, gradient);
         self.close(slot, sum);
     }
 
@@ -188,11 +188,11 @@ impl Flow {
     pub fn add_gradient(&mut self, id: ParamId, gradient: Gradient) {
         self.gradients.add_one(id, gradient).expect("both have the weight's shape");
     }
+}
 
-    fn plus(&self, mut sum: Tensor, more: &Tensor) -> Tensor {
-        kernels::add_scaled(&self.device, &mut sum, 1.0, more);
-        sum
-    }
+fn plus(mut sum: Tensor, more: &Tensor) -> Tensor {
+    sum.add_scaled(1.0, more).expect("both have the value's shape");
+    sum
 }
 
 /// Whether an operation on these has anything to learn or to pass on.

@@ -28,12 +28,12 @@ impl Tape {
         ComputeError::not_empty("rotary", "row", cols)?;
         let wanted = wanted(&[&x], &[]);
         let Value { mut tensor, slot, sequences } = x;
-        kernels::rotate(&self.device, &mut tensor, heads, (positions, angles, Turn::With));
+        kernels::rotate(&mut tensor, heads, (positions, angles, Turn::With));
         let turned = self.finish(tensor, wanted, || {
             let (positions, angles) = (positions.to_vec(), Arc::clone(angles));
             move |flow: &mut Flow, mut dy| {
                 let how = (&positions[..], &*angles, Turn::Against);
-                kernels::rotate(&flow.device, &mut dy, heads, how);
+                kernels::rotate(&mut dy, heads, how);
                 flow.add(slot, dy);
             }
         });

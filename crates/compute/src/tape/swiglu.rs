@@ -13,12 +13,12 @@ impl Tape {
         ComputeError::expect("swiglu", "odd column", cols % 2, 0)?;
         let mut y = Tensor::scratch(&self.device, rows, cols / 2);
         ComputeError::not_empty("swiglu", "row", cols)?;
-        kernels::swiglu(&self.device, &x.tensor, &mut y);
+        kernels::swiglu(&x.tensor, &mut y);
         let y = self.finish(y, wanted(&[x], &[]), || {
             let x = x.clone();
             move |flow: &mut Flow, dy| {
                 let mut dx = Tensor::scratch(&flow.device, rows, cols);
-                kernels::swiglu_backward(&flow.device, (&x.tensor, &dy), &mut dx);
+                kernels::swiglu_backward((&x.tensor, &dy), &mut dx);
                 flow.add(x.slot, dx);
             }
         });

@@ -15,7 +15,7 @@ mod output;
 mod parquet;
 mod prediction;
 
-pub use output::{OutputFormat, PredictionWriter, WriteSettings};
+pub use output::{PredictionWriter, WriteSettings};
 pub use prediction::{FoundSpan, LabelProbability, Prediction};
 
 use std::io::{Read, Write};
