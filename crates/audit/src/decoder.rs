@@ -19,9 +19,9 @@ const BATCH_CANDIDATES: usize = 256;
 /// A language model with weights.
 #[derive(Clone, Copy, Debug)]
 pub struct Decoder<'a> {
-    model: &'a Model,
-    params: &'a Params,
-    device: &'a Device,
+    pub(crate) model: &'a Model,
+    pub(crate) params: &'a Params,
+    pub(crate) device: &'a Device,
 }
 
 impl<'a> Decoder<'a> {
@@ -45,21 +45,6 @@ impl<'a> Decoder<'a> {
         'a: 'b,
     {
         Decoder { model: self.model, params, device: self.device }
-    }
-
-    /// Its structure.
-    pub fn model(&self) -> &'a Model {
-        self.model
-    }
-
-    /// Its weights.
-    pub fn params(&self) -> &'a Params {
-        self.params
-    }
-
-    /// Who computes.
-    pub fn device(&self) -> &'a Device {
-        self.device
     }
 
     /// Width of a hidden state.

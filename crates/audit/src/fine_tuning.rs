@@ -30,19 +30,12 @@ impl FineTuning {
         (lines, blocks): (&[Vec<u32>], usize),
         seed: Seed,
     ) -> Result<Params> {
-        let mut params = decoder.params().clone();
+        let mut params = decoder.params.clone();
         if self.steps == 0 {
             return Ok(params);
         }
         let examples: Vec<Encoded> = lines.iter().map(|line| next_token_example(line)).collect();
-        let rate = self.rate as f32;
-        let solver = OptimiserConfig::AdamW {
-            rate,
-            beta1: 0.9,
-            beta2: 0.999,
-            epsilon: 1e-8,
-            weight_decay: 0.0,
-        };
+        let solver = OptimiserConfig::adamw(self.rate as f32, 0.0);
         let steps_per_epoch = (lines.len() as u32).div_ceil(self.batch.max(1)).max(1);
         let work = Work {
             epochs: self.steps.div_ceil(steps_per_epoch),
@@ -56,9 +49,8 @@ impl FineTuning {
             AuditError::setting("fine-tuning", error, expected)
         })?;
         let sites = (0..blocks as u16).map(Layer::Block).chain([Layer::Embedding]);
-        let scope = Scope::of_sites(decoder.model().layout(), sites);
-        let trainer =
-            Trainer { model: decoder.model(), device: decoder.device(), cache: ByteCount(0) };
+        let scope = Scope::of_sites(decoder.model.layout(), sites);
+        let trainer = Trainer { model: decoder.model, device: decoder.device, cache: ByteCount(0) };
         let task = TrainTask {
             client: "the client",
             examples: &examples,

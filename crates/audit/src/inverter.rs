@@ -64,11 +64,11 @@ impl StateStatistics {
         (text, target): (&PublicText, Target),
         perturbation: &Perturbation,
     ) -> Result<Self> {
-        let (width, device) = (decoder.width(), decoder.device());
-        let states = decoder.states(first, text.sequences())?;
+        let (width, device) = (decoder.width(), decoder.device);
+        let states = decoder.states(first, &text.sequences)?;
         let (mut rows, mut tokens) = (Vec::new(), Vec::new());
-        for (sequence, states) in text.sequences().iter().zip(&states) {
-            for (position, row) in states.chunks_exact(width).enumerate().skip(text.known()) {
+        for (sequence, states) in text.sequences.iter().zip(&states) {
+            for (position, row) in states.chunks_exact(width).enumerate().skip(text.known) {
                 let token = match target {
                     Target::Same => Some(&sequence[position]),
                     Target::Next => sequence.get(position + 1),
@@ -165,7 +165,7 @@ impl Inverter {
 
 /// The mean state of every token: its own, drawn to what its embedding predicts.
 fn means(decoder: Decoder<'_>, (rows, tokens, counts): (&[f32], &[u32], &[u32])) -> Result<Tensor> {
-    let (width, device) = (decoder.width(), decoder.device());
+    let (width, device) = (decoder.width(), decoder.device);
     let vocabulary = counts.len();
     let mut sums = vec![0.0_f32; vocabulary * width];
     for (row, &token) in rows.chunks_exact(width).zip(tokens) {
@@ -173,7 +173,7 @@ fn means(decoder: Decoder<'_>, (rows, tokens, counts): (&[f32], &[u32], &[u32]))
         sum.iter_mut().zip(row).for_each(|(sum, number)| *sum += number);
     }
     let id = ParamId::new(Layer::Embedding, Role::Token, Part::Weight);
-    let table = decoder.params().get(id)?;
+    let table = decoder.params.get(id)?;
     let (wide, values) = (table.cols() + 1, table.to_host());
     let with_one = |row: &[f32], factor: f32, into: &mut Vec<f32>| {
         into.extend(row.iter().map(|number| factor * number).chain([factor]));

@@ -67,6 +67,6 @@ pub use observation::Observation;
 pub use public_text::PublicText;
 pub use recovery::{Rates, Reading, Recovery};
 pub use roc::{Estimate, Roc, ScoredRow};
-pub use search::{Prior, Search, Shortlists};
+pub use search::{Search, Shortlists};
 pub use study::{Grid, Study};
 pub use trade_off::most_found;

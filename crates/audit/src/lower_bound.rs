@@ -68,16 +68,6 @@ impl OneRun {
         Ok(Self { canaries, guesses, right })
     }
 
-    /// Guesses that were made.
-    pub const fn guesses(&self) -> u64 {
-        self.guesses
-    }
-
-    /// Guesses that were right.
-    pub const fn right(&self) -> u64 {
-        self.right
-    }
-
     /// An epsilon that the mechanism exceeds with this confidence; zero where nothing was shown.
     pub fn epsilon(&self, trust: Confidence) -> f64 {
         let significance = 1.0 - trust.confidence;

@@ -97,26 +97,15 @@ impl MembershipAttack {
         let confidences: Vec<Vec<f64>> = (models.iter())
             .map(|model| model.losses.iter().map(|loss| confidence(*loss)).collect())
             .collect();
-        let scored = |score, model: usize, row: usize| ScoredRow {
-            score,
-            is_member: models[model].members[row],
-            model,
-            row,
-        };
         let mut all = Vec::with_capacity(models.len() * rows);
-        for target in 0..models.len() {
-            let shadows = match self {
-                Self::LossThreshold => None,
-                Self::Lira => Some(Shadows::of(models, &confidences, target)?),
+        for (model, observed) in models.iter().enumerate() {
+            let scores = match self {
+                Self::LossThreshold => observed.losses.iter().map(|loss| Some(-loss)).collect(),
+                Self::Lira => lira(models, &confidences, model)?,
             };
-            for (row, (loss, confidence)) in
-                models[target].losses.iter().zip(&confidences[target]).enumerate()
-            {
-                let score = match &shadows {
-                    None => Some(-loss),
-                    Some(shadows) => shadows.score(row, *confidence),
-                };
-                all.extend(score.map(|score| scored(score, target, row)));
+            for (row, score) in scores.into_iter().enumerate() {
+                let is_member = observed.members[row];
+                all.extend(score.map(|score| ScoredRow { score, is_member, model, row }));
             }
         }
         Ok(all)
@@ -132,14 +121,14 @@ impl MembershipAttack {
         let found = FALSE_ALARMS.iter().zip(shares).map(|(&fpr, tpr)| FoundAt {
             fpr,
             tpr,
-            false_alarms_allowed: (fpr * roc.others() as f64) as u64,
+            false_alarms_allowed: (fpr * roc.others as f64) as u64,
         });
         let finding = MembershipFinding {
             attack: self,
             auc,
             found: found.collect(),
-            members: roc.members(),
-            others: roc.others(),
+            members: roc.members,
+            others: roc.others,
             left_out,
         };
         Ok((finding, roc))
@@ -151,47 +140,37 @@ pub fn confidence(loss: f64) -> f64 {
     -loss.max(SMALLEST_LOSS).exp_m1().ln()
 }
 
-/// What models that did not see a row say about it.
-struct Shadows {
-    /// Mean, deviation and number of each row's shadows; none where every model saw it.
-    rows: Vec<Option<(f64, f64, usize)>>,
-}
-
-impl Shadows {
-    fn of(models: &[Observed<'_>], confidences: &[Vec<f64>], target: usize) -> Result<Self> {
-        let rows = models[target].losses.len();
-        let outside = |row: usize| -> Vec<f64> {
-            let without = (0..models.len()).filter(|&m| m != target && !models[m].members[row]);
-            without.map(|model| confidences[model][row]).collect()
-        };
-        let (mut squares, mut freedom) = (0.0, 0);
-        let mut moments = Vec::with_capacity(rows);
-        for row in 0..rows {
-            let seen = outside(row);
-            let count = seen.len();
-            let mean = seen.iter().sum::<f64>() / count as f64;
-            let own: f64 = seen.iter().map(|one| (one - mean).powi(2)).sum();
-            squares += own;
-            freedom += count.saturating_sub(1);
-            moments.push((mean, own, count));
-        }
-        if freedom == 0 {
-            let found = format!("{} models", models.len());
-            let expected = "enough of them that some row is unseen by two shadows: 8 or more";
-            return Err(AuditError::setting("shadow models", found, expected));
-        }
-        let pooled = squares / freedom as f64;
-        let rows = moments.into_iter().map(|(mean, own, count)| {
-            let variance = if count < FEWEST { pooled } else { own / (count - 1) as f64 };
-            (count > 0).then(|| (mean, variance.max(f64::MIN_POSITIVE).sqrt(), count))
-        });
-        Ok(Self { rows: rows.collect() })
+/// How far a model's confidence in each row lies above that of its shadows, in their deviations; none
+/// where every model saw the row.
+fn lira(
+    models: &[Observed<'_>],
+    confidences: &[Vec<f64>],
+    target: usize,
+) -> Result<Vec<Option<f64>>> {
+    let (mut squares, mut freedom) = (0.0, 0);
+    let mut moments = Vec::new();
+    for (row, &confidence) in confidences[target].iter().enumerate() {
+        let without = (0..models.len()).filter(|&m| m != target && !models[m].members[row]);
+        let seen: Vec<f64> = without.map(|model| confidences[model][row]).collect();
+        let count = seen.len();
+        let mean = seen.iter().sum::<f64>() / count as f64;
+        let own: f64 = seen.iter().map(|one| (one - mean).powi(2)).sum();
+        squares += own;
+        freedom += count.saturating_sub(1);
+        moments.push((confidence - mean, own, count));
     }
-
-    fn score(&self, row: usize, confidence: f64) -> Option<f64> {
-        let (mean, deviation, count) = self.rows[row]?;
-        Some((confidence - mean) / (deviation * (1.0 + 1.0 / count as f64).sqrt()))
+    if freedom == 0 {
+        let found = format!("{} models", models.len());
+        let expected = "enough of them that some row is unseen by two shadows: 8 or more";
+        return Err(AuditError::setting("shadow models", found, expected));
     }
+    let pooled = squares / freedom as f64;
+    let score = |(above, own, count): (f64, f64, usize)| {
+        let variance = if count < FEWEST { pooled } else { own / (count - 1) as f64 };
+        let deviation = variance.max(f64::MIN_POSITIVE).sqrt();
+        (count > 0).then(|| above / (deviation * (1.0 + 1.0 / count as f64).sqrt()))
+    };
+    Ok(moments.into_iter().map(score).collect())
 }
 
 /// The number of rows; refuses models of different rows and losses that are none.

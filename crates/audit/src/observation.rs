@@ -16,9 +16,9 @@ pub struct Observation {
     /// The rows, the mean of all sights.
     pub rows: Vec<f32>,
     width: usize,
-    perturbation: Perturbation,
+    pub(crate) perturbation: Perturbation,
     /// How many independent draws the mean is of.
-    draws: u32,
+    pub(crate) draws: u32,
 }
 
 impl Observation {
@@ -48,24 +48,9 @@ impl Observation {
         Self { line, rows, width, perturbation, draws }
     }
 
-    /// The noise that it went through.
-    pub fn perturbation(&self) -> &Perturbation {
-        &self.perturbation
-    }
-
-    /// How many independent draws of noise its rows are the mean of.
-    pub fn draws(&self) -> u32 {
-        self.draws
-    }
-
     /// How many tokens it has.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.rows.len() / self.width
-    }
-
-    /// Whether it has none.
-    pub fn is_empty(&self) -> bool {
-        self.rows.is_empty()
     }
 
     /// The row of a token.

@@ -8,11 +8,12 @@ use crate::error::{AuditError, Result};
 /// Sequences of public tokens and how often each token occurs.
 #[derive(Clone, Debug)]
 pub struct PublicText {
-    sequences: Vec<Vec<u32>>,
+    pub(crate) sequences: Vec<Vec<u32>>,
     /// Tokens at the start of every sequence that say nothing.
-    known: usize,
+    pub(crate) known: usize,
     counts: Vec<u64>,
-    total: u64,
+    /// Tokens in all.
+    pub total: u64,
 }
 
 impl PublicText {
@@ -31,21 +32,6 @@ impl PublicText {
             return Err(AuditError::setting("public text", "no token", "at least one"));
         }
         Ok(Self { sequences, known, counts, total })
-    }
-
-    /// The sequences.
-    pub fn sequences(&self) -> &[Vec<u32>] {
-        &self.sequences
-    }
-
-    /// Tokens at the start of every sequence that are not counted.
-    pub fn known(&self) -> usize {
-        self.known
-    }
-
-    /// How many tokens are counted.
-    pub fn tokens(&self) -> u64 {
-        self.total
     }
 
     /// A token's share of the text.

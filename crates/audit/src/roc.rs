@@ -33,8 +33,10 @@ pub struct ScoredRow {
 pub struct Roc {
     /// The highest score first.
     rows: Vec<ScoredRow>,
-    members: u64,
-    others: u64,
+    /// How many rows are members.
+    pub members: u64,
+    /// How many are not.
+    pub others: u64,
 }
 
 /// A number and the 95 % interval around it.
@@ -65,16 +67,6 @@ impl Roc {
         Ok(Self { rows, members, others })
     }
 
-    /// Rows that were members, over all models.
-    pub const fn members(&self) -> u64 {
-        self.members
-    }
-
-    /// Rows that were not.
-    pub const fn others(&self) -> u64 {
-        self.others
-    }
-
     /// False and true positives at every threshold, the strictest first.
     pub fn points(&self) -> Vec<(f64, f64)> {
         let mut points = Vec::new();
@@ -91,8 +83,8 @@ impl Roc {
         let mut drawn: Vec<Vec<f64>> = vec![Vec::with_capacity(DRAWS); 1 + fprs.len()];
         for draw in 0..DRAWS {
             let seed = seed.with(draw as u64);
-            let models = drawn_anew(models, seed.of("models"));
-            let rows = drawn_anew(rows, seed.of("rows"));
+            let models = resampled(models, seed.of("models"));
+            let rows = resampled(rows, seed.of("rows"));
             let weight = |row: &ScoredRow| f64::from(models[row.model] * rows[row.row]);
             let (auc, found) = self.sweep(&weight, fprs);
             if auc.is_nan() {
@@ -153,7 +145,7 @@ impl Estimate {
 }
 
 /// How often each of so many things is drawn when so many are drawn with replacement.
-fn drawn_anew(things: usize, seed: Seed) -> Vec<u32> {
+fn resampled(things: usize, seed: Seed) -> Vec<u32> {
     let mut counts = vec![0; things];
     let mut generator = seed.generator();
     (0..things).for_each(|_| counts[generator.below(things)] += 1);

@@ -25,19 +25,11 @@ pub struct Search<'a> {
     pub decoder: Decoder<'a>,
     /// How many blocks are below the cut.
     pub first: usize,
-    /// What is expected before a state is seen.
-    pub prior: Prior<'a>,
+    /// A public language model, whose expectations of the next token count; without one the state alone
+    /// decides.
+    pub prior: Option<Decoder<'a>>,
     /// The tokens at the start of every line that everybody knows.
     pub known: &'a [u32],
-}
-
-/// What an attacker expects of the next token.
-#[derive(Clone, Copy, Debug)]
-pub enum Prior<'a> {
-    /// Nothing: the state alone decides.
-    Flat,
-    /// What a public language model says.
-    Language(Decoder<'a>),
 }
 
 /// Candidates for every position of one observation; none means all tokens.
@@ -99,12 +91,8 @@ impl Search<'_> {
         }
         let mut branches = Vec::new();
         for observations in lines.into_values() {
-            let language = match self.prior {
-                Prior::Flat => None,
-                Prior::Language(decoder) => {
-                    Some((decoder.cache(0..decoder.model().blocks(), longest)?, Vec::new()))
-                }
-            };
+            let cache = |decoder: Decoder<'_>| decoder.cache(0..decoder.model.blocks(), longest);
+            let language = self.prior.map(cache).transpose()?.map(|cache| (cache, Vec::new()));
             let lower = self.decoder.cache(0..self.first, longest)?;
             branches.push(Branch { tokens: Vec::new(), lower, language, observations });
         }
@@ -176,7 +164,7 @@ impl Search<'_> {
             branches.iter().filter_map(|branch| branch.tokens.last().copied()).collect();
         let mut caches: Vec<_> = branches.iter_mut().map(|branch| &mut branch.lower).collect();
         self.decoder.read(&mut caches, &last)?;
-        let Prior::Language(decoder) = self.prior else { return Ok(()) };
+        let Some(decoder) = self.prior else { return Ok(()) };
         let mut language: Vec<_> =
             branches.iter_mut().filter_map(|branch| branch.language.as_mut()).collect();
         let mut caches: Vec<_> = language.iter_mut().map(|(cache, _)| cache).collect();

@@ -16,11 +16,11 @@ use fedra_seed::Seed;
 use crate::decoder::Decoder;
 use crate::error::{AuditError, Result};
 use crate::finding::{Attack, Finding, Knowledge, NoiseLevel, Setting};
-use crate::inverter::{StateStatistics, Target};
+use crate::inverter::{Inverter, StateStatistics, Target};
 use crate::observation::Observation;
 use crate::public_text::PublicText;
 use crate::recovery::{Reading, Recovery};
-use crate::search::{Prior, Search, Shortlists};
+use crate::search::{Search, Shortlists};
 
 /// What is attacked, with what.
 #[derive(Clone, Copy)]
@@ -68,21 +68,17 @@ pub struct Grid {
     pub seed: Seed,
 }
 
-/// Lines and the tokens that were found in them.
-type Group = Vec<(usize, Vec<u32>)>;
-
-/// A setting, how its noise is drawn, and in how many views rows are seen.
-type Way<'s> = (&'s Setting, NoiseDraw, u32);
-
 /// One attacker at one cut.
 struct Attacker<'a> {
     decoder: Decoder<'a>,
     knowledge: Knowledge,
-    first: usize,
+    settings: &'a [Setting],
+    /// Those of the attacked lines.
+    states: &'a [Vec<f32>],
     statistics: Option<StateStatistics>,
 }
 
-impl<'a> Study<'a> {
+impl Study<'_> {
     /// Runs all attacks; `progress` is told what is being done.
     pub fn run(&self, progress: &mut dyn FnMut(&str)) -> Result<Vec<Finding>> {
         self.check()?;
@@ -98,12 +94,10 @@ impl<'a> Study<'a> {
                     Knowledge::Exact => self.client,
                     Knowledge::Pretrained => self.public,
                 };
-                let mut attacker = Attacker { decoder, knowledge, first, statistics: None };
-                self.invert(&mut attacker, (&settings, &states), &mut findings, &mut told)?;
-                self.search(&attacker, (&settings, &states), &mut findings, &mut told)?;
-                if knowledge == Knowledge::Exact {
-                    self.average(&attacker, (&settings, &states), &mut findings, &mut told)?;
-                }
+                let (settings, states, statistics) = (&settings[..], &states[..], None);
+                let mut attacker = Attacker { decoder, knowledge, settings, states, statistics };
+                findings.extend(self.invert(&mut attacker, &mut told)?);
+                findings.extend(self.searches(&attacker, &mut told)?);
             }
         }
         Ok(findings)
@@ -129,8 +123,8 @@ impl<'a> Study<'a> {
         if grid.views.contains(&0) {
             return Err(AuditError::setting("views", 0, "at least 1"));
         }
-        let (longest, vocabulary) = (self.client.model().longest(), self.client.vocabulary());
-        for line in self.lines.iter().chain(self.held_out).chain(self.public_text.sequences()) {
+        let (longest, vocabulary) = (self.client.model.longest(), self.client.vocabulary());
+        for line in self.lines.iter().chain(self.held_out).chain(&self.public_text.sequences) {
             if line.len() <= self.known.len() || line.len() < 2 || line.len() > longest {
                 let expected =
                     format!("2 to {longest}, and more than the {} known", self.known.len());
@@ -237,17 +231,15 @@ impl<'a> Study<'a> {
 
     fn invert(
         &self,
-        attacker: &mut Attacker<'a>,
-        (settings, states): (&[Setting], &[Vec<f32>]),
-        findings: &mut Vec<Finding>,
+        attacker: &mut Attacker<'_>,
         told: &mut dyn FnMut(&str),
-    ) -> Result<()> {
-        let attacks = &self.grid.attacks;
+    ) -> Result<Vec<Finding>> {
+        let Attacker { decoder, knowledge, settings, states, .. } = *attacker;
+        let (attacks, mut findings) = (&self.grid.attacks, Vec::new());
         let searches = [Attack::Search, Attack::SearchWithPrior, Attack::Average];
-        let shortens = self.grid.candidates < self.client.vocabulary()
-            && searches.iter().any(|attack| attacks.contains(attack));
-        let Some(any) = settings.first() else { return Ok(()) };
-        let scaling = self.perturbation(any.noise.kind, (attacker.first, 0), self.draw());
+        let shortens = self.shortens() && searches.iter().any(|attack| attacks.contains(attack));
+        let Some(any) = settings.first() else { return Ok(findings) };
+        let scaling = self.perturbation(any.noise.kind, (any.first, 0), self.draw());
         let wanted = [
             (Attack::Inverter, Target::Same, shortens),
             (Attack::ShiftedInverter, Target::Next, false),
@@ -258,20 +250,19 @@ impl<'a> Study<'a> {
             }
             told(attack.name());
             let from = (self.public_text, target);
-            let (decoder, first) = (attacker.decoder, attacker.first);
-            let statistics = StateStatistics::gather(decoder, first, from, &scaling)?;
+            let statistics = StateStatistics::gather(decoder, any.first, from, &scaling)?;
             if attacks.contains(&attack) {
                 for setting in settings {
                     let observations = self.observe(setting, states, (self.draw(), 1));
-                    let perturbation =
-                        self.perturbation(setting.noise.kind, (first, 0), self.draw());
+                    let at = (any.first, 0);
+                    let perturbation = self.perturbation(setting.noise.kind, at, self.draw());
                     let inverter = statistics.inverter(&perturbation, 1)?;
                     let mut guesses = Vec::new();
                     for observation in &observations {
                         let said = inverter.guess(&observation.rows)?;
                         guesses.push((observation.line, self.placed(target, &said)));
                     }
-                    let at = Some((setting, attacker.knowledge));
+                    let at = Some((setting, knowledge));
                     findings.extend(self.finding(attack, at, guesses.into_iter()));
                 }
             }
@@ -279,7 +270,12 @@ impl<'a> Study<'a> {
                 attacker.statistics = Some(statistics);
             }
         }
-        Ok(())
+        Ok(findings)
+    }
+
+    /// Whether a search tries fewer candidates than there are words.
+    fn shortens(&self) -> bool {
+        self.grid.candidates < self.client.vocabulary()
     }
 
     /// What an inverter says of the hidden tokens: each row speaks of its own, or of the next.
@@ -298,108 +294,75 @@ impl<'a> Study<'a> {
         self.grid.draw.unwrap_or(NoiseDraw::Fresh)
     }
 
-    fn search(
+    fn searches(
         &self,
-        attacker: &Attacker<'a>,
-        (settings, states): (&[Setting], &[Vec<f32>]),
-        findings: &mut Vec<Finding>,
+        attacker: &Attacker<'_>,
         told: &mut dyn FnMut(&str),
-    ) -> Result<()> {
-        let kinds = [
-            (Attack::Search, Prior::Flat),
-            (Attack::SearchWithPrior, Prior::Language(self.public)),
-        ];
-        for (attack, prior) in kinds {
-            if self.grid.attacks.contains(&attack) {
-                let ways = settings.iter().map(|setting| (setting, self.draw(), 1)).collect();
-                self.read(attacker, (attack, prior), (ways, states), findings, told)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn average(
-        &self,
-        attacker: &Attacker<'a>,
-        (settings, states): (&[Setting], &[Vec<f32>]),
-        findings: &mut Vec<Finding>,
-        told: &mut dyn FnMut(&str),
-    ) -> Result<()> {
-        if !self.grid.attacks.contains(&Attack::Average) {
-            return Ok(());
-        }
+    ) -> Result<Vec<Finding>> {
+        let once = || attacker.settings.iter().map(|setting| (setting, self.draw(), 1)).collect();
         let draws = match self.grid.draw {
             Some(draw) => vec![draw],
             None => vec![NoiseDraw::Fresh, NoiseDraw::Cached],
         };
-        let mut ways = Vec::new();
-        for setting in settings.iter().filter(|setting| setting.noise.level() > 0.0) {
-            for &draw in &draws {
-                ways.extend(self.grid.views.iter().map(|&views| (setting, draw, views)));
+        let mut averaged = Vec::new();
+        for setting in attacker.settings.iter().filter(|setting| setting.noise.level() > 0.0) {
+            for &draw in draws.iter().filter(|_| attacker.knowledge == Knowledge::Exact) {
+                averaged.extend(self.grid.views.iter().map(|&views| (setting, draw, views)));
             }
         }
-        self.read(attacker, (Attack::Average, Prior::Flat), (ways, states), findings, told)
+        let mut findings = Vec::new();
+        for (attack, prior, ways) in [
+            (Attack::Search, None, once()),
+            (Attack::SearchWithPrior, Some(self.public), once()),
+            (Attack::Average, None, averaged),
+        ] {
+            if self.grid.attacks.contains(&attack) {
+                findings.extend(self.search(attacker, (attack, prior), ways, told)?);
+            }
+        }
+        Ok(findings)
     }
 
-    /// Searches what is seen at each setting, in each draw of the noise, in so many views.
-    fn read(
+    /// Searches what is seen at each setting, in each draw of the noise, in some number of views; all
+    /// observations at once.
+    fn search(
         &self,
-        attacker: &Attacker<'a>,
-        (attack, prior): (Attack, Prior<'a>),
-        (ways, states): (Vec<Way<'_>>, &[Vec<f32>]),
-        findings: &mut Vec<Finding>,
+        attacker: &Attacker<'_>,
+        (attack, prior): (Attack, Option<Decoder<'_>>),
+        ways: Vec<(&Setting, NoiseDraw, u32)>,
         told: &mut dyn FnMut(&str),
-    ) -> Result<()> {
-        let seen: Vec<_> = ways
-            .iter()
-            .map(|&(setting, draw, views)| (setting, self.observe(setting, states, (draw, views))))
-            .collect();
-        let all = self.searched(attacker, prior, &seen, &mut |position, of| {
+    ) -> Result<Vec<Finding>> {
+        let (mut observations, mut shortlists) = (Vec::new(), Vec::<Shortlists>::new());
+        for &(setting, draw, views) in &ways {
+            let seen = self.observe(setting, attacker.states, (draw, views));
+            let known = attacker.statistics.as_ref().filter(|_| self.shortens());
+            let inverter = known.zip(seen.first());
+            let inverter =
+                inverter.map(|(known, any)| known.inverter(&any.perturbation, any.draws));
+            let inverter = inverter.transpose()?;
+            for one in &seen {
+                let shortlist =
+                    |inverter: &Inverter| inverter.shortlists(&one.rows, self.grid.candidates);
+                shortlists.push(inverter.as_ref().map(shortlist).transpose()?);
+            }
+            observations.extend(seen);
+        }
+        let first = attacker.settings.first().map_or(0, |setting| setting.first);
+        let search = Search { decoder: attacker.decoder, first, prior, known: self.known };
+        let found = search.recover(&observations, &shortlists, &mut |position, of| {
             told(&format!("{}, token {position} of {of}", attack.name()));
         })?;
-        for ((setting, draw, views), guesses) in ways.into_iter().zip(all) {
+        let guess =
+            |(seen, tokens): (&Observation, Vec<u32>)| (seen.line, self.hidden(&tokens).to_vec());
+        let mut guesses = observations.iter().zip(found).map(guess);
+        let each = observations.len() / ways.len().max(1);
+        let mut findings = Vec::new();
+        for (setting, draw, views) in ways {
             let at = Some((setting, attacker.knowledge));
-            let finding = self.finding(attack, at, guesses.into_iter());
+            let finding = self.finding(attack, at, guesses.by_ref().take(each));
             findings.extend(finding.map(|found| Finding { views, draw: Some(draw), ..found }));
         }
-        Ok(())
-    }
-
-    /// Searches all observations at once; the lines and tokens found, group by group.
-    fn searched(
-        &self,
-        attacker: &Attacker<'a>,
-        prior: Prior<'a>,
-        seen: &[(&Setting, Vec<Observation>)],
-        progress: &mut dyn FnMut(usize, usize),
-    ) -> Result<Vec<Group>> {
-        let mut shortlists: Vec<Shortlists> = Vec::new();
-        for (_, observations) in seen {
-            let Some(any) = observations.first() else { continue };
-            match &attacker.statistics {
-                Some(known) if self.grid.candidates < self.client.vocabulary() => {
-                    let inverter = known.inverter(any.perturbation(), any.draws())?;
-                    for one in observations {
-                        let lists = inverter.shortlists(&one.rows, self.grid.candidates)?;
-                        shortlists.push(Some(lists));
-                    }
-                }
-                Some(_) | None => shortlists.extend(observations.iter().map(|_| None)),
-            }
-        }
-        let Attacker { decoder, first, .. } = *attacker;
-        let search = Search { decoder, first, prior, known: self.known };
-        let observations: Vec<Observation> =
-            seen.iter().flat_map(|(_, observations)| observations).cloned().collect();
-        let mut found = search.recover(&observations, &shortlists, progress)?.into_iter();
-        let mut groups = Vec::new();
-        for (_, observations) in seen {
-            let tokens = found.by_ref().take(observations.len());
-            let lines = observations.iter().map(|observation| observation.line);
-            let hidden = tokens.map(|tokens| self.hidden(&tokens).to_vec());
-            groups.push(lines.zip(hidden).collect());
-        }
-        Ok(groups)
+        Ok(findings)
     }
 
     /// Counts what was found of each line; none where there was nothing to find.

@@ -10,7 +10,7 @@ use fedra::study::canaries::{CanaryRun, Reading};
 use fedra::text::grid::Grid;
 use fedra_audit::{CanaryEvidence, CanaryFinding, Confidence};
 use fedra_privacy::shown;
-use serde::Serialize;
+use serde_json::json;
 
 use crate::console;
 use crate::experiment::Written;
@@ -48,28 +48,6 @@ pub struct Audit {
     quiet: Quiet,
 }
 
-/// What came of it.
-#[derive(Serialize)]
-struct Audited {
-    status: Status,
-    /// What the ledger claims; absent where it has no bound.
-    claim: Option<f64>,
-    #[serde(flatten)]
-    finding: CanaryFinding,
-    noise: f64,
-    clip: f64,
-}
-
-/// Whether the claim stands.
-#[derive(Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-enum Status {
-    /// The bound is not above it.
-    NotRefuted,
-    /// The bound is above it.
-    Broken,
-}
-
 impl Audit {
     /// Runs the experiment with canaries, guesses, tells.
     pub fn run(&self) -> Result<ExitCode> {
@@ -95,13 +73,20 @@ impl Audit {
         let finding = found(&run, &run.privacy, trust)?;
         let claim = run.privacy.epsilon;
         let is_broken = claim.is_some_and(|claim| finding.epsilon > claim);
-        let status = if is_broken { Status::Broken } else { Status::NotRefuted };
-        let PrivacySummary { noise, clip, .. } = run.privacy;
-        let audited = Audited { status, claim, finding, noise, clip };
         if self.json {
-            console::json(serde_json::to_string(&audited)?);
+            let mut object = json!(finding);
+            object["status"] = if is_broken { "broken" } else { "not_refuted" }.into();
+            // Absent where the ledger has no bound.
+            object["claim"] = claim.into();
+            (object["noise"], object["clip"]) = (run.privacy.noise.into(), run.privacy.clip.into());
+            console::json(object);
         } else {
-            audited.tell();
+            tell(finding, claim);
+            console::page(if is_broken {
+                "\nBROKEN: the program releases more than the ledger claims"
+            } else {
+                "\nnot refuted: the bound is below the claim, which is no proof of the claim"
+            });
         }
         Ok(if is_broken { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
@@ -131,24 +116,16 @@ fn found(run: &CanaryRun, claimed: &PrivacySummary, trust: Confidence) -> Result
     Ok(CanaryFinding::of_readings(&readings, &coins, trust)?)
 }
 
-impl Audited {
-    fn tell(&self) {
-        let CanaryFinding { canaries, guesses, right, epsilon, trust } = self.finding;
-        let mut grid = Grid::new(["", ">"]);
-        let mut row = |name: &str, value: String| grid.row([name.to_owned(), value]);
-        row("canaries", canaries.to_string());
-        row("guessed", format!("{guesses}, {right} of them right"));
-        row("epsilon is at least", shown::down(epsilon, 3));
-        let claim = self.claim.map_or_else(|| "no bound".to_owned(), |claim| shown::up(claim, 3));
-        row("the ledger claims", claim);
-        row("delta", trust.delta.to_string());
-        row("confidence", trust.confidence.to_string());
-        console::table(&grid);
-        console::page(match self.status {
-            Status::NotRefuted => {
-                "\nnot refuted: the bound is below the claim, which is no proof of the claim"
-            }
-            Status::Broken => "\nBROKEN: the program releases more than the ledger claims",
-        });
-    }
+fn tell(finding: CanaryFinding, claim: Option<f64>) {
+    let CanaryFinding { canaries, guesses, right, epsilon, trust } = finding;
+    let mut grid = Grid::new(["", ">"]);
+    let mut row = |name: &str, value: String| grid.row([name.to_owned(), value]);
+    row("canaries", canaries.to_string());
+    row("guessed", format!("{guesses}, {right} of them right"));
+    row("epsilon is at least", shown::down(epsilon, 3));
+    let claim = claim.map_or_else(|| "no bound".to_owned(), |claim| shown::up(claim, 3));
+    row("the ledger claims", claim);
+    row("delta", trust.delta.to_string());
+    row("confidence", trust.confidence.to_string());
+    console::table(&grid);
 }

@@ -88,57 +88,46 @@ pub fn host(
     Ok(Arc::new(DecodeHost { sessions, blocks, width, model: identity }))
 }
 
-/// A server of a saved decoder's middle.
-pub struct ModelServer<'a> {
-    /// The decoder.
-    pub path: &'a Path,
-    /// Where it is cut.
-    pub ends: CutFlags,
-    /// Whether its weights are stored as bf16.
-    pub bf16: bool,
-    /// Where it listens, and to whom.
-    pub listen: ServerOptions,
-}
-
-impl ModelServer<'_> {
-    /// Serves until it is interrupted.
-    pub fn run(self) -> Result<ExitCode> {
-        let (mut loaded, cut) = load_side(self.path, self.ends, Side::Server)?;
-        if self.bf16 {
-            loaded.params = loaded.params.with_bf16_outside(&Scope::empty());
-        }
-        let options = self.listen;
-        let limits = SessionLimits::default();
-        let host = host((&loaded.model, &loaded.params), &cut, identity(self.path)?, limits)?;
-        let runtime = Runtime::start()?;
-        let how = match options.security {
-            ServerSecurity::Tls(_) => "mutual TLS",
-            ServerSecurity::Plain => "no TLS: a client is who it claims to be",
-        };
-        let routes = with_sessions(Routes::default(), &host);
-        let server = Server::start(&runtime, &options, routes, |address, reason| {
-            console::say(format_args!("{address}: {reason}"));
-        })?;
-        let (start, end) = host.blocks;
-        console::say(format_args!(
-            "blocks {start} to {} of {} at {} ({how})",
-            end - 1,
-            loaded.model.blocks(),
-            server.address
-        ));
-        drop(loaded);
-        interrupt::within("moment");
-        while !interrupt::interrupted() {
-            std::thread::sleep(GLANCE);
-        }
-        let usage = host.sessions.usage()?;
-        console::say(format_args!(
-            "{} steps in {} batches; {} sessions were open, with {} of caches",
-            usage.steps,
-            usage.batches,
-            usage.sessions,
-            ByteCount(usage.cache_bytes as u64)
-        ));
-        Ok(ExitCode::SUCCESS)
+/// Serves the middle of a decoder, its weights perhaps stored as bf16, until it is interrupted.
+pub fn serve(
+    (path, ends): (&Path, CutFlags),
+    bf16: bool,
+    options: &ServerOptions,
+) -> Result<ExitCode> {
+    let (mut loaded, cut) = load_side(path, ends, Side::Server)?;
+    if bf16 {
+        loaded.params = loaded.params.with_bf16_outside(&Scope::empty());
     }
+    let limits = SessionLimits::default();
+    let host = host((&loaded.model, &loaded.params), &cut, identity(path)?, limits)?;
+    let runtime = Runtime::start()?;
+    let how = match options.security {
+        ServerSecurity::Tls(_) => "mutual TLS",
+        ServerSecurity::Plain => "no TLS: a client is who it claims to be",
+    };
+    let routes = with_sessions(Routes::default(), &host);
+    let server = Server::start(&runtime, options, routes, |address, reason| {
+        console::say(format_args!("{address}: {reason}"));
+    })?;
+    let (start, end) = host.blocks;
+    console::say(format_args!(
+        "blocks {start} to {} of {} at {} ({how})",
+        end - 1,
+        loaded.model.blocks(),
+        server.address
+    ));
+    drop(loaded);
+    interrupt::within("moment");
+    while !interrupt::interrupted() {
+        std::thread::sleep(GLANCE);
+    }
+    let usage = host.sessions.usage()?;
+    console::say(format_args!(
+        "{} steps in {} batches; {} sessions were open, with {} of caches",
+        usage.steps,
+        usage.batches,
+        usage.sessions,
+        ByteCount(usage.cache_bytes as u64)
+    ));
+    Ok(ExitCode::SUCCESS)
 }

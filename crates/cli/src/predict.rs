@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use fedra::apply::output_file::{Existing, OutputFile};
 use fedra::apply::predict::{
-    BadRows, OutputFormat, PredictReport, PredictSettings, PredictionWriter, WriteSettings,
+    BadRows, PredictReport, PredictSettings, PredictionWriter, WriteSettings,
 };
 use fedra::apply::run_model::RunModel;
 use fedra::apply::trained_model::{ModelChoice, Reading, TrainedModel, WhichRound};
@@ -47,7 +47,7 @@ pub struct Predict {
     column: Vec<String>,
     /// Format of the input [default: as its name ends]
     #[arg(long, value_name = "FORMAT", conflicts_with = "text",
-          value_parser = one_of(TextFormat::NAMES))]
+          value_parser = one_of(TextFormat::ALL.map(|format| (format.name(), format))))]
     input_format: Option<TextFormat>,
     /// Letters of the input: utf-8, latin-1, windows-1252, utf-16, utf-16le or utf-16be
     #[arg(long, value_name = "NAME", default_value = "utf-8", value_parser = parse_encoding)]
@@ -59,8 +59,8 @@ pub struct Predict {
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Format of the answers [default: as --output ends, or jsonl]
-    #[arg(long, value_name = "FORMAT", value_parser = one_of(OutputFormat::NAMES))]
-    format: Option<OutputFormat>,
+    #[arg(long, value_name = "FORMAT", value_parser = one_of(TextFormat::ALL.map(|format| (format.name(), format))))]
+    format: Option<TextFormat>,
     /// Replace a file that is there
     #[arg(long, requires = "output")]
     force: bool,
@@ -311,13 +311,7 @@ impl Predict {
         if is_stdin(path) {
             return Ok(TextFormat::Lines);
         }
-        TextFormat::of(path).with_context(|| {
-            format!(
-                "--input-format: found nothing, and the name {} does not say, expected jsonl, csv, tsv, text or \
-                 parquet",
-                path.display()
-            )
-        })
+        format_of("--input-format", path)
     }
 
     fn columns(&self) -> Result<Option<TextColumns>> {
@@ -331,23 +325,12 @@ impl Predict {
         }
     }
 
-    fn output_format(&self) -> Result<OutputFormat> {
+    fn output_format(&self) -> Result<TextFormat> {
         match (self.format, &self.output) {
             (Some(format), _) => Ok(format),
-            (None, None) if io::stdout().is_terminal() => Ok(OutputFormat::Text),
-            (None, None) => Ok(OutputFormat::JsonLines),
-            (None, Some(path)) => match TextFormat::of(path) {
-                Some(TextFormat::JsonLines) => Ok(OutputFormat::JsonLines),
-                Some(TextFormat::Csv) => Ok(OutputFormat::Csv),
-                Some(TextFormat::Tsv) => Ok(OutputFormat::Tsv),
-                Some(TextFormat::Lines) => Ok(OutputFormat::Text),
-                Some(TextFormat::Parquet) => Ok(OutputFormat::Parquet),
-                None => bail!(
-                    "--format: found nothing, and the name {} does not say, expected jsonl, csv, tsv, text or \
-                     parquet",
-                    path.display()
-                ),
-            },
+            (None, None) if io::stdout().is_terminal() => Ok(TextFormat::Lines),
+            (None, None) => Ok(TextFormat::JsonLines),
+            (None, Some(path)) => format_of("--format", path),
         }
     }
 }
@@ -399,6 +382,16 @@ impl Write for Stdout {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
+}
+
+/// The format that the end of a file's name says, where a flag does not.
+fn format_of(flag: &str, path: &Path) -> Result<TextFormat> {
+    TextFormat::of(path).with_context(|| {
+        format!(
+            "{flag}: found nothing, and the name {} does not say, expected jsonl, csv, tsv, text or parquet",
+            path.display()
+        )
+    })
 }
 
 fn is_stdin(path: &Path) -> bool {

@@ -32,7 +32,7 @@ use crate::flags::{Quiet, Verbosity};
 use crate::flower::AtSuperLink;
 use crate::interrupt;
 use crate::join::Said;
-use crate::model_server::{CutFlags, ModelServer};
+use crate::model_server::{self, CutFlags};
 use crate::run;
 use crate::tensor_names::tensor_names;
 use crate::terminal::Terminal;
@@ -146,8 +146,7 @@ impl Serve {
             };
             let nobody_known = Demand { clients: 0, each: 1 };
             listen.connections = capacity.connections(nobody_known).map_err(anyhow::Error::msg)?;
-            let (ends, bf16) = (self.ends, self.bf16);
-            return ModelServer { path, ends, bf16, listen }.run();
+            return model_server::serve((path, self.ends), self.bf16, &listen);
         };
         self.ends.refuse_without("--model (an experiment's cut is [split])")?;
         let experiment = Experiment::open_for(file, Party::Server, &self.overrides.as_given())?;

@@ -1,10 +1,9 @@
 //! A batch as the model wants it: tokens without padding, and what the answers should be.
 //!
-//! Data and model each have a batch of their own so that neither knows the other; this is the one
-//! place where they meet.
+//! Data and model do not know each other; this is the one place where they meet.
 
 use fedra_data::{
-    AnswerForm, Batch as Rows, Encoded, LabelSet, LabelShape, Targets as Labels, Task,
+    AnswerForm, Encoded, EncodedChoice, EncodedText, LabelSet, LabelShape, Target, Task,
 };
 use fedra_model::{Batch, Head, Model, Targets};
 
@@ -28,25 +27,40 @@ enum Answers {
 impl LabelledBatch {
     /// The chosen examples for this model.
     pub fn gather(model: &Model, examples: &[Encoded], chosen: &[usize]) -> Result<Self> {
-        let Rows { ids, types, lengths, targets } = Rows::gather(examples, chosen);
-        let mut batch = Batch::packed(ids, lengths)?;
-        if !types.is_empty() {
-            batch = batch.with_segments(types)?;
+        let sequences = || chosen.iter().map(|&index| &examples[index]);
+        let mut batch = Batch::new(&sequences().map(|it| &it.ids).collect::<Vec<_>>())?;
+        if sequences().any(|sequence| !sequence.types.is_empty()) {
+            let types = |sequence: &Encoded| match sequence.types.as_slice() {
+                [] => vec![0; sequence.ids.len()],
+                types => types.to_vec(),
+            };
+            batch = batch.with_segments(sequences().flat_map(types).collect())?;
         }
-        let answers = match (targets, model.head()) {
-            (Labels::One(classes), Head::Sequence { .. }) => {
-                Answers::Classes(classes.into_iter().map(Some).collect())
+        let (mut classes, mut labels) = (Vec::new(), Vec::new());
+        for sequence in sequences() {
+            match (&sequence.target, model.head()) {
+                (Target::One(class), Head::Sequence { .. }) => classes.push(Some(*class)),
+                (Target::Many(codes), Head::Sequence { classes, .. }) => {
+                    labels.extend(ones(codes, classes)?);
+                }
+                (Target::PerToken(tags), Head::Tokens { .. } | Head::Language) => {
+                    classes.extend_from_slice(tags);
+                }
+                (
+                    Target::Choice(EncodedChoice { prompt, .. })
+                    | Target::Text(EncodedText { prompt, .. }),
+                    Head::Tokens { .. } | Head::Language,
+                ) => classes.extend(told_after(*prompt, &sequence.ids)),
+                (Target::One(_), head) => return Err(mismatch("one class a sequence", head)),
+                (Target::Many(_), head) => return Err(mismatch("several codes a sequence", head)),
+                (Target::PerToken(_) | Target::Choice(_) | Target::Text(_), head) => {
+                    return Err(mismatch("one label a token", head));
+                }
             }
-            (Labels::Many(codes), Head::Sequence { classes, .. }) => {
-                Answers::Labels(ones(&codes, classes)?)
-            }
-            (Labels::PerToken(labels), Head::Tokens { .. } | Head::Language) => {
-                Answers::Classes(labels)
-            }
-            (Labels::One(_), head) => return Err(mismatch("one class a sequence", head)),
-            (Labels::Many(_), head) => return Err(mismatch("several codes a sequence", head)),
-            (Labels::PerToken(_), head) => return Err(mismatch("one label a token", head)),
-        };
+        }
+        // The targets of one table are all of a kind.
+        let answers =
+            if labels.is_empty() { Answers::Classes(classes) } else { Answers::Labels(labels) };
         Ok(Self { batch, answers })
     }
 
@@ -97,19 +111,22 @@ impl LabelledBatch {
     }
 }
 
-/// A row of zeros and ones for each set of codes.
-fn ones(codes: &[Vec<u32>], classes: usize) -> Result<Vec<f32>> {
-    let mut labels = vec![0.0; codes.len() * classes];
-    for (row, codes) in labels.chunks_exact_mut(classes).zip(codes) {
-        for &code in codes {
-            let Some(place) = row.get_mut(code as usize) else {
-                let expected = format!("codes below {classes}");
-                return Err(ClientError::targets(format!("code {code}"), expected));
-            };
-            *place = 1.0;
-        }
+/// A row of zeros and ones for a set of codes.
+fn ones(codes: &[u32], classes: usize) -> Result<Vec<f32>> {
+    let mut row = vec![0.0; classes];
+    for &code in codes {
+        let Some(place) = row.get_mut(code as usize) else {
+            let expected = format!("codes below {classes}");
+            return Err(ClientError::targets(format!("code {code}"), expected));
+        };
+        *place = 1.0;
     }
-    Ok(labels)
+    Ok(row)
+}
+
+/// For each token of a sequence the next one, where that is behind the prompt.
+fn told_after(prompt: usize, ids: &[u32]) -> impl Iterator<Item = Option<u32>> {
+    (1..=ids.len()).map(move |next| ids.get(next).copied().filter(|_| next >= prompt))
 }
 
 fn mismatch(found: &str, head: Head) -> ClientError {
@@ -140,8 +157,38 @@ pub(crate) fn check_head(model: &Model, task: Task, labels: &LabelSet) -> Result
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fedra_data::Target;
     use fedra_model::Preset;
+
+    fn gathered(head: Head, examples: &[Encoded], chosen: &[usize]) -> LabelledBatch {
+        let model = Model::new(Preset::Tiny.config(), head, None).unwrap();
+        LabelledBatch::gather(&model, examples, chosen).unwrap()
+    }
+
+    fn classes(batch: &LabelledBatch) -> &[Option<u32>] {
+        let Answers::Classes(classes) = &batch.answers else { panic!("one class each") };
+        classes
+    }
+
+    #[test]
+    fn a_batch_holds_no_padding() {
+        let sequence = |ids: &[u32]| {
+            let target = Target::PerToken(ids.iter().map(|&id| (id > 1).then_some(id)).collect());
+            Encoded { ids: ids.to_vec(), types: Vec::new(), target, dropped: 0 }
+        };
+        let examples = [sequence(&[1, 5]), sequence(&[1, 6, 7])];
+        let found = gathered(Head::Tokens { classes: 8 }, &examples, &[1, 0]);
+        assert_eq!(found.batch.packing().lengths(), [3, 2]);
+        assert_eq!(classes(&found), [None, Some(6), Some(7), None, Some(5)]);
+    }
+
+    #[test]
+    fn only_what_follows_a_prompt_is_to_be_told() {
+        let target = Target::Text(EncodedText { prompt: 3, reference: "x".to_owned() });
+        let ids = vec![1, 5, 6, 7, 2];
+        let example = Encoded { ids, types: Vec::new(), target, dropped: 0 };
+        let found = gathered(Head::Tokens { classes: 8 }, &[example], &[0]);
+        assert_eq!(classes(&found), [None, None, Some(7), Some(2), None]);
+    }
 
     #[test]
     fn the_types_of_a_pair_reach_the_model_beside_their_tokens() {

@@ -1,14 +1,14 @@
 //! Sums, differences and norms of whole tensors: what clipping, corrections and updates are made of.
 
+use crate::cpu::elementwise;
 use crate::error::ComputeError;
-use crate::kernels;
 use crate::tensor::Tensor;
 
 impl Tensor {
     /// `self += factor * other`.
     pub fn add_scaled(&mut self, factor: f32, other: &Self) -> Result<(), ComputeError> {
         ComputeError::expect("sum", "shape", other.shape(), self.shape())?;
-        kernels::add_scaled(&self.device(), self, factor, other);
+        self.change(|sum| elementwise::add_scaled(sum, factor, &other.read()));
         Ok(())
     }
 
@@ -21,32 +21,34 @@ impl Tensor {
     ) -> Result<(), ComputeError> {
         ComputeError::expect("sum", "shape", to.shape(), self.shape())?;
         ComputeError::expect("difference", "shape", from.shape(), to.shape())?;
-        kernels::add_scaled_difference(&self.device(), self, factor, (to, from));
+        self.change(|sum| {
+            elementwise::add_scaled_difference(sum, factor, (&to.read(), &from.read()));
+        });
         Ok(())
     }
 
     /// `self - other`.
     pub fn minus(&self, other: &Self) -> Result<Self, ComputeError> {
         ComputeError::expect("difference", "shape", other.shape(), self.shape())?;
-        let device = self.device();
-        let mut difference = Self::scratch(&device, self.rows(), self.cols());
-        kernels::subtract(&device, &mut difference, (self, other));
+        let mut difference = Self::scratch(&self.device(), self.rows(), self.cols());
+        difference.change(|into| elementwise::subtract(into, (&self.read(), &other.read())));
         Ok(difference)
     }
 
     /// `self *= factor`.
     pub fn scale(&mut self, factor: f32) {
-        kernels::scale(&self.device(), self, factor);
+        self.change(|x| elementwise::scale(x, factor));
     }
 
     /// `self /= divisor`, element by element: not the same bits as a product with its inverse.
     pub fn divide(&mut self, divisor: f32) {
-        kernels::divide(&self.device(), self, divisor);
+        self.change(|x| elementwise::divide(x, divisor));
     }
 
     /// Sum of squares, in f64 over fixed runs of the tensor, so that it is the same everywhere.
     pub fn sum_of_squares(&self) -> f64 {
-        kernels::sum_of_squares(&self.device(), self)
+        let has_numbers = self.device().has_numbers();
+        if has_numbers { elementwise::sum_of_squares(&self.read()) } else { 0.0 }
     }
 }
 

@@ -142,7 +142,7 @@ impl Gradient {
             Self::Rows { of, rows, values } => {
                 let device = values.device();
                 let mut dense = Tensor::zeros(&device, of, values.cols());
-                kernels::scatter_add(&device, &mut dense, &rows, &values);
+                kernels::scatter_add(&mut dense, &rows, &values);
                 dense
             }
         }
@@ -163,7 +163,7 @@ impl Gradient {
         match self {
             Self::Dense(values) => sum.add_scaled(1.0, values),
             Self::Rows { rows, values, .. } => {
-                kernels::scatter_add(&sum.device(), sum, rows, values);
+                kernels::scatter_add(sum, rows, values);
                 Ok(())
             }
         }
@@ -240,7 +240,7 @@ fn merge(of: usize, mine: (&[u32], &Tensor), theirs: (&[u32], &Tensor)) -> Gradi
     let place = |row: &u32| rows.binary_search(row).expect("every row was collected above") as u32;
     for (from, part) in [mine, theirs] {
         let places: Vec<u32> = from.iter().map(place).collect();
-        kernels::scatter_add(&device, &mut values, &places, part);
+        kernels::scatter_add(&mut values, &places, part);
     }
     Gradient::Rows { of, rows, values }
 }

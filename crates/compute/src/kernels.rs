@@ -38,45 +38,9 @@ pub(crate) use crate::operands::{
 
 // One pass over whole tensors.
 
-/// Writes all of a tensor.
-fn write(device: &Device, x: &mut Tensor, run: impl FnOnce(&mut [f32])) {
-    match device {
-        Device::Cpu(_) => run(x.write()),
-        Device::Meta(_) => x.own(),
-    }
-}
-
-/// `x += factor * y`.
-pub(crate) fn add_scaled(device: &Device, x: &mut Tensor, factor: f32, y: &Tensor) {
-    write(device, x, |x| elementwise::add_scaled(x, factor, &y.read()));
-}
-
-/// `x += factor * (to - from)`.
-pub(crate) fn add_scaled_difference(
-    device: &Device,
-    x: &mut Tensor,
-    factor: f32,
-    (to, from): (&Tensor, &Tensor),
-) {
-    let add = |x: &mut [f32]| {
-        elementwise::add_scaled_difference(x, factor, (&to.read(), &from.read()));
-    };
-    write(device, x, add);
-}
-
-/// `into = x - y`.
-pub(crate) fn subtract(device: &Device, into: &mut Tensor, (x, y): (&Tensor, &Tensor)) {
-    write(device, into, |into| elementwise::subtract(into, (&x.read(), &y.read())));
-}
-
 /// `x *= y`.
-pub(crate) fn multiply(device: &Device, x: &mut Tensor, y: &Tensor) {
-    write(device, x, |x| elementwise::multiply_into(x, &y.read()));
-}
-
-/// `x *= factor`.
-pub(crate) fn scale(device: &Device, x: &mut Tensor, factor: f32) {
-    write(device, x, |x| elementwise::scale(x, factor));
+pub(crate) fn multiply(x: &mut Tensor, y: &Tensor) {
+    x.change(|x| elementwise::multiply_into(x, &y.read()));
 }
 
 /// `x *= factor`, where the factor is a tensor of one element.
@@ -92,22 +56,9 @@ pub(crate) fn scale_by(device: &Device, x: &mut Tensor, factor: &Tensor) {
     }
 }
 
-/// `x /= divisor`.
-pub(crate) fn divide(device: &Device, x: &mut Tensor, divisor: f32) {
-    write(device, x, |x| elementwise::divide(x, divisor));
-}
-
-/// The sum of squares.
-pub(crate) fn sum_of_squares(device: &Device, x: &Tensor) -> f64 {
-    match device {
-        Device::Cpu(_) => elementwise::sum_of_squares(&x.read()),
-        Device::Meta(_) => 0.0,
-    }
-}
-
 /// `into = sum over the rows of x`, in some columns of it.
-pub(crate) fn column_sums(device: &Device, into: &mut Tensor, x: &View<'_>) {
-    write(device, into, |into| cpu_linear::column_sums(into, x.mat(&x.tensor.read())));
+pub(crate) fn column_sums(into: &mut Tensor, x: &View<'_>) {
+    into.change(|into| cpu_linear::column_sums(into, x.mat(&x.tensor.read())));
 }
 
 /// Takes a step for every parameter that changes.
@@ -162,9 +113,9 @@ fn looked_up<'a>(table: &'a Tensor, index: &'a [u32]) -> (Numbers<'a>, Option<&'
 }
 
 /// `into[index[i]] += from[i]`; indices may repeat.
-pub(crate) fn scatter_add(device: &Device, into: &mut Tensor, index: &[u32], from: &Tensor) {
+pub(crate) fn scatter_add(into: &mut Tensor, index: &[u32], from: &Tensor) {
     let width = into.cols();
-    write(device, into, |into| rows::scatter_add(into, width, index, &from.read()));
+    into.change(|into| rows::scatter_add(into, width, index, &from.read()));
 }
 
 /// The rows that occur in an index, ascending, and for each the sum of `from` where it occurs.
@@ -172,7 +123,7 @@ pub(crate) fn sum_by_row(device: &Device, index: &[u32], from: &Tensor) -> (Vec<
     let width = from.cols();
     let occurrences = Occurrences::of(index);
     let mut sums = Tensor::scratch(device, occurrences.rows.len(), width);
-    write(device, &mut sums, |sums| occurrences.sum_rows(sums, width, &from.read()));
+    sums.change(|sums| occurrences.sum_rows(sums, width, &from.read()));
     (occurrences.rows, sums)
 }
 
@@ -346,25 +297,24 @@ pub(crate) fn norm_backward(
 
 /// Turns the first heads of each row by the angles of its position.
 pub(crate) fn rotate(
-    device: &Device,
     x: &mut Tensor,
     heads: usize,
     (positions, angles, turn): (&[u32], &Angles, Turn),
 ) {
     let cols = x.cols();
-    write(device, x, |x| rotary::rotate(x, cols, heads, positions, angles, turn));
+    x.change(|x| rotary::rotate(x, cols, heads, positions, angles, turn));
 }
 
 /// `y = silu(gate) * up`, where a row of `x` is gate then up.
-pub(crate) fn swiglu(device: &Device, x: &Tensor, y: &mut Tensor) {
+pub(crate) fn swiglu(x: &Tensor, y: &mut Tensor) {
     let width = y.cols();
-    write(device, y, |y| cpu_swiglu::forward(&x.read(), y, width));
+    y.change(|y| cpu_swiglu::forward(&x.read(), y, width));
 }
 
 /// The gradient of [`swiglu`]'s input.
-pub(crate) fn swiglu_backward(device: &Device, (x, dy): (&Tensor, &Tensor), dx: &mut Tensor) {
+pub(crate) fn swiglu_backward((x, dy): (&Tensor, &Tensor), dx: &mut Tensor) {
     let width = dy.cols();
-    write(device, dx, |dx| cpu_swiglu::backward(&x.read(), &dy.read(), dx, width));
+    dx.change(|dx| cpu_swiglu::backward(&x.read(), &dy.read(), dx, width));
 }
 
 /// Attention; `log_sums` are written when backward will follow. With a probe, returns for each span
@@ -473,7 +423,7 @@ pub(crate) fn lookup_squares(
 pub(crate) fn example_sums(device: &Device, x: &Tensor, examples: &[Range<usize>]) -> Tensor {
     let mut sums = Tensor::scratch(device, examples.len(), x.cols());
     let run = |sums: &mut [f32]| example_squares::column_sums(sums, x.read().mat(x), examples);
-    write(device, &mut sums, run);
+    sums.change(run);
     sums
 }
 
@@ -510,24 +460,24 @@ pub(crate) fn row_squares(device: &Device, x: &View<'_>) -> Vec<f64> {
 }
 
 /// `into = sum over rows of factor * row`, in some columns; a factor of zero leaves a row out.
-pub(crate) fn weighted_rows(device: &Device, into: &mut Tensor, x: &View<'_>, factors: &[f32]) {
+pub(crate) fn weighted_rows(into: &mut Tensor, x: &View<'_>, factors: &[f32]) {
     let run = |into: &mut [f32]| {
         example_squares::weighted_rows(into, x.mat(&x.tensor.read()), factors);
     };
-    write(device, into, run);
+    into.change(run);
 }
 
 /// `x[i] *= factors[i]`, row by row; a factor of zero makes zeros of anything.
-pub(crate) fn scale_rows(device: &Device, x: &mut Tensor, factors: &[f32]) {
+pub(crate) fn scale_rows(x: &mut Tensor, factors: &[f32]) {
     let width = x.cols();
-    write(device, x, |x| example_squares::scale_rows(x, width, factors));
+    x.change(|x| example_squares::scale_rows(x, width, factors));
 }
 
 /// `x += deviation * normal`, by a key.
-pub(crate) fn add_noise(device: &Device, x: &mut Tensor, deviation: f32, key: &SecretKey) {
+pub(crate) fn add_noise(x: &mut Tensor, deviation: f32, key: &SecretKey) {
     const RUN: usize = 32 * NOISE_GROUP;
     let add = |task: usize, run: &mut [f32]| key.add_normal(run, task * RUN, deviation);
-    write(device, x, |x| thread_pool::each_chunk(x, RUN, add));
+    x.change(|x| thread_pool::each_chunk(x, RUN, add));
 }
 
 // Losses. Each turns logits into the gradient of the loss and returns the loss.

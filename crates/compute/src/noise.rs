@@ -32,8 +32,7 @@ impl Gradients {
         }
         for (stream, (_, gradient)) in self.iter_mut().enumerate() {
             let values = gradient.densify();
-            let device = values.device();
-            kernels::add_noise(&device, values, deviation, &key.with(stream as u64));
+            kernels::add_noise(values, deviation, &key.with(stream as u64));
         }
         Ok(())
     }

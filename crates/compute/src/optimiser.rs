@@ -38,32 +38,25 @@ impl Optimiser {
         Ok(())
     }
 
-    /// The solver of one parameter.
-    fn solver_of(&self, id: ParamId) -> Solver {
-        match &self.damped {
-            Some((scope, factor)) if scope.contains(id) => self.solver.scaled(*factor),
-            Some(_) | None => self.solver,
-        }
-    }
-
     /// Takes one step for every parameter that has a gradient.
     pub fn step(&mut self, params: &mut Params, gradients: &Gradients) -> Result<(), ComputeError> {
+        let Self { solver, device, memory, damped } = self;
         for (id, gradient) in gradients.iter() {
-            let (rows, cols) = params.get(id)?.shape();
-            gradient.check("optimiser", (rows, cols))?;
-            self.memory
-                .entry(id)
-                .or_insert_with(|| Memory::new(&self.device, self.solver, (rows, cols), gradient));
+            let shape = params.get(id)?.shape();
+            gradient.check("optimiser", shape)?;
+            memory.entry(id).or_insert_with(|| Memory::new(device, *solver, shape, gradient));
         }
-        let solvers: BTreeMap<ParamId, Solver> =
-            gradients.iter().map(|(id, _)| (id, self.solver_of(id))).collect();
-        let mut memories: BTreeMap<_, _> = self.memory.iter_mut().collect();
-        let mut changes = Vec::with_capacity(solvers.len());
+        let mut memories: BTreeMap<_, _> = memory.iter_mut().collect();
+        let mut changes = Vec::with_capacity(gradients.iter().len());
         for (id, weight) in params.iter_mut() {
             let Some(gradient) = gradients.get(id) else { continue };
             let memory = memories.remove(&id).expect("made above for every gradient");
             memory.steps += 1;
-            let step = SolverStep::new(solvers[&id], memory.steps);
+            let solver = match damped {
+                Some((scope, factor)) if scope.contains(id) => solver.scaled(*factor),
+                Some(_) | None => *solver,
+            };
+            let step = SolverStep::new(solver, memory.steps);
             memory.touch(gradient, step);
             let slope = match gradient {
                 Gradient::Dense(values) => GradientView::Dense(values),
@@ -74,7 +67,7 @@ impl Optimiser {
             let moments = memory.moments.each_mut();
             changes.push(Change { weight, moments, slope, step });
         }
-        kernels::optimise(&self.device, &mut changes);
+        kernels::optimise(device, &mut changes);
         Ok(())
     }
 }

@@ -8,7 +8,7 @@ use crate::cpu::bf16;
 use crate::cpu::matmul::{Mat, Stored};
 use crate::device::Device;
 use crate::pool::{Buffer, Counted};
-use std::ops::{Deref, Range};
+use std::ops::Deref;
 use std::sync::Arc;
 
 /// Shared memory on a device; there may be room for more numbers than its tensor has.
@@ -124,7 +124,7 @@ impl Storage {
     }
 
     /// The same; `None` where there are no numbers.
-    fn write_to(&mut self, count: usize) -> Option<&mut [f32]> {
+    pub fn write_to(&mut self, count: usize) -> Option<&mut [f32]> {
         self.own(count);
         match &mut self.memory {
             Memory::Cpu(buffer) => {
@@ -139,28 +139,6 @@ impl Storage {
     pub fn own(&mut self, count: usize) {
         if self.is_bf16 || self.is_shared() {
             self.relocate(count, self.capacity());
-        }
-    }
-
-    /// Copies numbers of the host over the first ones.
-    pub fn upload(&mut self, numbers: &[f32]) {
-        if let Some(into) = self.write_to(numbers.len()) {
-            into.copy_from_slice(numbers);
-        }
-    }
-
-    /// Zeros in place of the first `count` numbers.
-    pub fn clear(&mut self, count: usize) {
-        if let Some(into) = self.write_to(count) {
-            into.fill(0.0);
-        }
-    }
-
-    /// Copies a range of another tensor's numbers over those from `first` on, of `count` in all.
-    pub fn copy(&mut self, (count, first): (usize, usize), from: &Self, range: Range<usize>) {
-        if let Some(into) = self.write_to(count) {
-            let from = &from.read(range.end)[range];
-            into[first..][..from.len()].copy_from_slice(from);
         }
     }
 

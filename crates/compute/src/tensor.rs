@@ -41,7 +41,7 @@ impl Tensor {
         let expected = rows.saturating_mul(cols);
         ComputeError::expect("tensor", "number of values", data.len(), expected)?;
         let mut tensor = Self::scratch(device, rows, cols);
-        tensor.storage.upload(data);
+        tensor.change(|into| into.copy_from_slice(data));
         Ok(tensor)
     }
 
@@ -55,7 +55,7 @@ impl Tensor {
     /// One number.
     pub fn scalar(device: &Device, value: f32) -> Self {
         let mut tensor = Self::scratch(device, 1, 1);
-        tensor.storage.upload(&[value]);
+        tensor.change(|into| into[0] = value);
         tensor
     }
 
@@ -140,7 +140,7 @@ impl Tensor {
     /// Writes numbers from the host over all of the tensor's; a shared tensor is copied first.
     pub fn overwrite(&mut self, data: &[f32]) -> Result<(), ComputeError> {
         ComputeError::expect("tensor", "number of values", data.len(), self.elements())?;
-        self.storage.upload(data);
+        self.change(|into| into.copy_from_slice(data));
         Ok(())
     }
 
@@ -216,13 +216,16 @@ impl Tensor {
 
     /// Zeros in place of whatever there is.
     pub(crate) fn clear(&mut self) {
-        self.storage.clear(self.elements());
+        self.change(|numbers| numbers.fill(0.0));
     }
 
     /// Copies rows of a tensor of the same width over those from `first` on.
     fn copy_rows(&mut self, first: usize, from: &Self, rows: Range<usize>) {
-        let place = (self.elements(), first * self.cols);
-        self.storage.copy(place, &from.storage, rows.start * from.cols..rows.end * from.cols);
+        let (start, range) = (first * self.cols, rows.start * from.cols..rows.end * from.cols);
+        self.change(|into| {
+            let from = &from.storage.read(range.end)[range];
+            into[start..][..from.len()].copy_from_slice(from);
+        });
     }
 
     /// Some rows of a bf16 matrix; see [`Storage::read_rows`].
@@ -233,6 +236,14 @@ impl Tensor {
     /// Makes its numbers nobody else's, as a kernel that writes them would.
     pub(crate) fn own(&mut self) {
         self.storage.own(self.elements());
+    }
+
+    /// Writes its numbers, if it has any.
+    pub(crate) fn change(&mut self, run: impl FnOnce(&mut [f32])) {
+        let elements = self.elements();
+        if let Some(numbers) = self.storage.write_to(elements) {
+            run(numbers);
+        }
     }
 
     /// The numbers, to be written by the kernels of the processor.

@@ -43,20 +43,6 @@ impl Row {
         Self { labels: labels.into_iter().map(Into::into).collect(), ..self }
     }
 
-    /// The row with these answers, each after the label that stands for it: one of them is right.
-    pub fn with_choices<L: Into<String>, T: Into<String>>(
-        self,
-        answers: impl IntoIterator<Item = (L, T)>,
-    ) -> Self {
-        let answers = answers.into_iter().map(|(label, text)| (label.into(), text.into()));
-        Self { answers: Answers::Choice(answers.collect()), ..self }
-    }
-
-    /// The row with the text that should be written.
-    pub fn with_text(self, text: impl Into<String>) -> Self {
-        Self { answers: Answers::Text(text.into()), ..self }
-    }
-
     /// The row as the property of a client.
     pub fn with_client(self, client: impl Into<String>) -> Self {
         Self { client: Some(client.into()), ..self }
@@ -65,11 +51,6 @@ impl Row {
     /// The row as part of a document.
     pub fn with_document(self, document: impl Into<String>) -> Self {
         Self { document: Some(document.into()), ..self }
-    }
-
-    /// The row in a part of the data.
-    pub fn with_split(self, split: Split) -> Self {
-        Self { split: Some(split), ..self }
     }
 
     /// Bytes of its texts.

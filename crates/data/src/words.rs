@@ -21,11 +21,6 @@ macro_rules! words {
                     $(Self::$variant => $word,)+
                 }
             }
-
-            /// The one that goes by a word.
-            pub fn parse(word: &str) -> Option<Self> {
-                Self::ALL.into_iter().find(|it| it.name() == word)
-            }
         }
     };
 }

@@ -4,12 +4,9 @@
 //! thread that asks. So results, and the first of several errors, are the same for any number of threads,
 //! and whoever follows the work is told on one thread.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Mutex, PoisonError};
+use std::sync::mpsc::channel;
 use std::thread::{Builder, available_parallelism, scope};
 
 use crate::{DataError, Result};
@@ -113,102 +110,56 @@ impl<'a> Work<'a> {
             }
             return Ok(());
         }
-        let (to_workers, jobs) = channel::<(u64, T)>();
-        let (to_caller, results) = channel();
-        let (jobs, has_ended) = (Mutex::new(jobs), AtomicBool::new(false));
         scope(|scope| {
-            let mut started = 0;
-            for _ in 0..self.threads {
-                let (jobs, work, has_ended) = (&jobs, &work, &has_ended);
-                let to_caller = to_caller.clone();
-                let body = move || worker(jobs, &to_caller, work, has_ended);
-                started += usize::from(Builder::new().spawn_scoped(scope, body).is_ok());
-            }
-            drop(to_caller);
-            let mut queue = Queue { to_workers: Some(to_workers), results, made: 0, taken: 0 };
-            let outcome = if started == 0 {
-                // The system has no more threads: this one is there.
-                drop(queue.to_workers.take());
-                std::iter::from_fn(|| next().transpose()).try_for_each(|item| take(work(item?)?))
-            } else {
-                queue.run(started * AHEAD, &mut next, &mut take)
+            // Items go round the workers, so that what comes of them is back in their order.
+            let start = |_| {
+                let ((to_worker, items), (to_caller, results)) = (channel(), channel());
+                let work = &work;
+                let body = move || {
+                    // An error ends the caller, who then hears nobody: what still waits is left.
+                    let answer =
+                        |item| to_caller.send(catch_unwind(AssertUnwindSafe(|| work(item))));
+                    items.into_iter().try_for_each(answer)
+                };
+                Builder::new().spawn_scoped(scope, body).ok().map(|_| (to_worker, results))
             };
-            // What is still waiting is not worked on any more.
-            has_ended.store(true, Ordering::Relaxed);
-            outcome
-        })
-    }
-}
-
-/// What came of an item, or the panic that it met with.
-type Outcome<R> = std::thread::Result<Result<R>>;
-
-fn worker<T, R>(
-    jobs: &Mutex<Receiver<(u64, T)>>,
-    to_caller: &Sender<(u64, Outcome<R>)>,
-    work: &impl Fn(T) -> Result<R>,
-    has_ended: &AtomicBool,
-) {
-    loop {
-        let job = jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        let Ok((place, item)) = job else { return };
-        if has_ended.load(Ordering::Relaxed) {
-            return;
-        }
-        let made = catch_unwind(AssertUnwindSafe(|| work(item)));
-        if to_caller.send((place, made)).is_err() {
-            return;
-        }
-    }
-}
-
-/// Items on their way from the caller to the workers and back.
-struct Queue<T, R> {
-    to_workers: Option<Sender<(u64, T)>>,
-    results: Receiver<(u64, Outcome<R>)>,
-    made: u64,
-    taken: u64,
-}
-
-impl<T, R> Queue<T, R> {
-    fn run(
-        &mut self,
-        most: usize,
-        next: &mut impl FnMut() -> Result<Option<T>>,
-        take: &mut impl FnMut(R) -> Result<()>,
-    ) -> Result<()> {
-        let mut early = BTreeMap::new();
-        // What went wrong while items were made comes behind all that were made before.
-        let mut last = Ok(());
-        loop {
-            while self.made - self.taken < most as u64 {
-                let Some(workers) = &self.to_workers else { break };
-                match next() {
-                    Ok(Some(item)) => {
-                        workers.send((self.made, item)).expect("the receiver outlives the scope");
-                        self.made += 1;
+            let workers: Vec<_> = (0..self.threads).filter_map(start).collect();
+            if workers.is_empty() {
+                // The system has no more threads: this one is there.
+                return std::iter::from_fn(|| next().transpose())
+                    .try_for_each(|item| take(work(item?)?));
+            }
+            let (mut made, mut taken) = (0, 0);
+            // What went wrong while items were made comes behind all that were made before.
+            let mut end = None;
+            loop {
+                while end.is_none() && made - taken < workers.len() * AHEAD {
+                    match next() {
+                        Ok(Some(item)) => {
+                            let (to_worker, _) = &workers[made % workers.len()];
+                            to_worker.send(item).expect("a worker waits as long as it is heard");
+                            made += 1;
+                        }
+                        Ok(None) => end = Some(Ok(())),
+                        Err(error) => end = Some(Err(error)),
                     }
-                    Ok(None) => self.to_workers = None,
-                    Err(error) => (self.to_workers, last) = (None, Err(error)),
                 }
-            }
-            if self.made == self.taken {
-                return last;
-            }
-            let (place, outcome) = self.results.recv().expect("a worker answers every item");
-            early.insert(place, outcome);
-            while let Some(outcome) = early.remove(&self.taken) {
-                self.taken += 1;
+                if made == taken {
+                    return end.unwrap_or(Ok(()));
+                }
+                let (_, results) = &workers[taken % workers.len()];
+                taken += 1;
+                let outcome = results.recv().expect("a worker answers every item");
                 take(outcome.unwrap_or_else(|panic| resume_unwind(panic))?)?;
             }
-        }
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::cell::RefCell;
-    use std::sync::atomic::AtomicUsize;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
 

@@ -9,6 +9,8 @@
 //! softmax   A = softmax(HQ (HK)^T / sqrt(k))        row by row
 //! ```
 
+#![expect(clippy::inline_always, reason = "so that a width known to the compiler is known inside")]
+
 use serde::{Deserialize, Serialize};
 
 use crate::matrix::Matrix;
@@ -186,12 +188,14 @@ fn softmax_backward(at: &Attended, projected: &Matrix, pull: &Matrix, length: us
     Pulled { queries, keys, projected: pulled }
 }
 
+// Widths known to the compiler stay in registers.
+
 /// `out += left^T right`, both as rows of one sample; `right` has `width` columns.
 fn add_outer(left: &[f64], right: &[f64], width: usize, out: &mut [f64]) {
     match width {
-        2 => add_outer_of::<2>(left, right, out),
-        6 => add_outer_of::<6>(left, right, out),
-        12 => add_outer_of::<12>(left, right, out),
+        2 => add_outer_any(left, right, 2, out),
+        6 => add_outer_any(left, right, 6, out),
+        12 => add_outer_any(left, right, 12, out),
         _ => add_outer_any(left, right, width, out),
     }
 }
@@ -199,9 +203,9 @@ fn add_outer(left: &[f64], right: &[f64], width: usize, out: &mut [f64]) {
 /// `out += left right`; `right` and `out` have `width` columns.
 fn add_product(left: &[f64], right: &[f64], width: usize, out: &mut [f64]) {
     match width {
-        2 => add_product_of::<2>(left, right, out),
-        6 => add_product_of::<6>(left, right, out),
-        12 => add_product_of::<12>(left, right, out),
+        2 => add_product_any(left, right, 2, out),
+        6 => add_product_any(left, right, 6, out),
+        12 => add_product_any(left, right, 12, out),
         _ => add_product_any(left, right, width, out),
     }
 }
@@ -209,51 +213,14 @@ fn add_product(left: &[f64], right: &[f64], width: usize, out: &mut [f64]) {
 /// `out += left right^T`; `left` and `right` have `width` columns.
 fn add_transposed_product(left: &[f64], right: &[f64], width: usize, out: &mut [f64]) {
     match width {
-        2 => add_transposed_product_of::<2>(left, right, out),
-        6 => add_transposed_product_of::<6>(left, right, out),
-        12 => add_transposed_product_of::<12>(left, right, out),
+        2 => add_transposed_product_any(left, right, 2, out),
+        6 => add_transposed_product_any(left, right, 6, out),
+        12 => add_transposed_product_any(left, right, 12, out),
         _ => add_transposed_product_any(left, right, width, out),
     }
 }
 
-// Widths known to the compiler stay in registers; the order of additions is that of the loops for any width.
-
-fn add_outer_of<const W: usize>(left: &[f64], right: &[f64], out: &mut [f64]) {
-    let (right, _) = right.as_chunks::<W>();
-    let (out, _) = out.as_chunks_mut::<W>();
-    for (left, right) in left.chunks_exact(out.len()).zip(right) {
-        for (out, a) in out.iter_mut().zip(left) {
-            for (slot, b) in out.iter_mut().zip(right) {
-                *slot += a * b;
-            }
-        }
-    }
-}
-
-fn add_product_of<const W: usize>(left: &[f64], right: &[f64], out: &mut [f64]) {
-    let (right, _) = right.as_chunks::<W>();
-    let (out, _) = out.as_chunks_mut::<W>();
-    for (out, left) in out.iter_mut().zip(left.chunks_exact(right.len())) {
-        let mut sums = *out;
-        for (right, a) in right.iter().zip(left) {
-            for (slot, b) in sums.iter_mut().zip(right) {
-                *slot += a * b;
-            }
-        }
-        *out = sums;
-    }
-}
-
-fn add_transposed_product_of<const W: usize>(left: &[f64], right: &[f64], out: &mut [f64]) {
-    let (left, _) = left.as_chunks::<W>();
-    let (right, _) = right.as_chunks::<W>();
-    for (out, left) in out.chunks_exact_mut(right.len()).zip(left) {
-        for (slot, right) in out.iter_mut().zip(right) {
-            *slot += left.iter().zip(right).map(|(a, b)| a * b).sum::<f64>();
-        }
-    }
-}
-
+#[inline(always)]
 fn add_outer_any(left: &[f64], right: &[f64], width: usize, out: &mut [f64]) {
     let left_width = out.len() / width;
     for (left, right) in left.chunks_exact(left_width).zip(right.chunks_exact(width)) {
@@ -265,6 +232,7 @@ fn add_outer_any(left: &[f64], right: &[f64], width: usize, out: &mut [f64]) {
     }
 }
 
+#[inline(always)]
 fn add_product_any(left: &[f64], right: &[f64], width: usize, out: &mut [f64]) {
     let depth = right.len() / width;
     for (out, left) in out.chunks_exact_mut(width).zip(left.chunks_exact(depth)) {
@@ -276,6 +244,7 @@ fn add_product_any(left: &[f64], right: &[f64], width: usize, out: &mut [f64]) {
     }
 }
 
+#[inline(always)]
 fn add_transposed_product_any(left: &[f64], right: &[f64], width: usize, out: &mut [f64]) {
     let columns = right.len() / width;
     for (out, left) in out.chunks_exact_mut(columns).zip(left.chunks_exact(width)) {

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::client::Client;
 use crate::matrix::Matrix;
 use crate::moments::Moments;
-use crate::network::{Learns, Network, Weights};
+use crate::network::{Blocks, Network, Weights};
 
 /// Clients and the way they work together.
 #[derive(Clone, Debug)]
@@ -39,39 +39,36 @@ pub struct Work {
 
 impl Federation {
     /// The weights after 0, 1, ... `rounds` rounds, or fewer where the numbers left the finite ones.
-    pub fn train(&self, start: Weights, rounds: u32, learns: Learns) -> Vec<Weights> {
-        self.train_from(0, start, rounds, learns)
+    pub fn train(&self, start: Weights, rounds: u32) -> Vec<Weights> {
+        self.average(start, 0..rounds, |local, client| {
+            let gradient = self.network.gradient(local, &self.clients[client]);
+            local.add_scaled(-self.work.rate, &gradient);
+        })
     }
 
-    /// The same from a later round on; cohorts are drawn by the number of the round.
-    pub fn train_from(
+    /// What comes of a start round after round, as long as it is finite: local steps at each client of
+    /// a round's cohort, then the weighted mean.
+    pub fn average<T: Blocks>(
         &self,
-        first: u32,
-        start: Weights,
-        rounds: u32,
-        learns: Learns,
-    ) -> Vec<Weights> {
-        let next = |global: &Weights, round| self.round(global, round, learns);
-        path(start, first..rounds, next, Weights::is_finite)
-    }
-
-    /// One round: local steps at each client of the cohort, then the weighted mean.
-    pub fn round(&self, global: &Weights, round: u32, learns: Learns) -> Weights {
-        let mut mean = global.zeros();
-        for (share, client) in self.cohort(round) {
-            let mut local = global.clone();
-            for _ in 0..self.work.local_steps {
-                let gradient = self.network.gradient(&local, &self.clients[client], learns);
-                local.add_scaled(-self.work.rate, &gradient);
+        start: T,
+        rounds: Range<u32>,
+        step: impl Fn(&mut T, usize),
+    ) -> Vec<T> {
+        let mut path = vec![start];
+        for round in rounds {
+            let global = &path[path.len() - 1];
+            let mut mean = global.zeros();
+            for (share, client) in self.cohort(round) {
+                let mut local = global.clone();
+                (0..self.work.local_steps).for_each(|_| step(&mut local, client));
+                mean.add_scaled(share, &local);
             }
-            mean.add_scaled(share, &local);
+            if !mean.is_finite() {
+                break;
+            }
+            path.push(mean);
         }
-        if learns == Learns::AllButKernel {
-            // A mean of equal numbers may differ from them in the last bit; frozen is frozen.
-            mean.query.clone_from(&global.query);
-            mean.key.clone_from(&global.key);
-        }
-        mean
+        path
     }
 
     /// Who takes part in a round, in client order, with weights that sum to one.
@@ -105,37 +102,15 @@ impl Federation {
     }
 }
 
-/// What comes of a start round after round, as long as it is finite.
-fn path<T>(
-    start: T,
-    rounds: Range<u32>,
-    next: impl Fn(&T, u32) -> T,
-    is_finite: impl Fn(&T) -> bool,
-) -> Vec<T> {
-    let mut path = vec![start];
-    for round in rounds {
-        let reached = next(&path[path.len() - 1], round);
-        if !is_finite(&reached) {
-            break;
-        }
-        path.push(reached);
-    }
-    path
-}
-
 /// A federation whose kernel is frozen: a quadratic problem in the value block.
 pub struct Frozen<'f> {
     federation: &'f Federation,
     parts: Vec<(f64, Moments)>,
-    pooled: Moments,
+    /// Moments of all clients together.
+    pub pooled: Moments,
 }
 
 impl Frozen<'_> {
-    /// Moments of all clients together.
-    pub fn pooled(&self) -> &Moments {
-        &self.pooled
-    }
-
     /// `V*`.
     pub fn best_value(&self) -> Option<Matrix> {
         self.pooled.best_value(self.ridge())
@@ -153,22 +128,11 @@ impl Frozen<'_> {
 
     /// Value blocks after each of the rounds `first .. last`, the start included.
     pub fn train(&self, start: Matrix, first: u32, last: u32) -> Vec<Matrix> {
-        path(start, first..last, |value, round| self.round(value, round), Matrix::is_finite)
-    }
-
-    /// One round of local gradient steps on the value block.
-    pub fn round(&self, value: &Matrix, round: u32) -> Matrix {
-        let work = self.federation.work;
-        let mut mean = Matrix::zeros(value.rows(), value.columns());
-        for (share, client) in self.federation.cohort(round) {
-            let mut local = value.clone();
-            for _ in 0..work.local_steps {
-                let gradient = self.parts[client].1.value_gradient(&local, self.ridge());
-                local.add_scaled(-work.rate, &gradient);
-            }
-            mean.add_scaled(share, &local);
-        }
-        mean
+        let rate = self.federation.work.rate;
+        self.federation.average(start, first..last, |local, client| {
+            let gradient = self.parts[client].1.value_gradient(local, self.ridge());
+            local.add_scaled(-rate, &gradient);
+        })
     }
 
     /// Where rounds of everyone end: `V_inf = (sum p_m A_m)^-1 sum p_m A_m V_m*` with
@@ -185,7 +149,7 @@ impl Frozen<'_> {
             right.add_scaled(*weight, &reach.times(&part.best_value(self.ridge())?));
             sum.add_scaled(*weight, &reach);
         }
-        Some(sum.cholesky()?.solve(&right))
+        sum.solve(&right)
     }
 
     /// By which factor a round of everyone brings two value blocks together, at worst:

@@ -36,30 +36,12 @@ impl<'f> FrozenAttention<'f> {
 
     /// The weights after the rounds `first .. last`; none where the numbers left the finite ones.
     pub fn train(&self, start: Weights, first: u32, last: u32) -> Option<Weights> {
-        let mut weights = start;
-        for round in first..last {
-            weights = self.round(&weights, round);
-            if !weights.is_finite() {
-                return None;
-            }
-        }
-        Some(weights)
-    }
-
-    fn round(&self, global: &Weights, round: u32) -> Weights {
-        let work = self.federation.work;
-        let mut mean = global.zeros();
-        for (share, client) in self.federation.cohort(round) {
-            let mut local = global.clone();
-            for _ in 0..work.local_steps {
-                self.step(&mut local, client);
-            }
-            mean.add_scaled(share, &local);
-        }
         // A mean of equal numbers may differ from them in the last bit; frozen is frozen.
-        mean.query.clone_from(&global.query);
-        mean.key.clone_from(&global.key);
-        mean
+        let (query, key) = (start.query.clone(), start.key.clone());
+        let step = |local: &mut Weights, client| self.step(local, client);
+        let mut path = self.federation.average(start, first..last, step);
+        let end = path.pop().filter(|_| path.len() == (last - first) as usize)?;
+        Some(Weights { query, key, ..end })
     }
 
     /// One local gradient step on everything but query and key.
@@ -103,7 +85,7 @@ mod tests {
     use super::*;
     use crate::attention::Attention;
     use crate::federation::Work;
-    use crate::network::{Learns, Network, Sizes};
+    use crate::network::{Blocks as _, Network, Sizes};
     use crate::world::World;
 
     #[test]
@@ -123,8 +105,13 @@ mod tests {
         let work = Work { local_steps: 3, rate: 0.3, cohort: 2 };
         let federation = Federation { clients: data.clients(seed), network, work, seed };
         let start = network.start(sizes, seed.of("student"));
-        let path = federation.train(start, 4, Learns::Everything);
-        let slow = federation.train_from(4, path[4].clone(), 12, Learns::AllButKernel);
+        let path = federation.train(start, 4);
+        let slow = federation.average(path[4].clone(), 4..12, |local, client| {
+            let gradient = network.gradient(local, &federation.clients[client]);
+            let (query, key) = (local.query.clone(), local.key.clone());
+            local.add_scaled(-work.rate, &gradient);
+            (local.query, local.key) = (query, key);
+        });
         let frozen = FrozenAttention::at(&federation, &path[4]).unwrap();
         let fast = frozen.train(path[4].clone(), 4, 12).unwrap();
         assert_eq!((&fast.query, &fast.key), (&path[4].query, &path[4].key), "frozen to the bit");

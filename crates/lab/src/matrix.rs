@@ -169,10 +169,11 @@ impl Matrix {
         out
     }
 
-    /// The lower factor `L` with `L L^T = self`; none where `self` is not positive definite.
-    pub fn cholesky(&self) -> Option<Cholesky> {
-        let size = self.rows;
-        assert_eq!(size, self.columns, "a factor needs a square matrix");
+    /// The `X` with `self X = right`, by the lower factor `L` with `L L^T = self`; none where `self` is not
+    /// positive definite.
+    pub fn solve(&self, right: &Self) -> Option<Self> {
+        let (size, columns) = (self.rows, right.columns);
+        assert_eq!((size, size), (self.columns, right.rows), "a factor needs a square matrix");
         let mut lower = Self::zeros(size, size);
         for i in 0..size {
             for j in 0..=i {
@@ -189,7 +190,22 @@ impl Matrix {
                 };
             }
         }
-        Some(Cholesky { lower })
+        let mut x = right.clone();
+        for column in 0..columns {
+            for i in 0..size {
+                let known: f64 =
+                    (0..i).map(|j| lower.row(i)[j] * x.values[j * columns + column]).sum();
+                let rest = x.values[i * columns + column] - known;
+                x.values[i * columns + column] = rest / lower.row(i)[i];
+            }
+            for i in (0..size).rev() {
+                let known: f64 =
+                    (i + 1..size).map(|j| lower.row(j)[i] * x.values[j * columns + column]).sum();
+                let rest = x.values[i * columns + column] - known;
+                x.values[i * columns + column] = rest / lower.row(i)[i];
+            }
+        }
+        Some(x)
     }
 
     /// The largest absolute eigenvalue of a symmetric matrix, by squaring: `|M^(2^k)|^(1/2^k)`.
@@ -208,37 +224,6 @@ impl Matrix {
             power = power.times(&power);
         }
         (log + power.norm().ln() / f64::from(1u32 << SQUARINGS)).exp()
-    }
-}
-
-/// A factored positive definite matrix.
-#[derive(Clone, Debug)]
-pub struct Cholesky {
-    lower: Matrix,
-}
-
-impl Cholesky {
-    /// The `X` with `L L^T X = right`.
-    pub fn solve(&self, right: &Matrix) -> Matrix {
-        let (size, columns) = (self.lower.rows, right.columns);
-        assert_eq!(size, right.rows, "inner sizes agree");
-        let mut x = right.clone();
-        for column in 0..columns {
-            for i in 0..size {
-                let known: f64 =
-                    (0..i).map(|j| self.lower.row(i)[j] * x.values[j * columns + column]).sum();
-                let rest = x.values[i * columns + column] - known;
-                x.values[i * columns + column] = rest / self.lower.row(i)[i];
-            }
-            for i in (0..size).rev() {
-                let known: f64 = (i + 1..size)
-                    .map(|j| self.lower.row(j)[i] * x.values[j * columns + column])
-                    .sum();
-                let rest = x.values[i * columns + column] - known;
-                x.values[i * columns + column] = rest / self.lower.row(i)[i];
-            }
-        }
-        x
     }
 }
 
@@ -339,10 +324,11 @@ mod tests {
         let a = Matrix::normal(20, 7, 1.0, &mut draw);
         let gram = a.transposed_times(&a).with_ridge(0.1);
         let right = Matrix::normal(7, 3, 1.0, &mut draw);
-        let x = gram.cholesky().unwrap().solve(&right);
+        let x = gram.solve(&right).unwrap();
         assert!(gram.times(&x).minus(&right).norm() < 1e-12);
-        assert!(gram.with_ridge(-1e3).cholesky().is_none());
-        assert!(Matrix::from_rows(&[&[f64::NAN]]).cholesky().is_none());
+        assert!(gram.with_ridge(-1e3).solve(&right).is_none());
+        let nothing = Matrix::from_rows(&[&[f64::NAN]]);
+        assert!(nothing.solve(&nothing).is_none());
     }
 
     #[test]

@@ -45,7 +45,7 @@ impl Moments {
 
     /// `V* = (S + lam I)^-1 R`, the best value block; none where `S + lam I` is singular.
     pub fn best_value(&self, ridge: f64) -> Option<Matrix> {
-        Some(self.square.clone().with_ridge(ridge).cholesky()?.solve(&self.cross))
+        self.square.clone().with_ridge(ridge).solve(&self.cross)
     }
 
     /// The loss of a value block: `1/2 (E|Y|^2 - 2 tr V^T R + tr V^T S V) + lam/2 |V|^2`.

@@ -11,7 +11,7 @@
 use fedra_seed::Seed;
 use serde::{Deserialize, Serialize};
 
-use crate::attention::Attention;
+use crate::attention::{Attended, Attention};
 use crate::client::Client;
 use crate::matrix::Matrix;
 
@@ -37,15 +37,6 @@ pub struct Weights {
     pub value: Matrix,
     /// `O`, `U` and `D` of the MLP, or nothing.
     pub rest: Vec<Matrix>,
-}
-
-/// Which part of a student learns.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Learns {
-    /// Everything: stage 1.
-    Everything,
-    /// Everything but query and key: stage 2.
-    AllButKernel,
 }
 
 /// Sizes of a student.
@@ -83,42 +74,34 @@ impl Network {
 
     /// The features `Z = A H` of a client at a kernel.
     pub fn features(&self, weights: &Weights, client: &Client) -> Matrix {
+        self.attend(weights, client, &client.tokens).output
+    }
+
+    fn attend(&self, weights: &Weights, client: &Client, projected: &Matrix) -> Attended {
         let tokens = &client.tokens;
         let (queries, keys) = (tokens.times(&weights.query), tokens.times(&weights.key));
-        self.attention.forward(queries, keys, tokens, client.length).output
+        self.attention.forward(queries, keys, projected, client.length)
     }
 
     /// A client's loss at some weights.
     pub fn loss(&self, weights: &Weights, client: &Client) -> f64 {
-        let tokens = &client.tokens;
-        let (queries, keys) = (tokens.times(&weights.query), tokens.times(&weights.key));
-        let projected = tokens.times(&weights.value);
-        let attended = self.attention.forward(queries, keys, &projected, client.length);
-        let head = Head::of(weights, attended.output);
-        let missed = head.output.minus(&client.targets);
+        let attended = self.attend(weights, client, &client.tokens.times(&weights.value));
+        let missed = Head::of(weights, attended.output).output.minus(&client.targets);
         0.5 * missed.dot(&missed) / missed.rows() as f64 + 0.5 * self.ridge * weights.ridged()
     }
 
-    /// A client's gradient at some weights; query's and key's are zero where they do not learn.
-    pub fn gradient(&self, weights: &Weights, client: &Client, learns: Learns) -> Weights {
+    /// A client's gradient at some weights.
+    pub fn gradient(&self, weights: &Weights, client: &Client) -> Weights {
         let tokens = &client.tokens;
-        let (queries, keys) = (tokens.times(&weights.query), tokens.times(&weights.key));
         let projected = tokens.times(&weights.value);
-        let attended = self.attention.forward(queries, keys, &projected, client.length);
+        let attended = self.attend(weights, client, &projected);
         let rows = tokens.rows() as f64;
         let head = Head::of(weights, attended.output.clone());
         let missed = head.output.minus(&client.targets).scaled(1.0 / rows);
         let (pull, mut rest) = head.backward(weights, missed);
         let pulled = self.attention.backward(&attended, &projected, &pull, client.length);
-        let (query, key) = match learns {
-            Learns::Everything => {
-                (tokens.transposed_times(&pulled.queries), tokens.transposed_times(&pulled.keys))
-            }
-            Learns::AllButKernel => {
-                let none = Matrix::zeros(weights.query.rows(), weights.query.columns());
-                (none.clone(), none)
-            }
-        };
+        let query = tokens.transposed_times(&pulled.queries);
+        let key = tokens.transposed_times(&pulled.keys);
         let mut value = tokens.transposed_times(&pulled.projected);
         value.add_scaled(self.ridge, &weights.value);
         for (gradient, weight) in rest.iter_mut().zip(&weights.rest) {
@@ -128,36 +111,56 @@ impl Network {
     }
 }
 
-impl Weights {
+/// What a federation averages: one matrix or several.
+pub trait Blocks: Clone {
+    /// Every matrix.
+    fn parts(&self) -> impl Iterator<Item = &Matrix>;
+
+    /// Every matrix, to be changed.
+    fn parts_mut(&mut self) -> impl Iterator<Item = &mut Matrix>;
+
     /// Adds `factor * other`.
-    pub fn add_scaled(&mut self, factor: f64, other: &Self) {
+    fn add_scaled(&mut self, factor: f64, other: &Self) {
         for (mine, theirs) in self.parts_mut().zip(other.parts()) {
             mine.add_scaled(factor, theirs);
         }
     }
 
     /// Zeros of the same shape.
-    pub fn zeros(&self) -> Self {
+    fn zeros(&self) -> Self {
         let mut zeros = self.clone();
         zeros.parts_mut().for_each(|part| part.values_mut().fill(0.0));
         zeros
     }
 
     /// Whether every number is one.
-    pub fn is_finite(&self) -> bool {
+    fn is_finite(&self) -> bool {
         self.parts().all(Matrix::is_finite)
     }
+}
 
-    /// Every matrix: query, key, value, then the MLP.
-    pub fn parts(&self) -> impl Iterator<Item = &Matrix> {
+impl Blocks for Matrix {
+    fn parts(&self) -> impl Iterator<Item = &Matrix> {
+        std::iter::once(self)
+    }
+
+    fn parts_mut(&mut self) -> impl Iterator<Item = &mut Matrix> {
+        std::iter::once(self)
+    }
+}
+
+/// Query, key, value, then the MLP.
+impl Blocks for Weights {
+    fn parts(&self) -> impl Iterator<Item = &Matrix> {
         [&self.query, &self.key, &self.value].into_iter().chain(&self.rest)
     }
 
-    /// Every matrix, to be changed.
-    pub fn parts_mut(&mut self) -> impl Iterator<Item = &mut Matrix> {
+    fn parts_mut(&mut self) -> impl Iterator<Item = &mut Matrix> {
         [&mut self.query, &mut self.key, &mut self.value].into_iter().chain(&mut self.rest)
     }
+}
 
+impl Weights {
     fn ridged(&self) -> f64 {
         self.value.dot(&self.value) + self.rest.iter().map(|part| part.dot(part)).sum::<f64>()
     }

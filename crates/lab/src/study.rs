@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::federation::{Federation, Work};
 use crate::matrix::Matrix;
-use crate::network::{Learns, Weights};
+use crate::network::Weights;
 use crate::parallel;
 use crate::setting::Setting;
 
@@ -167,7 +167,7 @@ fn follow(setting: &Setting, seed: Seed, job: Job) -> Run {
         seed,
     };
     let start = network.start(setting.sizes, seed.of("student"));
-    let path = federation.train(start, setting.rounds, Learns::Everything);
+    let path = federation.train(start, setting.rounds);
     let full = path.get(setting.rounds as usize).map(|last| federation.loss(last));
     let frozen = final_loss(&federation, &path, setting.warmup, setting.rounds);
     let (curves, sweep) = match job.detail {
@@ -183,7 +183,13 @@ fn sweep(setting: &Setting, federation: &Federation, path: &[Weights]) -> Sweep 
     setting.warmup_sweep.iter().map(at).collect()
 }
 
-fn final_loss(federation: &Federation, path: &[Weights], warmup: u32, rounds: u32) -> Option<f64> {
+/// The loss of a student without an MLP at the end, frozen after some rounds of a path.
+pub(crate) fn final_loss(
+    federation: &Federation,
+    path: &[Weights],
+    warmup: u32,
+    rounds: u32,
+) -> Option<f64> {
     let at = path.get(warmup as usize)?;
     let frozen = federation.freeze(at);
     let values = frozen.train(at.value.clone(), warmup, rounds);

@@ -72,6 +72,11 @@ pub fn mean(values: impl IntoIterator<Item = Option<f64>>) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
+/// The mean over worlds with everyone in each round, at a heterogeneity.
+fn mean_of(study: &Study, h: f64, value: impl Fn(&Curves) -> Option<f64>) -> Option<f64> {
+    mean(curves(study, h, study.setting.clients).into_iter().map(value))
+}
+
 /// Losses and distances are near one; what is a million times that is on its way to infinity.
 const DIVERGED: f64 = 1e6;
 
@@ -86,7 +91,6 @@ fn each<T>(items: impl IntoIterator<Item = T>, show: impl Fn(T) -> String) -> St
 
 fn profile_falls(study: &Study) -> Verdict {
     let warmup = study.setting.warmup as usize;
-    let everyone = study.setting.clients;
     let ends = |curves: &Curves| Some((*curves.profile.first()?, *curves.profile.get(warmup)?));
     let fell = |curves: &Curves| ends(curves).is_some_and(|(before, after)| after < before);
     let levels = &study.setting.heterogeneities;
@@ -95,9 +99,8 @@ fn profile_falls(study: &Study) -> Verdict {
         criterion: "the profile objective is lower after warm-up than before it, in every world",
         seen: everywhere(study, levels, fell),
         numbers: each(levels, |&h| {
-            let ends: Vec<_> = curves(study, h, everyone).into_iter().map(ends).collect();
-            let before = mean(ends.iter().map(|ends| ends.map(|ends| ends.0)));
-            let after = mean(ends.iter().map(|ends| ends.map(|ends| ends.1)));
+            let before = mean_of(study, h, |curves| ends(curves).map(|ends| ends.0));
+            let after = mean_of(study, h, |curves| ends(curves).map(|ends| ends.1));
             format!("h {h}: {} -> {}", shown(before), shown(after))
         }),
     }
@@ -120,18 +123,15 @@ fn tracking_contracts(study: &Study) -> Verdict {
         contracts && ends && curves.contraction < 1.0
     };
     let levels = &study.setting.heterogeneities;
-    let everyone = study.setting.clients;
     Verdict {
         shape: "in stage 2 the tracking error shrinks geometrically to the fixed point's floor",
         criterion: "each round brings V nearer to V_inf by at least the predicted spectral radius, and |V - V*| \
                     ends within 1 % of |V_inf - V*|, in every world",
         seen: everywhere(study, levels, settled),
         numbers: each(levels, |&h| {
-            let curves = curves(study, h, everyone);
-            let radius = mean(curves.iter().map(|curves| Some(curves.contraction)));
-            let last = mean(curves.iter().map(|curves| curves.tracking.last().copied()));
-            let floor = mean(curves.iter().map(|curves| curves.floor));
-            let (radius, last, floor) = (shown(radius), shown(last), shown(floor));
+            let radius = shown(mean_of(study, h, |curves| Some(curves.contraction)));
+            let last = shown(mean_of(study, h, |curves| curves.tracking.last().copied()));
+            let floor = shown(mean_of(study, h, |curves| curves.floor));
             format!("h {h}: radius {radius}, ends at {last}, floor {floor}")
         }),
     }
@@ -152,15 +152,13 @@ fn floor_grows_with_heterogeneity(study: &Study) -> Verdict {
         criterion: "|V_inf - V*| rises from each heterogeneity to the next, in every world",
         seen: (0..study.setting.seeds as usize).all(|world| rising(&floors(world))),
         numbers: each(levels, |&h| {
-            let floor = mean(curves(study, h, everyone).iter().map(|curves| curves.floor));
-            format!("h {h}: {}", shown(floor))
+            format!("h {h}: {}", shown(mean_of(study, h, |curves| curves.floor)))
         }),
     }
 }
 
 fn floor_grows_with_local_steps(study: &Study) -> Verdict {
     let levels = &study.setting.heterogeneities;
-    let everyone = study.setting.clients;
     let floors = |curves: &Curves| -> Vec<Option<f64>> {
         curves.floor_by_local_steps.iter().map(|(_, floor)| *floor).collect()
     };
@@ -170,8 +168,7 @@ fn floor_grows_with_local_steps(study: &Study) -> Verdict {
         criterion: "at one frozen kernel |V_inf - V*| rises from each E to the next, at every heterogeneity",
         seen: everywhere(study, levels, |curves| rising(&floors(curves))),
         numbers: each(study.setting.local_step_sweep.iter().enumerate(), |(place, steps)| {
-            let at = curves(study, last, everyone);
-            let floor = mean(at.iter().map(|curves| floors(curves)[place]));
+            let floor = mean_of(study, last, |curves| floors(curves)[place]);
             format!("h {last}, E {steps}: {}", shown(floor))
         }),
     }
@@ -321,7 +318,6 @@ fn warmup_has_a_minimum(study: &Study) -> Verdict {
 }
 
 fn kernel_gets_worse(study: &Study) -> Verdict {
-    let everyone = study.setting.clients;
     let levels = heterogeneous(study);
     let turn = |curves: &Curves| {
         let lowest = curves.profile.iter().copied().fold(f64::INFINITY, f64::min);
@@ -334,8 +330,7 @@ fn kernel_gets_worse(study: &Study) -> Verdict {
                     every world",
         seen: everywhere(study, &levels, |curves| turn(curves) > NOTABLE),
         numbers: each(&levels, |&h| {
-            let turns = curves(study, h, everyone).into_iter().map(|curves| Some(turn(curves)));
-            let turns = mean(turns).unwrap_or(f64::NAN);
+            let turns = mean_of(study, h, |curves| Some(turn(curves))).unwrap_or(f64::NAN);
             format!("h {h}: ends {:.2} % above its lowest", 100.0 * turns)
         }),
     }

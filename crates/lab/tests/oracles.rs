@@ -2,8 +2,8 @@
 #![expect(clippy::unwrap_used, reason = "the functions that serve tests are tests too")]
 
 use fedra_lab::{
-    Attention, Client, Federation, Learns, Matrix, Moments, Network, Phi, Sizes, Weights, Work,
-    World,
+    Attention, Blocks as _, Client, Federation, Matrix, Moments, Network, Phi, Sizes, Weights,
+    Work, World,
 };
 use fedra_seed::Seed;
 
@@ -66,7 +66,7 @@ fn gentle(network: &Network, weights: &Weights) -> f64 {
 fn gradient(federation: &Federation, weights: &Weights) -> Weights {
     let mut sum = weights.zeros();
     for client in &federation.clients {
-        let part = federation.network.gradient(weights, client, Learns::Everything);
+        let part = federation.network.gradient(weights, client);
         sum.add_scaled(client.weight, &part);
     }
     sum
@@ -198,11 +198,12 @@ fn stage_two_on_moments_is_stage_two_on_the_data() {
     for network in linear() {
         let weights = start(&network, 7);
         let federation = federation(network, work(4, gentle(&network, &weights)));
-        let data = federation.train(weights.clone(), 10, Learns::AllButKernel);
+        let data = federation.average(weights.clone(), 0..10, |local, client| {
+            let gradient = network.gradient(local, &federation.clients[client]);
+            local.value.add_scaled(-federation.work.rate, &gradient.value);
+        });
         let moments = federation.freeze(&weights).train(weights.value.clone(), 0, 10);
         assert!(data[10].value.minus(&moments[10]).norm() < EXACT);
-        assert_eq!(data[10].query, weights.query, "frozen to the bit");
-        assert_eq!(data[10].key, weights.key);
         let loss = federation.freeze(&weights).loss(&moments[10]);
         assert!((loss - federation.loss(&data[10])).abs() < EXACT);
     }
@@ -228,7 +229,7 @@ fn a_larger_ridge_means_a_smaller_value_block_and_none_means_least_squares() {
     let network = linear()[0];
     let federation = federation(network, work(1, 0.1));
     let frozen = federation.freeze(&start(&network, 5));
-    let pooled = frozen.pooled();
+    let pooled = &frozen.pooled;
     let best = |ridge: f64| pooled.best_value(ridge).unwrap();
     assert!(best(10.0).norm() < best(0.1).norm() && best(0.1).norm() < best(1e-6).norm());
     assert!(pooled.value_gradient(&best(1e-12), 0.0).norm() < EXACT, "normal equations");
@@ -243,7 +244,7 @@ fn neither_the_order_of_samples_nor_that_of_clients_nor_that_of_key_columns_matt
     for network in networks {
         let federation = federation(network, work(3, 0.05));
         let weights = start(&network, 9);
-        let after = federation.round(&weights, 0, Learns::Everything);
+        let after = federation.train(weights.clone(), 1).swap_remove(1);
 
         let mut turned = federation.clone();
         turned.clients.reverse();
@@ -251,7 +252,7 @@ fn neither_the_order_of_samples_nor_that_of_clients_nor_that_of_key_columns_matt
             reverse_rows(&mut client.tokens);
             reverse_rows(&mut client.targets);
         }
-        let other = turned.round(&weights, 0, Learns::Everything);
+        let other = turned.train(weights.clone(), 1).swap_remove(1);
         for (a, b) in after.parts().zip(other.parts()) {
             assert!(a.minus(b).norm() < EXACT);
         }
@@ -259,7 +260,7 @@ fn neither_the_order_of_samples_nor_that_of_clients_nor_that_of_key_columns_matt
         let mut swapped = weights.clone();
         reverse_columns(&mut swapped.query);
         reverse_columns(&mut swapped.key);
-        let mut other = federation.round(&swapped, 0, Learns::Everything);
+        let mut other = federation.train(swapped, 1).swap_remove(1);
         reverse_columns(&mut other.query);
         reverse_columns(&mut other.key);
         for (a, b) in after.parts().zip(other.parts()) {

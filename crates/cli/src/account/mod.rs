@@ -131,7 +131,7 @@ impl Epsilon {
             );
         }
         let spent = checked.composition(noise)?.spent(checked.delta);
-        tell(&self.run, &checked, &answer(spent), &[(None, spent)])
+        tell(&self.run, &checked, answer(spent), &[(None, spent)])
     }
 }
 
@@ -160,7 +160,7 @@ impl Sigma {
         let spent = checked.composition(Some(noise))?.spent(checked.delta);
         let mut object = answer(spent);
         (object["sigma"], object["sigma_rdp"]) = (json!(noise), json!(by_rdp));
-        tell(&self.run, &checked, &object, &[(Some(noise), spent)])?;
+        tell(&self.run, &checked, object, &[(Some(noise), spent)])?;
         if let (Some(by_rdp), false) = (by_rdp, self.run.json) {
             let sigma = shown::up(by_rdp.get(), 4);
             console::say(format_args!("by rdp alone it would take sigma {sigma}"));
@@ -190,7 +190,7 @@ impl Steps {
         }
         let mut object = answer(spent);
         (object["steps"], object["at_least"]) = (json!(steps), json!(is_limit));
-        tell(&self.run, &checked, &object, &[(Some(noise), spent)])
+        tell(&self.run, &checked, object, &[(Some(noise), spent)])
     }
 }
 
@@ -207,7 +207,7 @@ impl Table {
             objects.push(object);
             rows.push((Some(noise), spent));
         }
-        tell(&self.run, &checked, &json!({ "rows": objects }), &rows)
+        tell(&self.run, &checked, json!({ "rows": objects }), &rows)
     }
 }
 
@@ -215,12 +215,13 @@ impl Table {
 fn tell(
     typed: &Typed,
     checked: &Checked,
-    answer: &Value,
+    mut object: Value,
     rows: &[(Option<NoiseMultiplier>, Spent)],
 ) -> Result<()> {
     if typed.json {
-        let mut object = answer.as_object().cloned().unwrap_or_default();
-        object.extend(checked.json());
+        object["delta"] = json!(checked.delta);
+        object["relation"] = checked.relation.to_string().into();
+        object["unit"] = checked.unit.to_string().into();
         console::json(serde_json::to_string_pretty(&object)?);
         return Ok(());
     }

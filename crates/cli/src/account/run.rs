@@ -8,7 +8,6 @@ use fedra_privacy::{
     Composition, Delta, NoiseMultiplier, PrivacyError, Relation, Release, Sampling, SamplingRate,
     Unit,
 };
-use serde_json::{Value, json};
 
 use crate::flags::one_of;
 
@@ -151,16 +150,6 @@ impl Checked {
         };
         let (unit, delta) = (self.unit, self.delta);
         format!("{unit}-level: one {unit} {neighbours}; delta {delta}; {sampling} is assumed")
-    }
-
-    /// The promise as part of a JSON object.
-    pub fn json(&self) -> serde_json::Map<String, Value> {
-        let promise = json!({
-            "delta": self.delta,
-            "relation": self.relation.to_string(),
-            "unit": self.unit.to_string(),
-        });
-        promise.as_object().cloned().unwrap_or_default()
     }
 }
 

@@ -8,13 +8,13 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use fedra::prepare::pretrained::Pretrained;
 use fedra::text::grid::grouped;
-use fedra_audit::{Attack, Decoder, FineTuning, Grid, Knowledge, PublicText, Study, Verdict};
+use fedra_audit::{Attack, Decoder, FineTuning, Grid, Knowledge, PublicText, Study};
 use fedra_compute::{Device, Seed};
 use fedra_engine::{NoiseDraw, NoiseKind};
 use fedra_model::{Classifier, Head, Wanted, load_checkpoint};
 
 use super::lines::{self, Lines};
-use super::telling::Telling;
+use super::telling::tell;
 use crate::console;
 use crate::flags::{one_of, parse_seed};
 use crate::screen::{self, TextLine};
@@ -145,7 +145,6 @@ impl Split {
             );
         };
         let folder = self.out.as_deref().map(StudyFolder::create).transpose()?;
-        let telling = Telling { json: self.json, folder };
 
         let Pretrained { checkpoint, tokenizer } = Pretrained::open(&path).context("--model")?;
         let wanted =
@@ -192,13 +191,13 @@ impl Split {
         let findings = study.run(&mut |what| progress.tell(what))?;
         progress.line.remove();
         let truth = text(&lines.attacked[0][lines.known.len()..]);
-        telling.tell(&findings, &Verdict::of(&findings), &truth)?;
+        tell((&findings, &truth), self.json, folder.as_ref())?;
         console::say(format_args!("{:.0} s", begun.elapsed().as_secs_f64()));
         Ok(())
     }
 
     fn introduce(&self, public: &PublicText) {
-        let tokens = grouped(public.tokens());
+        let tokens = grouped(public.total);
         if self.public.is_none() {
             console::say(format_args!(
                 "note: {tokens} tokens of the private file's other lines stand for public text; \

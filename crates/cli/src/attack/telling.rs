@@ -9,43 +9,38 @@ use fedra_report::{Chart, Point, Scale, Series, Stroke};
 use crate::console;
 use crate::study_folder::StudyFolder;
 
-/// Where findings go.
-pub struct Telling {
-    /// Whether they are printed as JSON lines.
-    pub json: bool,
-    /// The folder for the page, if one is wanted.
-    pub folder: Option<StudyFolder>,
-}
-
-impl Telling {
-    /// Prints and writes.
-    pub fn tell(&self, findings: &[Finding], verdicts: &[Verdict], truth: &str) -> Result<()> {
-        let lines: Vec<String> =
-            findings.iter().map(serde_json::to_string).collect::<Result<_, _>>()?;
-        if self.json {
-            lines.iter().for_each(console::json);
-        } else {
-            for table in tables(findings) {
-                console::table(&table);
-                console::data("");
-            }
-            verdicts.iter().map(sentence).for_each(console::page);
+/// Prints findings, as JSON lines or in words, and writes a page where a folder is given.
+pub fn tell(
+    (findings, truth): (&[Finding], &str),
+    json: bool,
+    folder: Option<&StudyFolder>,
+) -> Result<()> {
+    let verdicts = &Verdict::of(findings);
+    let lines: Vec<String> =
+        findings.iter().map(serde_json::to_string).collect::<Result<_, _>>()?;
+    if json {
+        lines.iter().for_each(console::json);
+    } else {
+        for table in tables(findings) {
+            console::table(&table);
             console::data("");
-            console::data(samples(findings, truth));
         }
-        let Some(folder) = &self.folder else { return Ok(()) };
-        folder.put("results.jsonl", &(lines.join("\n") + "\n"))?;
-        let charts = [
-            ("recovery-by-loss", by_loss(findings)),
-            ("recovery-by-noise", by_noise(findings)),
-            ("averaging", by_views(findings)),
-        ];
-        let charts = charts.map(|(name, chart)| (name.to_owned(), chart));
-        let title = "What a server reads from the states of a cut decoder";
-        folder.put_page((title, introduction(verdicts)), Vec::new(), &charts)?;
-        console::say(format_args!("open {}", folder.page().display()));
-        Ok(())
+        verdicts.iter().map(sentence).for_each(console::page);
+        console::data("");
+        console::data(samples(findings, truth));
     }
+    let Some(folder) = folder else { return Ok(()) };
+    folder.put("results.jsonl", &(lines.join("\n") + "\n"))?;
+    let charts = [
+        ("recovery-by-loss", by_loss(findings)),
+        ("recovery-by-noise", by_noise(findings)),
+        ("averaging", by_views(findings)),
+    ];
+    let charts = charts.map(|(name, chart)| (name.to_owned(), chart));
+    let title = "What a server reads from the states of a cut decoder";
+    folder.put_page((title, introduction(verdicts)), Vec::new(), &charts)?;
+    console::say(format_args!("open {}", folder.page().display()));
+    Ok(())
 }
 
 fn introduction(verdicts: &[Verdict]) -> Vec<String> {

@@ -9,8 +9,9 @@ use fedra_plan::{Layout, Round, Scope};
 use fedra_wire::{
     Accepted, ClientId, Encoding, Expectation, Header, Kind, Taken, WireError, encode, rewrite,
 };
+use serde_json::json;
 
-use super::report::{Format, Report};
+use super::report::Format;
 use super::stopwatch::Stopwatch;
 
 // Every update has values of its own. They are written between the updates, while the watch stands
@@ -29,14 +30,6 @@ pub struct FoldBench {
     waiting: bool,
     #[command(flatten)]
     format: Format,
-}
-
-/// What was done.
-#[derive(serde::Serialize)]
-struct Folded {
-    updates: u32,
-    waiting: bool,
-    update_bytes: u64,
 }
 
 impl FoldBench {
@@ -74,14 +67,14 @@ impl FoldBench {
         }
         drop(spare);
         let mean = watch.time(|| fold.mean());
-        let work = Folded {
-            updates: self.updates,
-            waiting: self.waiting,
-            update_bytes: updates.length as u64,
-        };
-        let (shape, parameters) = (self.shape.name(), mean.elements() as u64);
+        let object = json!({
+            "updates": self.updates,
+            "waiting": self.waiting,
+            "update_bytes": updates.length,
+            "shape": self.shape.name(),
+        });
         let done = format!("fold of {} updates of", self.updates);
-        Report { work, shape, parameters, cost: watch.read(1) }.print(&self.format, &done);
+        self.format.print_cost(object, &done, (mean.elements() as u64, watch.read(1)));
         Ok(())
     }
 }

@@ -6,11 +6,11 @@
 //! clip, the weighted sum, noise on every trained weight.
 
 use super::report::{least, median, rounded};
-use super::step::{Bench, Setting, Step, WARM_UP};
+use super::step::{Bench, Step, WARM_UP};
 use anyhow::{Context, Result};
 use fedra_compute::{Clipping, LossWeights, RowWeights, SecretKey, Seed, Tape, Tensor};
 use fedra_model::{Targets, Weighted};
-use std::fmt::{Display, Formatter};
+use serde_json::json;
 use std::time::Instant;
 
 /// The norm that each example's gradient is clipped to; small enough that all are.
@@ -35,28 +35,38 @@ pub fn run(given: &Step) -> Result<()> {
     let ratios: Vec<f64> = times[0].iter().zip(&times[1]).map(|(a, b)| a / b).collect();
     let figure = |number: f64| rounded(number, 2);
     let middle = |numbers: &[f64]| median(numbers).context("at least one step");
-    let side = |times: &[f64], bench: &Bench| -> Result<Side> {
-        Ok(Side {
-            median_ms: figure(middle(times)? * 1e3),
-            best_ms: figure(least(times) * 1e3),
-            pool_bytes: bench.device.usage().peak_bytes,
-        })
+    // Median and best milliseconds, and bytes.
+    let side = |times: &[f64], bench: &Bench| -> Result<(f64, f64, usize)> {
+        let (median, best) = (figure(middle(times)? * 1e3), figure(least(times) * 1e3));
+        Ok((median, best, bench.device.usage().peak_bytes))
     };
     let (plain, private) = (side(&times[0], &plain)?, side(&times[1], &private)?);
+    let side = |(median, best, bytes): (f64, f64, usize)| json!({ "median_ms": median, "best_ms": best, "pool_bytes": bytes });
     let mean_ms = |seconds: f64| figure(seconds * 1e3 / given.steps as f64);
-    let report = Report {
-        setting: given.setting(),
-        speed: figure(middle(&ratios)?),
-        speed_of_best: figure(plain.best_ms / private.best_ms),
-        memory: figure(private.pool_bytes as f64 / plain.pool_bytes as f64),
-        passes_ms: mean_ms(spent.passes),
-        sum_ms: mean_ms(spent.sum),
-        noise_ms: mean_ms(spent.noise),
-        optimiser_ms: mean_ms(spent.optimiser),
-        plain,
-        private,
-    };
-    given.format.print(&report, &report);
+    let parts = [spent.passes, spent.sum, spent.noise, spent.optimiser];
+    let [passes_ms, sum_ms, noise_ms, optimiser_ms] = parts.map(mean_ms);
+    // Speeds are the plain step's time over the private one's: the median over neighbouring pairs of
+    // steps, and by the best of each.
+    let (speed, speed_of_best) = (figure(middle(&ratios)?), figure(plain.1 / private.1));
+    let memory = figure(private.2 as f64 / plain.2 as f64);
+    let (setting, mut object) = given.setting();
+    (object["plain"], object["private"]) = (side(plain), side(private));
+    (object["speed"], object["speed_of_best"]) = (speed.into(), speed_of_best.into());
+    (object["memory"], object["passes_ms"]) = (memory.into(), passes_ms.into());
+    (object["sum_ms"], object["noise_ms"]) = (sum_ms.into(), noise_ms.into());
+    object["optimiser_ms"] = optimiser_ms.into();
+    let words = format_args!(
+        "{setting}: {} ms a plain step (best {}), {} ms a private one (best {}), {speed} of the \
+         plain speed ({speed_of_best} by best steps), {memory} of its memory ({} MB); private step \
+         on average: passes with norms {passes_ms} ms, weighted sum {sum_ms} ms, noise {noise_ms} \
+         ms, optimiser {optimiser_ms} ms",
+        plain.0,
+        plain.1,
+        private.0,
+        private.1,
+        private.2 / 1_000_000,
+    );
+    given.format.print(object, words);
     Ok(())
 }
 
@@ -103,49 +113,4 @@ fn private_step(bench: &mut Bench, given: &Step, number: u64, spent: &mut Spent)
     spent.noise += noised - summed;
     spent.optimiser += all - noised;
     Ok(all)
-}
-
-/// One side of the comparison.
-#[derive(serde::Serialize)]
-struct Side {
-    median_ms: f64,
-    best_ms: f64,
-    pool_bytes: usize,
-}
-
-/// The result; speeds are the plain step's time over the private one's.
-#[derive(serde::Serialize)]
-struct Report {
-    #[serde(flatten)]
-    setting: Setting,
-    plain: Side,
-    private: Side,
-    /// Median over neighbouring pairs of steps.
-    speed: f64,
-    speed_of_best: f64,
-    memory: f64,
-    /// Means of the private step's parts.
-    passes_ms: f64,
-    sum_ms: f64,
-    noise_ms: f64,
-    optimiser_ms: f64,
-}
-
-impl Display for Report {
-    fn fmt(&self, out: &mut Formatter<'_>) -> std::fmt::Result {
-        let Self { setting, plain, private, speed, speed_of_best, memory, .. } = self;
-        let Self { passes_ms, sum_ms, noise_ms, optimiser_ms, .. } = self;
-        write!(
-            out,
-            "{setting}: {} ms a plain step (best {}), {} ms a private one (best {}), {speed} of the \
-             plain speed ({speed_of_best} by best steps), {memory} of its memory ({} MB); private \
-             step on average: passes with norms {passes_ms} ms, weighted sum {sum_ms} ms, noise \
-             {noise_ms} ms, optimiser {optimiser_ms} ms",
-            plain.median_ms,
-            plain.best_ms,
-            private.median_ms,
-            private.best_ms,
-            private.pool_bytes / 1_000_000,
-        )
-    }
 }

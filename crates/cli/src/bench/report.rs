@@ -4,7 +4,7 @@ use std::fmt::Display;
 
 use clap::Args;
 use fedra_plan::ByteCount;
-use serde::Serialize;
+use serde_json::Value;
 
 use super::stopwatch::Cost;
 use crate::console;
@@ -20,38 +20,28 @@ pub struct Format {
 
 impl Format {
     /// Prints a result of this program, as an object or in words.
-    pub fn print(&self, result: &impl Serialize, words: impl Display) {
+    pub fn print(&self, mut object: Value, words: impl Display) {
         if !self.json {
             return console::data(words);
         }
-        let mut object = serde_json::json!(result);
         object["peer"] = format!("fedra {}", env!("CARGO_PKG_VERSION")).into();
         console::json(object);
     }
-}
 
-/// The result of a bench of the federation; `Work` is what was done, and so many.
-#[derive(Serialize)]
-pub struct Report<Work> {
-    #[serde(flatten)]
-    pub work: Work,
-    pub shape: &'static str,
-    pub parameters: u64,
-    #[serde(flatten)]
-    pub cost: Cost,
-}
-
-impl<Work: Serialize> Report<Work> {
-    /// Prints it; the sentence starts with what was done.
-    pub fn print(&self, format: &Format, done: &str) {
+    /// Prints the cost of a bench of the federation; the sentence starts with what was done.
+    pub fn print_cost(&self, mut object: Value, done: &str, (parameters, cost): (u64, Cost)) {
+        object["parameters"] = parameters.into();
+        object["cpu_seconds"] = cost.cpu_seconds.into();
+        object["wall_seconds"] = cost.wall_seconds.into();
+        object["peak_bytes"] = cost.peak_bytes.into();
         let words = format_args!(
             "{done} {} parameters: {} s of processor, {} s of time, {} peak",
-            grouped(self.parameters),
-            figures(self.cost.cpu_seconds),
-            figures(self.cost.wall_seconds),
-            ByteCount(self.cost.peak_bytes),
+            grouped(parameters),
+            figures(cost.cpu_seconds),
+            figures(cost.wall_seconds),
+            ByteCount(cost.peak_bytes),
         );
-        format.print(self, words);
+        self.print(object, words);
     }
 }
 

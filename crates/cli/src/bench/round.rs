@@ -15,8 +15,9 @@ use fedra_engine::{
 use fedra_model::{Head, Model, Preset};
 use fedra_plan::{Layer, Layout, ParamId, Part, Role, Scope, Shape};
 use fedra_wire::{ClientId, Header, Kind, encode};
+use serde_json::json;
 
-use super::report::{Format, Report};
+use super::report::Format;
 use super::stopwatch::Stopwatch;
 
 /// The only parameter of a trivial model.
@@ -41,16 +42,8 @@ pub struct RoundBench {
     format: Format,
 }
 
-/// What was done; the cost is that of the mean round.
-#[derive(serde::Serialize)]
-struct Done {
-    clients: u32,
-    registered: u32,
-    rounds: u32,
-}
-
 impl RoundBench {
-    /// Measures and prints.
+    /// Measures and prints the cost of the mean round.
     pub fn run(self) -> Result<()> {
         let rounds = self.rounds.unwrap_or(if self.shape.is_some() { 3 } else { 300 });
         if self.clients == 0 || rounds == 0 {
@@ -76,15 +69,17 @@ impl RoundBench {
 
         let mut watch = Stopwatch::new();
         watch.time(|| federation.run(&mut fleet, &mut [], rounds, &|| false))?;
-        let work = Done { clients: self.clients, registered, rounds };
-        let shape = self.shape.map_or("trivial", Preset::name);
+        let (clients, shape) = (self.clients, self.shape.map_or("trivial", Preset::name));
+        let object = json!({
+            "clients": clients, "registered": registered, "rounds": rounds, "shape": shape,
+        });
         let of = if is_sampled {
             format!(" of {}", grouped(u64::from(registered)))
         } else {
             String::new()
         };
-        let done = format!("round of {}{of} clients with", self.clients);
-        Report { work, shape, parameters, cost: watch.read(rounds) }.print(&self.format, &done);
+        let done = format!("round of {clients}{of} clients with");
+        self.format.print_cost(object, &done, (parameters, watch.read(rounds)));
         Ok(())
     }
 }

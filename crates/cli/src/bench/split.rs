@@ -5,7 +5,6 @@
 //! decoder's middle is behind mutual TLS on loopback, as `fedra serve --model` has it, and for
 //! comparison in the same thread.
 
-use std::fmt::{Display, Formatter};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -27,6 +26,7 @@ use fedra_net::{
 };
 use fedra_plan::{Cut, Scope};
 use fedra_wire::RowEncoding;
+use serde_json::{Value, json};
 
 use super::report::{Format, least, median, rounded};
 use crate::flags::Threads;
@@ -74,47 +74,19 @@ pub struct SplitBench {
     format: Format,
 }
 
-/// The result.
-#[derive(serde::Serialize)]
-struct Report {
-    shape: &'static str,
-    blocks: usize,
-    precision: &'static str,
-    context: usize,
-    tokens: usize,
-    repeats: usize,
-    threads: usize,
-    first: u16,
-    last: u16,
-    /// Seconds to read the context.
-    prompt_s: f64,
-    /// Uncut, with a cache.
-    whole_tokens_per_s: f64,
-    /// The same by the fastest token.
-    whole_best_tokens_per_s: f64,
-    /// Cut, with a cache at each side, the middle behind TLS on loopback.
-    cached_tokens_per_s: Option<f64>,
-    /// Cut, with a cache at each side, both in one thread.
-    near_tokens_per_s: Option<f64>,
-    /// Cut, with the context sent again for each token over TLS.
-    uncached_tokens_per_s: Option<f64>,
-    /// What crosses the cut for a token, both ways, as frames.
-    bytes_per_token: Option<f64>,
-    peak_bytes: u64,
-}
-
 impl SplitBench {
     /// Measures and prints.
     pub fn run(self) -> Result<()> {
         if self.context == 0 || self.tokens == 0 || self.repeats == 0 {
             bail!("--context, --tokens and --repeats must be at least 1");
         }
-        let report = self.threads.pool()?.install(|| self.measure())?;
-        self.format.print(&report, &report);
+        let (object, words) = self.threads.pool()?.install(|| self.measure())?;
+        self.format.print(object, words);
         Ok(())
     }
 
-    fn measure(&self) -> Result<Report> {
+    /// The result, as an object and in words.
+    fn measure(&self) -> Result<(Value, String)> {
         let device = Device::cpu();
         let model = self.model()?;
         let blocks = model.layout().blocks();
@@ -159,25 +131,49 @@ impl SplitBench {
         }
         let per_s = |seconds: &[f64]| Some(rounded(1.0 / median(seconds)?, 3));
         let row = 2 * (model.width() * size_of::<f32>() + fedra_wire::FRAME_HEADER);
-        Ok(Report {
-            shape: self.shape.name(),
-            blocks: model.blocks(),
-            precision: if self.bf16 { "bf16" } else { "fp32" },
-            context: self.context,
-            tokens: self.tokens,
-            repeats: self.repeats,
-            threads: self.threads.count(),
-            first: self.first,
-            last: self.last,
-            prompt_s: rounded(prompt_s, 3),
-            whole_tokens_per_s: per_s(&whole.seconds).unwrap_or(0.0),
-            whole_best_tokens_per_s: rounded(1.0 / least(&whole.seconds), 3),
-            bytes_per_token: sides.is_some().then_some(row as f64),
-            cached_tokens_per_s: sides.as_ref().and_then(|(_, split, _)| per_s(&split.seconds)),
-            near_tokens_per_s: sides.as_ref().and_then(|(.., near)| per_s(&near.seconds)),
-            uncached_tokens_per_s: per_s(&uncached),
-            peak_bytes: peak_resident_bytes().unwrap_or(0),
-        })
+        let (shape, threads) = (self.shape.name(), self.threads.count());
+        let precision = if self.bf16 { "bf16" } else { "fp32" };
+        let (prompt_s, whole_per_s) = (rounded(prompt_s, 3), per_s(&whole.seconds).unwrap_or(0.0));
+        let split = sides.as_ref().and_then(|(_, split, _)| per_s(&split.seconds));
+        let near = sides.as_ref().and_then(|(.., near)| per_s(&near.seconds));
+        let uncached = per_s(&uncached);
+        let object = json!({
+            "shape": shape,
+            "blocks": model.blocks(),
+            "precision": precision,
+            "context": self.context,
+            "tokens": self.tokens,
+            "repeats": self.repeats,
+            "threads": threads,
+            "first": self.first,
+            "last": self.last,
+            // Seconds to read the context.
+            "prompt_s": prompt_s,
+            // Uncut, with a cache; then by the fastest token.
+            "whole_tokens_per_s": whole_per_s,
+            "whole_best_tokens_per_s": rounded(1.0 / least(&whole.seconds), 3),
+            // Cut, with a cache at each side: the middle behind TLS on loopback, then in one thread.
+            "cached_tokens_per_s": split,
+            "near_tokens_per_s": near,
+            // Cut, with the context sent again for each token over TLS.
+            "uncached_tokens_per_s": uncached,
+            // What crosses the cut for a token, both ways, as frames.
+            "bytes_per_token": sides.is_some().then_some(row as f64),
+            "peak_bytes": peak_resident_bytes().unwrap_or(0),
+        });
+        let Self { context, first, last, .. } = self;
+        let beside = match (split, near, uncached) {
+            (Some(cut), Some(near), Some(uncached)) => format!(
+                "\n  cut {first}+{last}, cached    {cut} over TLS, {near} in one thread\n  \
+                 cut {first}+{last}, no cache  {uncached} over TLS"
+            ),
+            (_, _, _) => String::new(),
+        };
+        let words = format!(
+            "{shape} in {precision} on {threads} threads behind {context} tokens (read in {prompt_s} s), \
+             tokens a second:\n  whole, cached      {whole_per_s}{beside}"
+        );
+        Ok((object, words))
     }
 
     /// The shape with room for the context.
@@ -309,29 +305,6 @@ impl<'a> Writer<'a> {
             self.tokens.push(token);
             self.logits = self.decoder.read(&[token])?;
             self.seconds.push(start.elapsed().as_secs_f64());
-        }
-        Ok(())
-    }
-}
-
-impl Display for Report {
-    fn fmt(&self, out: &mut Formatter<'_>) -> std::fmt::Result {
-        let Self { shape, precision, threads, context, prompt_s, .. } = self;
-        writeln!(
-            out,
-            "{shape} in {precision} on {threads} threads behind {context} tokens (read in {prompt_s} s), \
-             tokens a second:"
-        )?;
-        write!(out, "  whole, cached      {}", self.whole_tokens_per_s)?;
-        if let (Some(cut), Some(near), Some(uncached)) =
-            (self.cached_tokens_per_s, self.near_tokens_per_s, self.uncached_tokens_per_s)
-        {
-            let Self { first, last, .. } = self;
-            write!(
-                out,
-                "\n  cut {first}+{last}, cached    {cut} over TLS, {near} in one thread\n  \
-                 cut {first}+{last}, no cache  {uncached} over TLS"
-            )?;
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ use fedra::process::peak_resident_bytes;
 use fedra_compute::{Device, Gradients, Optimiser, Params, Seed, Solver, Tape, Tensor, ThreadPool};
 use fedra_model::{Batch, Head, Model, PrefixCache, Preset, Targets};
 use fedra_plan::{Layer, Scope};
-use std::fmt::{Display, Formatter};
+use serde_json::{Value, json};
 use std::time::Instant;
 
 use super::report::{Format, least, median, rounded};
@@ -72,21 +72,21 @@ impl Step {
             .map(|step| bench.step(self, (warm_up + step) as u64))
             .collect::<Result<Vec<f64>>>()?;
         let seconds = median(&times).context("at least one step")?;
-        let report = Report {
-            setting: self.setting(),
-            cached_prefix: self.cached_prefix,
-            median_ms: rounded(seconds * 1e3, 2),
-            best_ms: rounded(least(&times) * 1e3, 2),
-            tokens_per_s: ((self.batch * self.seq) as f64 / seconds).round() as u64,
-            peak_bytes: peak_resident_bytes().unwrap_or(0),
-            pool_bytes: bench.device.usage().peak_bytes,
-        };
-        let Report { setting, median_ms, best_ms, tokens_per_s, peak_bytes, .. } = &report;
+        let (median_ms, best_ms) = (rounded(seconds * 1e3, 2), rounded(least(&times) * 1e3, 2));
+        let tokens_per_s = ((self.batch * self.seq) as f64 / seconds).round() as u64;
+        let peak_bytes = peak_resident_bytes().unwrap_or(0);
+        let (setting, mut object) = self.setting();
+        object["cached_prefix"] = self.cached_prefix.into();
+        object["median_ms"] = median_ms.into();
+        object["best_ms"] = best_ms.into();
+        object["tokens_per_s"] = tokens_per_s.into();
+        object["peak_bytes"] = peak_bytes.into();
+        object["pool_bytes"] = bench.device.usage().peak_bytes.into();
         let peak = peak_bytes / 1_000_000;
         let words = format_args!(
             "{setting}: {median_ms} ms a step (best {best_ms}), {tokens_per_s} tokens/s, {peak} MB peak"
         );
-        self.format.print(&report, words);
+        self.format.print(object, words);
         Ok(())
     }
 
@@ -135,18 +135,17 @@ impl Step {
         Ok(blocks | head)
     }
 
-    /// What is measured.
-    pub(super) fn setting(&self) -> Setting {
+    /// What is measured: in words, and with the fields of the script it is compared with.
+    pub(super) fn setting(&self) -> (String, Value) {
+        let Self { batch, seq, .. } = self;
+        let (shape, threads) = (self.shape.name(), self.threads.count());
         let blocks: Vec<String> = self.train_blocks.iter().map(ToString::to_string).collect();
-        Setting {
-            device: "cpu",
-            shape: self.shape.name(),
-            batch: self.batch,
-            seq: self.seq,
-            precision: "fp32",
-            train_blocks: if blocks.is_empty() { "all".into() } else { blocks.join(",") },
-            threads: self.threads.count(),
-        }
+        let blocks = if blocks.is_empty() { "all".to_owned() } else { blocks.join(",") };
+        let object = json!({
+            "device": "cpu", "shape": shape, "batch": batch, "seq": seq, "precision": "fp32",
+            "train_blocks": blocks, "threads": threads,
+        });
+        (format!("{shape} {batch}x{seq} on {threads} threads, training {blocks}"), object)
     }
 }
 
@@ -212,38 +211,6 @@ impl Bench {
         };
         Ok(tape.backward(&[(&loss, Tensor::scalar(&self.device, 1.0))])?)
     }
-}
-
-/// What is measured, with the fields of the script it is compared with.
-#[derive(serde::Serialize)]
-pub(super) struct Setting {
-    device: &'static str,
-    shape: &'static str,
-    batch: usize,
-    seq: usize,
-    precision: &'static str,
-    train_blocks: String,
-    threads: usize,
-}
-
-impl Display for Setting {
-    fn fmt(&self, out: &mut Formatter<'_>) -> std::fmt::Result {
-        let Self { shape, batch, seq, threads, train_blocks, .. } = self;
-        write!(out, "{shape} {batch}x{seq} on {threads} threads, training {train_blocks}")
-    }
-}
-
-/// The result, with the fields of the same script and two more about memory.
-#[derive(serde::Serialize)]
-struct Report {
-    #[serde(flatten)]
-    setting: Setting,
-    cached_prefix: bool,
-    median_ms: f64,
-    best_ms: f64,
-    tokens_per_s: u64,
-    peak_bytes: u64,
-    pool_bytes: usize,
 }
 
 /// The benchmark's encoders have no segment embedding, as in the script they are compared with.

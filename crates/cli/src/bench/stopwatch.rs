@@ -10,7 +10,7 @@ pub struct Stopwatch {
 }
 
 /// What work has cost.
-#[derive(Clone, Copy, Default, serde::Serialize)]
+#[derive(Clone, Copy, Default)]
 pub struct Cost {
     pub cpu_seconds: f64,
     pub wall_seconds: f64,

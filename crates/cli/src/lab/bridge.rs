@@ -6,10 +6,12 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use clap::Args;
 use fedra::text::grid::Grid;
-use fedra_lab::{Bridge as Study, BridgeSetting, Judgement, Student, Survival, Sweep, TunedAt};
+use fedra_lab::{
+    Bridge as Study, BridgeSetting, Judgement, Student, Survival, Sweep, TunedAt, Verdict,
+};
 use fedra_report::{Chart, Point, Scale, Series, Stroke};
 
-use super::plots::{Findings, Shape, lowest_of, progress, summarised};
+use super::plots::{Findings, lowest_of, progress, summarised};
 use crate::flags::cores;
 use crate::study_folder::StudyFolder;
 
@@ -69,11 +71,12 @@ impl Bridge {
                 "conclusion": survival.to_string(),
             }),
             table: Some(table(&judgements)),
-            shapes: vec![shape(&survival)],
+            verdicts: vec![survived(&survival)],
             conclusion: Some(survival.to_string()),
             runs: study.paths(),
+            json: self.json,
         };
-        told.tell(&folder, self.json.into(), begun)
+        told.tell(&folder, begun)
     }
 }
 
@@ -154,16 +157,15 @@ fn table(judgements: &[Judgement]) -> (String, Grid) {
     (caption, grid)
 }
 
-fn shape(survival: &Survival) -> Shape {
+fn survived(survival: &Survival) -> Verdict {
     let count = |one: &fedra_lab::Shown| {
         let zero = if one.seen_at_zero { ", and at h = 0 too" } else { "" };
         format!("{} at {} of {}{zero}", one.student.name(), one.seen, one.of)
     };
-    Shape {
+    Verdict {
         seen: survival.survives,
-        name: "the trade-off survives from linear attention to softmax to softmax with an MLP"
-            .to_owned(),
-        criterion: Some(Survival::CRITERION.to_owned()),
+        shape: "the trade-off survives from linear attention to softmax to softmax with an MLP",
+        criterion: Survival::CRITERION,
         numbers: survival.students.iter().map(count).collect::<Vec<_>>().join("; "),
     }
 }

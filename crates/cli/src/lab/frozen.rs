@@ -8,7 +8,7 @@ use clap::Args;
 use fedra_lab::{Curves, Phi, Run, Setting, Study, Verdict, mean};
 use fedra_report::{Chart, Scale, Series, Stroke};
 
-use super::plots::{Findings, Shape, lowest_of, progress, summarised};
+use super::plots::{Findings, lowest_of, progress, summarised};
 use crate::flags::{cores, one_of};
 use crate::study_folder::StudyFolder;
 
@@ -21,9 +21,6 @@ Examples:
   fedra lab frozen --json | jq '.verdicts[] | {shape, seen}'
 
 DIR/index.html shows the plots, results.json has every number. docs/lab.md has the formulas.";
-
-const MAPS: [(&str, Phi); 3] =
-    [("identity", Phi::Identity), ("relu", Phi::Relu), ("elu-plus-one", Phi::EluPlusOne)];
 
 /// The whole command.
 #[derive(Args)]
@@ -39,7 +36,7 @@ pub struct Frozen {
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// The feature map of teachers and students
-    #[arg(long, default_value = "identity", value_parser = one_of(MAPS))]
+    #[arg(long, default_value = "identity", value_parser = one_of(Phi::ALL.map(|phi| (phi.name(), phi))))]
     phi: Phi,
     /// Learning rate [default: 0.1, or 0.03 for elu-plus-one]
     #[arg(long, value_name = "ETA")]
@@ -80,16 +77,15 @@ impl Frozen {
             introduction: introduction(&study),
             charts,
             results: serde_json::json!({ "study": &study, "verdicts": &verdicts }),
-            shapes: verdicts.into_iter().map(shape).collect(),
+            verdicts,
             table: None,
             conclusion: None,
             runs: study.runs.len(),
+            json: self.json,
         };
-        findings.tell(&folder, self.json.into(), begun)
+        findings.tell(&folder, begun)
     }
-}
 
-impl Frozen {
     /// The settings that the flags spell.
     fn setting(&self) -> Result<Setting> {
         let mut setting = if self.quick { Setting::quick() } else { Setting::standard() };
@@ -119,11 +115,6 @@ impl Frozen {
 
 /// The step for elu + 1, chosen so that stage 2 contracts at the kernels that training meets.
 const ELU_RATE: f64 = 0.03;
-
-fn shape(verdict: Verdict) -> Shape {
-    let Verdict { shape, criterion, seen, numbers } = verdict;
-    Shape { seen, name: shape.to_owned(), criterion: Some(criterion.to_owned()), numbers }
-}
 
 fn introduction(study: &Study) -> Vec<String> {
     let setting = &study.setting;

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use anyhow::Result;
 use fedra::text::grid::Grid;
+use fedra_lab::Verdict;
 use fedra_report::{Chart, Content, Point, Section, Series, Stroke};
 use serde_json::Value;
 
@@ -22,88 +23,50 @@ pub struct Findings {
     /// What became of many predictions of one kind, below how to read it.
     pub table: Option<(String, Grid)>,
     /// What was predicted, and what became of it.
-    pub shapes: Vec<Shape>,
+    pub verdicts: Vec<Verdict>,
     /// A last sentence for the terminal.
     pub conclusion: Option<String>,
     /// Every number.
     pub results: Value,
     /// How many runs are behind them.
     pub runs: usize,
-}
-
-/// One prediction and what became of it.
-pub struct Shape {
-    /// Whether it was seen.
-    pub seen: bool,
-    /// What was predicted.
-    pub name: String,
-    /// By which criterion; absent where all share one.
-    pub criterion: Option<String>,
-    /// The numbers that decided.
-    pub numbers: String,
-}
-
-/// How findings are told.
-#[derive(Clone, Copy)]
-pub enum Telling {
-    /// In sentences.
-    Words,
-    /// As one JSON object.
-    Json,
+    /// Whether they are told as one JSON object, and not in sentences.
+    pub json: bool,
 }
 
 impl Findings {
     /// Writes everything and tells what was found; the work began then.
-    pub fn tell(self, folder: &StudyFolder, telling: Telling, begun: Instant) -> Result<()> {
-        let entry = |shape: &Shape| {
-            let word = if shape.seen { "Seen" } else { "Not seen" };
-            let criterion = shape.criterion.iter().map(|text| format!("Criterion: {text}."));
-            let text = criterion.chain([format!("Numbers: {}.", shape.numbers)]).collect();
-            (format!("{word}: {}", shape.name), text)
+    pub fn tell(self, folder: &StudyFolder, begun: Instant) -> Result<()> {
+        let entry = |Verdict { shape, criterion, seen, numbers }: &Verdict| {
+            let word = if *seen { "Seen" } else { "Not seen" };
+            let text = vec![format!("Criterion: {criterion}."), format!("Numbers: {numbers}.")];
+            (format!("{word}: {shape}"), text)
         };
         let table = |(caption, grid): &(String, Grid)| Content::Table(grid.table(caption));
         let mut seen: Vec<Content> = self.table.iter().map(table).collect();
-        if !self.shapes.is_empty() {
-            seen.push(Content::Findings(self.shapes.iter().map(entry).collect()));
-        }
+        seen.push(Content::Findings(self.verdicts.iter().map(entry).collect()));
         let seen = vec![Section::new("What was predicted, and what was seen", seen)];
         folder.put_page((&self.title, self.introduction), seen, &self.charts)?;
         folder.put("results.json", &format!("{}\n", self.results))?;
-        match telling {
-            Telling::Json => console::json(&self.results),
-            Telling::Words => {
-                if let Some((caption, grid)) = &self.table {
-                    console::page(format_args!("{caption}\n"));
-                    console::table(grid);
-                    console::data("");
-                }
-                for shape in &self.shapes {
-                    let word = if shape.seen { "seen    " } else { "NOT SEEN" };
-                    console::page(format_args!("{word}  {}", shape.name));
-                    if let Some(criterion) = &shape.criterion {
-                        console::page(format_args!("          if {criterion}"));
-                    }
-                    console::page(format_args!("          {}\n", shape.numbers));
-                }
-                if let Some(conclusion) = &self.conclusion {
-                    console::page(conclusion);
-                }
-                console::say(format_args!(
-                    "{} runs in {:.0} s; open {}",
-                    self.runs,
-                    begun.elapsed().as_secs_f64(),
-                    folder.page().display()
-                ));
-            }
+        if self.json {
+            console::json(&self.results);
+            return Ok(());
         }
+        if let Some((caption, grid)) = &self.table {
+            console::page(format_args!("{caption}\n"));
+            console::table(grid);
+            console::data("");
+        }
+        for Verdict { shape, criterion, seen, numbers } in &self.verdicts {
+            let word = if *seen { "seen    " } else { "NOT SEEN" };
+            console::page(format_args!("{word}  {shape}"));
+            console::page(format_args!("          if {criterion}\n          {numbers}\n"));
+        }
+        self.conclusion.iter().for_each(console::page);
+        let (seconds, page) = (begun.elapsed().as_secs_f64(), folder.page());
+        let runs = self.runs;
+        console::say(format_args!("{runs} runs in {seconds:.0} s; open {}", page.display()));
         Ok(())
-    }
-}
-
-impl From<bool> for Telling {
-    /// What `--json` says.
-    fn from(json: bool) -> Self {
-        if json { Self::Json } else { Self::Words }
     }
 }
 

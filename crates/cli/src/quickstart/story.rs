@@ -94,11 +94,15 @@ impl Story {
         grid
     }
 
+    /// The scores that there are, that of the floor first.
+    fn scores(&self) -> impl Iterator<Item = (&str, f64)> {
+        let ways = self.ways.iter().filter_map(|way| Some((way.name.as_str(), way.score()?)));
+        self.floor.map(|score| (FLOOR, score)).into_iter().chain(ways)
+    }
+
     /// A bar for each score, all from zero.
     pub fn picture(&self) -> String {
-        let floor = self.floor.map(|score| (FLOOR, score));
-        let ways = self.ways.iter().filter_map(|way| Some((way.name.as_str(), way.score()?)));
-        let rows: Vec<(&str, f64)> = floor.into_iter().chain(ways).collect();
+        let rows: Vec<(&str, f64)> = self.scores().collect();
         let widest = rows.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
         let line =
             |(name, score): &(&str, f64)| format!("{name:<widest$}  {} {score:.3}", bar(*score));
@@ -138,15 +142,13 @@ impl Story {
             values: vec![Some(score)],
             span: Some((0.0, score, 0)),
         };
-        let floor = self.floor.map(|score| (FLOOR, score));
-        let ways = self.ways.iter().filter_map(|way| Some((way.name.as_str(), way.score()?)));
         let plot = RowPlot {
             title: "Score by method".to_owned(),
             caption: "Span F1 on test notes of all hospitals.".to_owned(),
             x: "span F1".to_owned(),
             y: "method".to_owned(),
             marks: vec![("score".to_owned(), 0)],
-            rows: floor.into_iter().chain(ways).map(row).collect(),
+            rows: self.scores().map(row).collect(),
         };
         let mut contents = vec![Content::Rows(plot), Content::Table(self.table().table(""))];
         contents.extend(self.words().into_iter().map(|line| Content::Words(capital(&line))));

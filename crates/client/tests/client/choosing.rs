@@ -7,8 +7,8 @@ use std::sync::Arc;
 use fedra_client::{Counts, Evaluator, Examples, Scores, Trainer, Writing};
 use fedra_compute::{Device, Params, Seed, Tape};
 use fedra_data::{
-    AnswerRules, Candidate, Encoded, Encoder, LengthNorm, Row, Table, TableBuilder, Target, Task,
-    Tokenizer, open_tokenizer,
+    AnswerRules, Answers, Candidate, Encoded, Encoder, LengthNorm, Row, Table, TableBuilder,
+    Target, Task, Tokenizer, open_tokenizer,
 };
 use fedra_model::hf::Checkpoint;
 use fedra_model::hf::{Config, LlamaConfig};
@@ -187,10 +187,9 @@ fn likelihoods_are_those_of_transformers() {
         let table = |right: usize| {
             let all = answers.iter().enumerate();
             let all = all.map(|(place, answer)| (place.to_string(), text(answer)));
+            let (row, answers) = (Row::text(prompt), Answers::Choice(all.collect()));
             let mut builder = TableBuilder::new(Task::Choice);
-            builder
-                .push(Row::text(prompt).with_labels([right.to_string()]).with_choices(all))
-                .unwrap();
+            builder.push(Row { answers, ..row.with_labels([right.to_string()]) }).unwrap();
             builder.finish()
         };
         for (place, answer) in answers.iter().enumerate() {
@@ -223,7 +222,8 @@ fn texts_are_those_that_transformers_writes() {
     let mut builder = TableBuilder::new(Task::Generation);
     for pair in fixture["texts"].as_array().unwrap() {
         let text = |key: &str| pair[key].as_str().unwrap().to_owned();
-        builder.push(Row::text(text("prompt")).with_text(text("text"))).unwrap();
+        let (row, answers) = (Row::text(text("prompt")), Answers::Text(text("text")));
+        builder.push(Row { answers, ..row }).unwrap();
     }
     let rules = AnswerRules { max_new_tokens, end: Some(2), ..AnswerRules::default() };
     let scores = real.score(&builder.finish(), rules);

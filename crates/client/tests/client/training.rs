@@ -3,7 +3,7 @@
 use crate::world::{Size, World, adamw, bits, sgd};
 use fedra_client::{Correction, TrainResult, TrainTask, Trainer, to_values};
 use fedra_compute::{Params, Tape, Tensor};
-use fedra_data::{Batch as Rows, Targets as Labels, Task, epoch};
+use fedra_data::{Target, Task, epoch};
 use fedra_engine::{OptimiserConfig, Work};
 use fedra_model::{Batch, Targets};
 use fedra_plan::{ByteCount, Scope};
@@ -34,12 +34,16 @@ fn one_step_is_the_step_written_by_hand() {
 
     let lengths: Vec<usize> = lesson.examples.iter().map(|e| e.ids.len()).collect();
     let order = epoch(&lengths, 10_000, Seed(5).of("order").with(0).0);
-    let rows = Rows::gather(lesson.examples, &order[0]);
-    let Labels::PerToken(labels) = &rows.targets else { panic!("concepts label tokens") };
-    let batch = Batch::packed(rows.ids.clone(), rows.lengths.clone()).unwrap();
+    let rows = || order[0].iter().map(|&row| &lesson.examples[row]);
+    let labels = rows().flat_map(|row| {
+        let Target::PerToken(labels) = &row.target else { panic!("concepts label tokens") };
+        labels.clone()
+    });
+    let labels: Vec<Option<u32>> = labels.collect();
+    let batch = Batch::new(&rows().map(|row| &row.ids).collect::<Vec<_>>()).unwrap();
     let mut tape = Tape::new(&world.device);
     let weights = world.params.training(&scope);
-    let loss = world.model.loss(&mut tape, weights, &batch, Targets::Classes(labels)).unwrap();
+    let loss = world.model.loss(&mut tape, weights, &batch, Targets::Classes(&labels)).unwrap();
     assert_eq!((learnt.course.steps, learnt.course.loss), (1, Some(f64::from(loss.tensor.item()))));
     let gradients = tape.backward(&[(&loss, Tensor::scalar(&world.device, 1.0))]).unwrap();
     for (id, change) in learnt.change.iter() {

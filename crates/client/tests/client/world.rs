@@ -3,8 +3,8 @@
 use fedra_client::{Examples, LocalFleet, Shards, TrainTask, Writing};
 use fedra_compute::{Device, Params, ThreadPool};
 use fedra_data::{
-    AnswerForm, AnswerRules, Clinic, Division, Encoded, Encoder, Holding, LabelSet, Row, Table,
-    TableBuilder, Target, Task, Tokenizer,
+    AnswerForm, AnswerRules, Answers, Clinic, Division, Encoded, Encoder, Holding, LabelSet, Row,
+    Table, TableBuilder, Target, Task, Tokenizer,
 };
 use fedra_engine::{
     ClientInfo, ClientState, Download, Encoding, Fleet, OptimiserConfig, TrainRequest, Work,
@@ -189,17 +189,17 @@ fn prompted(task: Task, table: &Table) -> Table {
         let words: Vec<&str> = text.split_whitespace().collect();
         let (prompt, rest) = words.split_at(words.len().min(6 + number % 5));
         let row = Row::text(prompt.join(" ")).with_client(example.client.clone().unwrap());
-        builder
-            .push(if task == Task::Generation {
-                row.with_text(format!("the {}", rest.join(" ")))
-            } else {
-                row.with_labels([["a", "b", "c"][number % 3]]).with_choices([
-                    ("a", "pain".to_owned()),
-                    ("b", format!("no {}", prompt[0])),
-                    ("c", "no pain at all today".to_owned()),
-                ])
-            })
-            .unwrap();
+        let row = if task == Task::Generation {
+            Row { answers: Answers::Text(format!("the {}", rest.join(" "))), ..row }
+        } else {
+            let answers = Answers::Choice(vec![
+                ("a".to_owned(), "pain".to_owned()),
+                ("b".to_owned(), format!("no {}", prompt[0])),
+                ("c".to_owned(), "no pain at all today".to_owned()),
+            ]);
+            Row { answers, ..row.with_labels([["a", "b", "c"][number % 3]]) }
+        };
+        builder.push(row).unwrap();
     }
     builder.finish()
 }

@@ -131,7 +131,8 @@ pub fn run_by_example(
     let Loss { x, weight, bias, labels, factors, mut dx, .. } = loss;
     let (width, words) = (x.cols(), weight.rows());
     let most = rows_of_examples_at_once(words, width);
-    let mut squares = [weight_squares(examples), bias_squares(examples)];
+    let squares_if = |wanted: bool| vec![0.0; if wanted { examples.rows.len() } else { 0 }];
+    let mut squares = [examples.weight, examples.bias].map(squares_if);
     let mut sum = 0.0;
     for group in groups(examples.rows, most) {
         let all = &examples.rows[group.clone()];
@@ -181,14 +182,6 @@ pub fn run_by_example(
         sum += run_watched(pool, Loss { dx, ..part(None, None) }, (&packed, most), watch);
     }
     (sum, squares)
-}
-
-fn weight_squares(examples: VocabularyExamples<'_>) -> Vec<f64> {
-    vec![0.0; if examples.weight { examples.rows.len() } else { 0 }]
-}
-
-fn bias_squares(examples: VocabularyExamples<'_>) -> Vec<f64> {
-    vec![0.0; if examples.bias { examples.rows.len() } else { 0 }]
 }
 
 /// Runs of neighbouring examples with at most so many rows, or of one example.

@@ -4,12 +4,12 @@
 //! cache for each sequence. A probe reads the attention that passes by, without keeping any of it:
 //! the score of a block is a share in [0, 1], the same whatever the lengths in the batch.
 
-use super::record::{Flow, Recorded, Tape, wanted};
+use super::record::{Flow, Tape, wanted};
 use crate::error::ComputeError;
 use crate::geometry::{Attention, Mask, Span};
 use crate::kernels::{self, Attended, ProbeWeights};
 use crate::tensor::Tensor;
-use crate::value::{Slot, Value};
+use crate::value::Value;
 
 /// Queries, keys and values as the projections left them.
 #[derive(Clone, Copy, Debug)]
@@ -67,8 +67,7 @@ impl Tape {
         spans: &[Span],
         probe: Option<&mut AttentionProbe>,
     ) -> Result<Value, ComputeError> {
-        let (queries, keys_values, key_column) = sources(geometry, projected)?;
-        check_spans(geometry, projected, spans)?;
+        let (queries, own, keys_values, key_column) = sources(geometry, projected)?;
         let given = Attended {
             geometry,
             spans,
@@ -76,7 +75,15 @@ impl Tape {
             keys_values: &keys_values,
             key_column,
         };
-        let trained = trained(projected)?;
+        check_spans(&given, own.is_none())?;
+        // What wants a gradient, if anything does: queries, and keys and values, which may be one value.
+        let trained = match own {
+            None if queries.slot.is_some() => {
+                return Err(ComputeError::NoBackward { operation: "attention over a cache" });
+            }
+            None => None,
+            Some(own) => wanted(&[queries, own], &[]).then(|| (queries.clone(), own.clone())),
+        };
         let rows = queries.tensor.rows();
         let mut out = Tensor::scratch(&self.device, rows, geometry.heads * geometry.width);
         let mut log_sums =
@@ -98,24 +105,40 @@ impl Tape {
         let (Some(log_sums), Some((own_queries, keys_values))) = (log_sums, trained) else {
             return Ok(self.constant(out).with_rows_of(queries));
         };
-        let out = self.finish(out, true, |result| Backward {
-            result,
-            geometry,
-            queries: own_queries,
-            keys_values,
-            key_column,
-            spans: spans.to_vec(),
-            log_sums,
+        let out = self.finish(out, true, || {
+            let (queries, spans) = (own_queries, spans.to_vec());
+            move |flow: &mut Flow, dout: Tensor| {
+                let gradient_of = |value: &Value| {
+                    let (rows, cols) = value.tensor.shape();
+                    Tensor::scratch(&flow.device, rows, cols)
+                };
+                let mut d_keys_values = gradient_of(&keys_values);
+                let mut d_queries = (key_column == 0).then(|| gradient_of(&queries));
+                let given = Attended {
+                    geometry,
+                    spans: &spans,
+                    queries: &queries.tensor,
+                    keys_values: &[&keys_values.tensor],
+                    key_column,
+                };
+                let into = (d_queries.as_mut(), &mut d_keys_values);
+                kernels::attention_backward(&flow.device, &given, (&log_sums, &dout), into);
+                flow.add(keys_values.slot, d_keys_values);
+                if let Some(d_queries) = d_queries {
+                    flow.add(queries.slot, d_queries);
+                }
+            }
         });
         Ok(out.with_rows_of(queries))
     }
 }
 
-/// Queries, keys and values, and the column where the keys begin; checks the columns.
-fn sources(
-    geometry: Attention,
-    projected: Projected<'_>,
-) -> Result<(&Value, Vec<&Tensor>, usize), ComputeError> {
+/// Queries, the value that keys and values are in unless it is caches, their tensors, and the column
+/// where the keys begin.
+type Sources<'a> = (&'a Value, Option<&'a Value>, Vec<&'a Tensor>, usize);
+
+/// What attention reads; checks the columns.
+fn sources(geometry: Attention, projected: Projected<'_>) -> Result<Sources<'_>, ComputeError> {
     let Attention { heads, kv_heads, width, .. } = geometry;
     ComputeError::not_empty("attention", "set of heads", heads.min(width))?;
     if kv_heads == 0 || heads % kv_heads != 0 {
@@ -123,10 +146,12 @@ fn sources(
         return Err(ComputeError::shape("attention", what, kv_heads.to_string(), expected));
     }
     let query_columns = heads.saturating_mul(width);
-    let (queries, keys_values, key_column) = match projected {
-        Projected::Together(all) => (all, vec![&all.tensor], query_columns),
-        Projected::Apart { queries, keys_values } => (queries, vec![&keys_values.tensor], 0),
-        Projected::Cached { queries, keys_values } => (queries, keys_values.to_vec(), 0),
+    let (queries, own, keys_values, key_column) = match projected {
+        Projected::Together(all) => (all, Some(all), vec![&all.tensor], query_columns),
+        Projected::Apart { queries, keys_values: own } => {
+            (queries, Some(own), vec![&own.tensor], 0)
+        }
+        Projected::Cached { queries, keys_values } => (queries, None, keys_values.to_vec(), 0),
     };
     if key_column == 0 {
         let found = queries.tensor.cols();
@@ -137,28 +162,19 @@ fn sources(
         let expected = key_column.saturating_add(pairs);
         ComputeError::expect("attention", "projected columns", tensor.cols(), expected)?;
     }
-    Ok((queries, keys_values, key_column))
+    Ok((queries, own, keys_values, key_column))
 }
 
 /// Spans must tile the query rows and, unless each sequence has a cache, the key rows, in order.
-fn check_spans(
-    geometry: Attention,
-    projected: Projected<'_>,
-    spans: &[Span],
-) -> Result<(), ComputeError> {
-    let (queries, key_rows) = match projected {
-        Projected::Together(all) => (all, all.tensor.rows()),
-        Projected::Apart { queries, keys_values } => (queries, keys_values.tensor.rows()),
-        Projected::Cached { queries, keys_values } => {
-            ComputeError::expect("attention", "number of caches", keys_values.len(), spans.len())?;
-            for (span, cache) in spans.iter().zip(keys_values) {
-                let (found, expected) = ((span.keys.start, span.keys.end), (0, cache.rows()));
-                ComputeError::expect("attention", "keys of a cache", found, expected)?;
-            }
-            (queries, spans.last().map_or(0, |span| span.keys.end))
+fn check_spans(given: &Attended<'_>, cached: bool) -> Result<(), ComputeError> {
+    let Attended { geometry, spans, queries, keys_values, .. } = *given;
+    if cached {
+        ComputeError::expect("attention", "number of caches", keys_values.len(), spans.len())?;
+        for (span, cache) in spans.iter().zip(keys_values) {
+            let (found, expected) = ((span.keys.start, span.keys.end), (0, cache.rows()));
+            ComputeError::expect("attention", "keys of a cache", found, expected)?;
         }
-    };
-    let cached = matches!(projected, Projected::Cached { .. });
+    }
     let (mut query, mut key) = (0, 0);
     for span in spans {
         ComputeError::expect("attention", "start of queries", span.queries.start, query)?;
@@ -175,11 +191,11 @@ fn check_spans(
             return Err(ComputeError::shape("attention", what, last.to_string(), expected));
         }
     }
-    ComputeError::expect("attention", "query rows", query, queries.tensor.rows())?;
+    ComputeError::expect("attention", "query rows", query, queries.rows())?;
     if cached {
         return Ok(());
     }
-    ComputeError::expect("attention", "key rows", key, key_rows)
+    ComputeError::expect("attention", "key rows", key, keys_values[0].rows())
 }
 
 impl AttentionProbe {
@@ -231,55 +247,5 @@ impl AttentionProbe {
         let scores = by_head().map(score).collect();
         self.scores.push(scores);
         self.heads.push(heads);
-    }
-}
-
-/// What wants a gradient, if anything does: queries, and keys and values, which may be one value.
-fn trained(projected: Projected<'_>) -> Result<Option<(Value, Value)>, ComputeError> {
-    let (queries, keys_values) = match projected {
-        Projected::Together(all) => (all, all),
-        Projected::Apart { queries, keys_values } => (queries, keys_values),
-        Projected::Cached { queries, .. } if queries.slot.is_some() => {
-            return Err(ComputeError::NoBackward { operation: "attention over a cache" });
-        }
-        Projected::Cached { .. } => return Ok(None),
-    };
-    let trains = wanted(&[queries, keys_values], &[]);
-    Ok(trains.then(|| (queries.clone(), keys_values.clone())))
-}
-
-#[derive(Debug)]
-struct Backward {
-    result: Slot,
-    geometry: Attention,
-    queries: Value,
-    keys_values: Value,
-    /// Where keys begin in their value; zero where queries have a value of their own.
-    key_column: usize,
-    spans: Vec<Span>,
-    log_sums: Tensor,
-}
-
-impl Recorded for Backward {
-    fn backward(self: Box<Self>, flow: &mut Flow) {
-        let Some(dout) = flow.take(self.result) else { return };
-        let (queries, keys_values) = (&self.queries, &self.keys_values);
-        let gradient_of =
-            |value: &Value| Tensor::scratch(&flow.device, value.tensor.rows(), value.tensor.cols());
-        let mut d_keys_values = gradient_of(keys_values);
-        let mut d_queries = (self.key_column == 0).then(|| gradient_of(queries));
-        let given = Attended {
-            geometry: self.geometry,
-            spans: &self.spans,
-            queries: &queries.tensor,
-            keys_values: &[&keys_values.tensor],
-            key_column: self.key_column,
-        };
-        let into = (d_queries.as_mut(), &mut d_keys_values);
-        kernels::attention_backward(&flow.device, &given, (&self.log_sums, &dout), into);
-        flow.add(keys_values.slot, d_keys_values);
-        if let Some(d_queries) = d_queries {
-            flow.add(queries.slot, d_queries);
-        }
     }
 }

@@ -72,7 +72,7 @@ impl Tape {
         let device = flow.device;
         let mut book = flow.book.expect("it was put there");
         book.add_shared(&device);
-        Ok(ExampleGradients::new(device, book))
+        Ok(ExampleGradients { device, book })
     }
 
     /// The rows of each example in a value that these weights read; `None` where no weight trains or

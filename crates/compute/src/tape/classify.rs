@@ -2,7 +2,7 @@
 //!
 //! The gradient of the logits is computed with the loss and kept in their place.
 
-use super::record::{Flow, Recorded, Tape};
+use super::record::{Flow, Tape};
 use super::weights::LossWeights;
 use crate::error::ComputeError;
 use crate::kernels;
@@ -25,7 +25,7 @@ impl Tape {
         kernels::gather(&self.device, &mut picked, &[(&logits.tensor, &places)]);
         let loss = kernels::cross_entropy(&self.device, &mut picked, &labels, weights.factors());
         let mut gradient = Tensor::zeros(&self.device, count, classes);
-        kernels::scatter_add(&self.device, &mut gradient, &places, &picked);
+        kernels::scatter_add(&mut gradient, &places, &picked);
         Ok(self.loss(loss, logits.slot, gradient))
     }
 
@@ -52,7 +52,13 @@ impl Tape {
 
     /// A loss whose gradient with respect to one value is already known.
     fn loss(&mut self, value: Tensor, from: Option<Slot>, gradient: Tensor) -> Value {
-        self.finish(value, from.is_some(), |result| Loss { result, from, gradient })
+        self.finish(value, from.is_some(), || {
+            let mut gradient = gradient;
+            move |flow: &mut Flow, upstream: Tensor| {
+                kernels::scale_by(&flow.device, &mut gradient, &upstream);
+                flow.add(from, gradient);
+            }
+        })
     }
 }
 
@@ -71,19 +77,4 @@ pub(super) fn labelled(
         return Err(ComputeError::Index { operation, what, found, place, limit: classes });
     }
     Ok((places, labels))
-}
-
-#[derive(Debug)]
-struct Loss {
-    result: Slot,
-    from: Option<Slot>,
-    gradient: Tensor,
-}
-
-impl Recorded for Loss {
-    fn backward(mut self: Box<Self>, flow: &mut Flow) {
-        let Some(upstream) = flow.take(self.result) else { return };
-        kernels::scale_by(&flow.device, &mut self.gradient, &upstream);
-        flow.add(self.from, self.gradient);
-    }
 }

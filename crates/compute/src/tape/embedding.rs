@@ -1,14 +1,13 @@
 //! Sums of table look-ups: token, position, segment. Saves the indices; gradients stay sparse.
 
 use super::example_factors::{ExampleFactors, Lookup};
-use super::record::{Flow, Recorded, Tape};
+use super::record::{Flow, Tape};
 use crate::error::ComputeError;
 use crate::gradients::Gradient;
 use crate::kernels;
 use crate::params::Weight;
-use crate::sequences::Sequences;
 use crate::tensor::Tensor;
-use crate::value::{Slot, Value};
+use crate::value::Value;
 
 impl Tape {
     /// `sum over tables of table[index[i]]` for each token `i`.
@@ -28,49 +27,24 @@ impl Tape {
         let sources: Vec<_> = tables.iter().map(|(table, index)| (&table.tensor, *index)).collect();
         kernels::gather(&self.device, &mut sum, &sources);
         let examples = self.example_tokens(tokens, tables.iter().map(|(table, _)| *table))?;
-        let trained: Vec<_> = tables.iter().filter(|(table, _)| table.trains).collect();
+        let trained = || tables.iter().filter(|(table, _)| table.trains);
         let sequences = self.sequences_of(tokens);
-        let sum = self.finish(sum, !trained.is_empty(), |result| Embedding {
-            result,
-            tables: trained
-                .into_iter()
-                .map(|(table, index)| ((*table).clone(), index.to_vec()))
-                .collect(),
-            examples,
+        let sum = self.finish(sum, trained().next().is_some(), || {
+            let kept = |(table, index): &(&Weight, &[u32])| ((*table).clone(), index.to_vec());
+            let tables: Vec<(Weight, Vec<u32>)> = trained().map(kept).collect();
+            move |flow: &mut Flow, dy: Tensor| {
+                for (Weight { id, tensor, .. }, index) in tables {
+                    let of = tensor.rows();
+                    if let Some(examples) = examples.clone() {
+                        let lookup = Lookup { id, of, index, dy: dy.clone(), examples };
+                        flow.keep(ExampleFactors::Lookup(lookup));
+                    } else {
+                        let (rows, values) = kernels::sum_by_row(&flow.device, &index, &dy);
+                        flow.add_gradient(id, Gradient::Rows { of, rows, values });
+                    }
+                }
+            }
         });
         Ok(Value { sequences, ..sum })
-    }
-}
-
-#[derive(Debug)]
-struct Embedding {
-    result: Slot,
-    tables: Vec<(Weight, Vec<u32>)>,
-    /// The rows of each example, where examples are told apart.
-    examples: Option<Sequences>,
-}
-
-impl Recorded for Embedding {
-    fn backward(self: Box<Self>, flow: &mut Flow) {
-        let Some(dy) = flow.take(self.result) else { return };
-        if let Some(examples) = self.examples {
-            let lookup = |(table, index): (Weight, Vec<u32>)| Lookup {
-                id: table.id,
-                of: table.tensor.rows(),
-                index,
-                dy: dy.clone(),
-                examples: examples.clone(),
-            };
-            self.tables
-                .into_iter()
-                .map(lookup)
-                .for_each(|lookup| flow.keep(ExampleFactors::Lookup(lookup)));
-            return;
-        }
-        for (table, index) in self.tables {
-            let (rows, values) = kernels::sum_by_row(&flow.device, &index, &dy);
-            let of = table.tensor.rows();
-            flow.add_gradient(table.id, Gradient::Rows { of, rows, values });
-        }
     }
 }

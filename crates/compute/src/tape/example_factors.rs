@@ -104,7 +104,7 @@ fn weighted_columns(
     factors: &[f32],
 ) -> Tensor {
     let mut sum = Tensor::scratch(device, 1, columns.len());
-    kernels::weighted_rows(device, &mut sum, &View::columns(sums, columns), factors);
+    kernels::weighted_rows(&mut sum, &View::columns(sums, columns), factors);
     sum
 }
 
@@ -230,11 +230,11 @@ impl LinearFactors {
                 let present: Vec<f32> =
                     by_row.iter().map(|factor| if *factor == 0.0 { 0.0 } else { 1.0 }).collect();
                 for tensor in std::iter::once(&mut dy).chain(&mut x) {
-                    kernels::scale_rows(device, tensor, &present);
+                    kernels::scale_rows(tensor, &present);
                 }
                 for part in &mut here {
                     if let Left::Other(low) = &mut part.left {
-                        kernels::scale_rows(device, low, &present);
+                        kernels::scale_rows(low, &present);
                     }
                 }
             }
@@ -291,7 +291,7 @@ impl Lookup {
 
     fn add_weighted(mut self, device: &Device, into: &mut Gradients, factors: &Factors) {
         let by_row = self.examples.spread(factors.of(self.id.site));
-        kernels::scale_rows(device, &mut self.dy, &by_row);
+        kernels::scale_rows(&mut self.dy, &by_row);
         let (rows, values) = kernels::sum_by_row(device, &self.index, &self.dy);
         add(into, self.id, Gradient::Rows { of: self.of, rows, values });
     }

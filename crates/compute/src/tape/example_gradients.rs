@@ -12,15 +12,11 @@ use fedra_plan::Layer;
 /// that is not finite says that the example's gradient is not, and the example is to be left out.
 #[derive(Debug)]
 pub struct ExampleGradients {
-    device: Device,
-    book: Book,
+    pub(super) device: Device,
+    pub(super) book: Book,
 }
 
 impl ExampleGradients {
-    pub(super) fn new(device: Device, book: Book) -> Self {
-        Self { device, book }
-    }
-
     /// Number of examples.
     pub fn examples(&self) -> usize {
         self.book.examples

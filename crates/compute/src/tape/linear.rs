@@ -10,7 +10,7 @@
 
 use super::example_factors::{ExampleFactors, Left, LinearFactors, RightFactor, WeightFactors};
 use super::projection::{Lora, Projection};
-use super::record::{Flow, Recorded, Tape};
+use super::record::{Flow, Tape};
 use crate::activation::Activation;
 use crate::device::Device;
 use crate::error::ComputeError;
@@ -20,7 +20,6 @@ use crate::params::Weight;
 use crate::sequences::Sequences;
 use crate::tensor::Tensor;
 use crate::value::{Slot, Value};
-use fedra_plan::ParamId;
 use std::ops::Range;
 
 impl Tape {
@@ -79,16 +78,18 @@ impl Tape {
         let low_rank =
             forward(&self.device, &x.tensor, projections, around, (&mut y, derivative.as_mut()));
         let reads_input = projections.iter().any(Projection::reads_input);
-        let y = self.finish(y, wanted, |result| Linear {
-            result,
-            x: reads_input.then(|| x.tensor.clone()),
-            x_slot: x.slot,
-            x_shape: (rows, inputs),
-            residual,
-            derivative,
-            low_rank,
-            projections: projections.to_vec(),
-            examples,
+        let y = self.finish(y, wanted, || {
+            let linear = Linear {
+                x: reads_input.then(|| x.tensor.clone()),
+                x_slot: x.slot,
+                x_shape: (rows, inputs),
+                residual,
+                derivative,
+                low_rank,
+                projections: projections.to_vec(),
+                examples,
+            };
+            move |flow, dy| linear.backward(flow, dy)
         });
         Ok(y.with_rows_of(x))
     }
@@ -140,7 +141,7 @@ fn correct(device: &Device, x: &Tensor, lora: &Lora, y: (&mut Tensor, Range<usiz
     let mut low = Tensor::scratch(device, x.rows(), a.rows());
     let into = (&mut low, 0..a.rows());
     kernels::matmul(device, into, Fill::Overwrite, (&View::of(x), &View::of(a).t()));
-    kernels::scale(device, &mut low, lora.scale);
+    low.scale(lora.scale);
     kernels::matmul(device, y, Fill::Add, (&View::of(&low), &View::of(b).t()));
     low
 }
@@ -156,9 +157,7 @@ fn columns(projections: &[Projection]) -> Vec<Range<usize>> {
     projections.iter().map(range).collect()
 }
 
-#[derive(Debug)]
 struct Linear {
-    result: Slot,
     x: Option<Tensor>,
     x_slot: Option<Slot>,
     x_shape: (usize, usize),
@@ -170,12 +169,11 @@ struct Linear {
     examples: Option<Sequences>,
 }
 
-impl Recorded for Linear {
-    fn backward(self: Box<Self>, flow: &mut Flow) {
-        let Some(mut dy) = flow.take(self.result) else { return };
+impl Linear {
+    fn backward(self, flow: &mut Flow, mut dy: Tensor) {
         let device = flow.device.clone();
         if let Some(derivative) = &self.derivative {
-            kernels::multiply(&device, &mut dy, derivative);
+            kernels::multiply(&mut dy, derivative);
         }
         if self.residual.is_some() {
             flow.add(self.residual, dy.clone());
@@ -186,26 +184,19 @@ impl Recorded for Linear {
             .map(|(p, columns)| Some(lower(&device, p.lora.as_ref()?, &dy, columns.clone())))
             .collect();
         let mut input = self.x_slot.map(|slot| (slot, flow.open(slot, self.x_shape)));
-        let mut opened = match self.examples {
-            None => self.open_gradients(flow, &device),
+        let trained = match self.examples {
+            None => self.trained(&dy, &columns, &lowered),
             Some(_) => Vec::new(),
         };
+        let open = |part: &Part<'_>| {
+            let sums = part.bias.map(|bias| Tensor::scratch(&device, 1, bias.tensor.cols()));
+            (flow.gradients.open(&device, part.weight.id, part.weight.tensor.shape()), sums)
+        };
+        let mut opened: Vec<_> = trained.iter().map(open).collect();
         let weights: Vec<_> = self.projections.iter().map(|p| &p.weight.tensor).collect();
-        let jobs = opened.iter_mut().map(|gradient| {
-            let Opened { of, sum, fill, bias, .. } = gradient;
-            let (left, right) = match *of {
-                Of::Weight(i) => (View::columns(&dy, columns[i].clone()), Factor::Input),
-                Of::A(i) => {
-                    let low = lowered[i].as_ref().expect("made above for every correction");
-                    (View::of(low), Factor::InputOfLowRank)
-                }
-                Of::B(i) => {
-                    let low = self.low_rank[i].as_ref().expect("made by forward");
-                    (View::columns(&dy, columns[i].clone()), Factor::Other(low))
-                }
-            };
-            let bias = bias.as_mut().map(|(_, sums)| sums);
-            WeightGradient { into: sum, fill: *fill, left, right, bias }
+        let jobs = trained.iter().zip(&mut opened).map(|(part, ((into, fill), sums))| {
+            let (left, right) = (part.left.clone(), part.right);
+            WeightGradient { into, fill: *fill, left, right, bias: sums.as_mut() }
         });
         let given = LinearBackward {
             dy: &dy,
@@ -220,46 +211,33 @@ impl Recorded for Linear {
             self.add_low_rank(&device, &lowered, &mut dx);
             flow.close(slot, dx);
         }
-        if let Some(examples) = self.examples.clone() {
-            drop(opened);
-            return self.keep(flow, dy, lowered, examples);
-        }
-        for Opened { id, sum, bias, .. } in opened {
-            flow.gradients.close(id, sum);
-            if let Some((id, sums)) = bias {
-                flow.add_gradient(id, Gradient::Dense(sums));
+        for (part, ((sum, _), sums)) in trained.into_iter().zip(opened) {
+            flow.gradients.close(part.weight.id, sum);
+            if let (Some(bias), Some(sums)) = (part.bias, sums) {
+                flow.add_gradient(bias.id, Gradient::Dense(sums));
             }
+        }
+        if let Some(examples) = self.examples.clone() {
+            return self.keep(flow, dy, lowered, examples);
         }
         for (projection, columns) in parts() {
             let alone = |bias: &&Weight| bias.trains && !projection.weight.trains;
             if let Some(bias) = projection.bias.as_ref().filter(alone) {
                 let mut sums = Tensor::scratch(&device, 1, columns.len());
-                kernels::column_sums(&device, &mut sums, &View::columns(&dy, columns.clone()));
+                kernels::column_sums(&mut sums, &View::columns(&dy, columns.clone()));
                 flow.add_gradient(bias.id, Gradient::Dense(sums));
             }
         }
     }
 }
 
-/// A gradient that was taken out to be written.
-struct Opened {
-    of: Of,
-    id: ParamId,
-    sum: Tensor,
-    fill: Fill,
-    /// The bias whose gradient falls out, and its sums.
-    bias: Option<(ParamId, Tensor)>,
-}
-
-/// Which part of which projection a gradient is of.
-#[derive(Clone, Copy)]
-enum Of {
-    /// `dW = dy^T x`
-    Weight(usize),
-    /// `dA = (s dy B)^T x`
-    A(usize),
-    /// `dB = dy^T (s x A^T)`
-    B(usize),
+/// A weight that trains, and the factors of its gradient.
+struct Part<'a> {
+    weight: &'a Weight,
+    left: View<'a>,
+    right: Factor<'a>,
+    /// The bias whose gradient falls out.
+    bias: Option<&'a Weight>,
 }
 
 impl Linear {
@@ -303,27 +281,34 @@ impl Linear {
         }
     }
 
-    fn open_gradients(&self, flow: &mut Flow, device: &Device) -> Vec<Opened> {
-        let mut opened = Vec::new();
-        let mut open = |of, weight: &Weight, bias| {
-            let (sum, fill) = flow.gradients.open(device, weight.id, weight.tensor.shape());
-            opened.push(Opened { of, id: weight.id, sum, fill, bias });
-        };
-        for (index, projection) in self.projections.iter().enumerate() {
-            if projection.weight.trains {
-                let bias = projection.bias.as_ref().filter(|bias| bias.trains);
-                let sums = || Tensor::scratch(device, 1, projection.outputs());
-                open(Of::Weight(index), &projection.weight, bias.map(|bias| (bias.id, sums())));
+    /// `dW = dy^T x`, `dA = (s dy B)^T x` and `dB = dy^T (s x A^T)` of what trains.
+    fn trained<'a>(
+        &'a self,
+        dy: &'a Tensor,
+        columns: &[Range<usize>],
+        lowered: &'a [Option<Tensor>],
+    ) -> Vec<Part<'a>> {
+        let mut parts = Vec::new();
+        let low = self.low_rank.iter().zip(lowered);
+        for ((projection, columns), (low_rank, lowered)) in
+            self.projections.iter().zip(columns).zip(low)
+        {
+            let Projection { weight, bias, lora } = projection;
+            let left = || View::columns(dy, columns.clone());
+            if weight.trains {
+                let bias = bias.as_ref().filter(|bias| bias.trains);
+                parts.push(Part { weight, left: left(), right: Factor::Input, bias });
             }
-            let Some(lora) = &projection.lora else { continue };
-            if lora.a.trains {
-                open(Of::A(index), &lora.a, None);
+            let Some(Lora { a, b, .. }) = lora else { continue };
+            if let Some(low) = lowered.as_ref().filter(|_| a.trains) {
+                let (left, right) = (View::of(low), Factor::InputOfLowRank);
+                parts.push(Part { weight: a, left, right, bias: None });
             }
-            if lora.b.trains {
-                open(Of::B(index), &lora.b, None);
+            if let Some(low) = low_rank.as_ref().filter(|_| b.trains) {
+                parts.push(Part { weight: b, left: left(), right: Factor::Other(low), bias: None });
             }
         }
-        opened
+        parts
     }
 
     /// `dx += (s dy B) A`.
@@ -344,6 +329,6 @@ fn lower(device: &Device, lora: &Lora, dy: &Tensor, columns: Range<usize>) -> Te
     let mut low = Tensor::scratch(device, dy.rows(), b.cols());
     let (into, left) = ((&mut low, 0..b.cols()), View::columns(dy, columns));
     kernels::matmul(device, into, Fill::Overwrite, (&left, &View::of(b)));
-    kernels::scale(device, &mut low, lora.scale);
+    low.scale(lora.scale);
     low
 }

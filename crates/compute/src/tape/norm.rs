@@ -1,14 +1,13 @@
 //! Layer norm and RMS norm. Saves the input and two numbers per row.
 
 use super::example_factors::ExampleFactors;
-use super::record::{Flow, Recorded, Tape, wanted};
+use super::record::{Flow, Tape};
 use crate::error::ComputeError;
 use crate::gradients::Gradient;
 use crate::kernels::{self, NormKind as Kind};
 use crate::params::Weight;
-use crate::sequences::Sequences;
 use crate::tensor::Tensor;
-use crate::value::{Slot, Value};
+use crate::value::Value;
 
 impl Tape {
     /// `(x - mean) / sqrt(variance + epsilon) * weight + bias`, row by row.
@@ -49,72 +48,42 @@ impl Tape {
         let mut stats = Tensor::scratch(&self.device, rows, 2);
         let given = (&x.tensor, &weight.tensor, bias.map(|bias| &bias.tensor));
         kernels::norm(&self.device, (kind, epsilon), given, (&mut y, &mut stats));
-        let trains = [Some(weight), bias].into_iter().flatten().any(|weight| weight.trains);
-        let wanted = trains || wanted(&[x], &[]);
-        let weights = std::iter::once(weight).chain(bias);
-        let examples = self.example_rows("norm", x.sequences(), weights)?;
-        Ok(self
-            .finish(y, wanted, |result| Norm {
-                kind,
-                result,
-                x: x.clone(),
-                stats,
-                weight: weight.clone(),
-                bias: bias.cloned(),
-                examples,
-            })
-            .with_rows_of(x))
-    }
-}
-
-#[derive(Debug)]
-struct Norm {
-    kind: Kind,
-    result: Slot,
-    x: Value,
-    stats: Tensor,
-    weight: Weight,
-    bias: Option<Weight>,
-    /// The rows of each example, where examples are told apart and something trains.
-    examples: Option<Sequences>,
-}
-
-impl Recorded for Norm {
-    fn backward(self: Box<Self>, flow: &mut Flow) {
-        let Some(dy) = flow.take(self.result) else { return };
-        let device = flow.device.clone();
-        let width = self.x.tensor.cols();
-        let bias = self.bias.filter(|bias| bias.trains);
-        let sums = || Tensor::scratch(&device, 1, width);
-        let summed = self.examples.is_none() && (self.weight.trains || bias.is_some());
-        let mut sums = summed.then(|| [sums(), sums()]);
-        let mut input = self.x.slot.map(|slot| (slot, flow.open(slot, self.x.tensor.shape())));
-        let saved = (&self.x.tensor, &self.stats, &self.weight.tensor, &dy);
-        let dx = input.as_mut().map(|(_, (dx, fill))| (dx, *fill));
-        kernels::norm_backward(
-            &device,
-            self.kind,
-            saved,
-            dx,
-            sums.as_mut().map(<[Tensor; 2]>::each_mut),
-        );
-        if let Some((slot, (dx, _))) = input {
-            flow.close(slot, dx);
-        }
-        let by_example = self.examples.as_ref().map(|examples| {
-            let ranges: Vec<_> = examples.ranges().collect();
-            kernels::norm_example_sums(&device, saved, &ranges)
+        let weights = || std::iter::once(weight).chain(bias);
+        let wanted = x.slot.is_some() || weights().any(|weight| weight.trains);
+        let examples = self.example_rows("norm", x.sequences(), weights())?;
+        let y = self.finish(y, wanted, || {
+            let (x, weight, bias) = (x.clone(), weight.clone(), bias.cloned());
+            move |flow: &mut Flow, dy: Tensor| {
+                let device = flow.device.clone();
+                let bias = bias.filter(|bias| bias.trains);
+                let sums = || Tensor::scratch(&device, 1, cols);
+                let summed = examples.is_none() && (weight.trains || bias.is_some());
+                let mut sums = summed.then(|| [sums(), sums()]);
+                let mut input = x.slot.map(|slot| (slot, flow.open(slot, (rows, cols))));
+                let saved = (&x.tensor, &stats, &weight.tensor, &dy);
+                let dx = input.as_mut().map(|(_, (dx, fill))| (dx, *fill));
+                let into = sums.as_mut().map(<[Tensor; 2]>::each_mut);
+                kernels::norm_backward(&device, kind, saved, dx, into);
+                if let Some((slot, (dx, _))) = input {
+                    flow.close(slot, dx);
+                }
+                let by_example = examples.map(|examples| {
+                    let ranges: Vec<_> = examples.ranges().collect();
+                    kernels::norm_example_sums(&device, saved, &ranges)
+                });
+                let trained = [Some(weight.id).filter(|_| weight.trains), bias.map(|bias| bias.id)];
+                for (id, sums) in trained.into_iter().zip(by_example.into_iter().flatten()) {
+                    if let Some(id) = id {
+                        flow.keep(ExampleFactors::Sums { of: vec![(id, 0..cols)], sums });
+                    }
+                }
+                for (id, sums) in trained.into_iter().zip(sums.into_iter().flatten()) {
+                    if let Some(id) = id {
+                        flow.add_gradient(id, Gradient::Dense(sums));
+                    }
+                }
+            }
         });
-        let trained = [Some(self.weight).filter(|weight| weight.trains), bias];
-        for (weight, sums) in trained.iter().zip(by_example.into_iter().flatten()) {
-            if let Some(weight) = weight {
-                flow.keep(ExampleFactors::Sums { of: vec![(weight.id, 0..width)], sums });
-            }
-        }
-        for (weight, sums) in trained.into_iter().zip(sums.into_iter().flatten()) {
-            if let Some(weight) = weight {
-                flow.add_gradient(weight.id, Gradient::Dense(sums));
-            }
-        }
+        Ok(y.with_rows_of(x))
     }
 }

@@ -22,10 +22,9 @@ use fedra_plan::ParamId;
 /// let gradients = tape.backward(&[(&y, received)]).unwrap();
 /// assert_eq!(*gradients.of_input(&x).unwrap().to_host(), [20.0, 0.0, 10.0]);
 /// ```
-#[derive(Debug)]
 pub struct Tape {
     pub(super) device: Device,
-    recorded: Vec<Box<dyn Recorded>>,
+    recorded: Vec<Box<Recorded>>,
     shapes: Vec<(usize, usize)>,
     inputs: Vec<Slot>,
     /// Where the examples are whose gradients are to be told apart.
@@ -78,7 +77,7 @@ impl Tape {
         book: Option<Book>,
     ) -> Result<Flow, ComputeError> {
         let slots = self.shapes.iter().map(|_| None).collect();
-        let mut flow = Flow { slots, book, ..Flow::new(&self.device) };
+        let mut flow = Flow { device: self.device, slots, gradients: Gradients::default(), book };
         for (value, gradient) in seeds {
             let slot = value.slot.ok_or(ComputeError::NoGradient)?;
             let expected = self.shapes[slot.0];
@@ -86,7 +85,7 @@ impl Tape {
             flow.add(Some(slot), gradient.clone());
         }
         while let Some(operation) = self.recorded.pop() {
-            operation.backward(&mut flow);
+            operation(&mut flow);
         }
         for slot in self.inputs {
             if let Some(gradient) = flow.slots[slot.0].take() {
@@ -103,29 +102,36 @@ impl Tape {
         Value::new(tensor, Some(slot))
     }
 
-    /// Wraps a result; records the operation that `record` builds only if `wanted`.
-    pub(super) fn finish<R: Recorded + 'static>(
+    /// Wraps a result. Only if `wanted`, `record` keeps what the operation needs to run backward: given
+    /// the gradient of the result, it adds those of its inputs and weights to the flow.
+    pub(super) fn finish<B: FnOnce(&mut Flow, Tensor) + Send + 'static>(
         &mut self,
         tensor: Tensor,
         wanted: bool,
-        record: impl FnOnce(Slot) -> R,
+        record: impl FnOnce() -> B,
     ) -> Value {
         if !wanted {
             return self.constant(tensor);
         }
-        let value = self.value(tensor);
-        if let Some(slot) = value.slot {
-            self.recorded.push(Box::new(record(slot)));
-        }
+        let (value, backward) = (self.value(tensor), record());
+        let slot = value.slot;
+        self.recorded.push(Box::new(move |flow| {
+            if let Some(gradient) = slot.and_then(|slot| flow.slots[slot.0].take()) {
+                backward(flow, gradient);
+            }
+        }));
         value
     }
 }
 
-/// An operation that was run forward and kept what it needs to run backward.
-pub(super) trait Recorded: Send + std::fmt::Debug {
-    /// Takes the gradient of its result from the flow and adds those of its inputs and weights.
-    fn backward(self: Box<Self>, flow: &mut Flow);
+impl std::fmt::Debug for Tape {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Tape").field("shapes", &self.shapes).finish_non_exhaustive()
+    }
 }
+
+/// An operation that runs backward, unless nothing downstream used its result.
+type Recorded = dyn FnOnce(&mut Flow) + Send;
 
 /// Gradients under way.
 pub(super) struct Flow {
@@ -137,34 +143,30 @@ pub(super) struct Flow {
 }
 
 impl Flow {
-    /// No value, no gradient.
-    fn new(device: &Device) -> Self {
-        let (slots, gradients) = (Vec::new(), Gradients::default());
-        Self { device: device.clone(), slots, gradients, book: None }
-    }
-
-    /// The finished gradient of a result; `None` when nothing downstream used it.
-    pub fn take(&mut self, slot: Slot) -> Option<Tensor> {
-        self.slots[slot.0].take()
-    }
-
     /// Adds a gradient to a value that may or may not want it.
     pub fn add(&mut self, slot: Option<Slot>, gradient: Tensor) {
         let Some(slot) = slot else { return };
         self.slots[slot.0] = Some(match self.slots[slot.0].take() {
             None => gradient,
-            Some(sum) if sum.is_shared() && !gradient.is_shared() => self.plus(gradient, &sum),
-            Some(sum) => self.plus(sum, &gradient),
+            Some(sum) if sum.is_shared() && !gradient.is_shared() => plus(gradient, &sum),
+            Some(sum) => plus(sum, &gradient),
         });
     }
 
     /// Adds a gradient to some rows of a value's.
-    pub fn add_rows(&mut self, slot: Slot, shape: (usize, usize), rows: &[u32], gradient: &Tensor) {
+    pub fn add_rows(
+        &mut self,
+        slot: Option<Slot>,
+        shape: (usize, usize),
+        rows: &[u32],
+        gradient: &Tensor,
+    ) {
+        let Some(slot) = slot else { return };
         let (mut sum, fill) = self.open(slot, shape);
         if fill == Fill::Overwrite {
             sum.clear();
         }
-        kernels::scatter_add(&self.device, &mut sum, rows, gradient);
+        kernels::scatter_add(&mut sum, rows, gradient);
         self.close(slot, sum);
     }
 
@@ -186,11 +188,11 @@ impl Flow {
     pub fn add_gradient(&mut self, id: ParamId, gradient: Gradient) {
         self.gradients.add_one(id, gradient).expect("both have the weight's shape");
     }
+}
 
-    fn plus(&self, mut sum: Tensor, more: &Tensor) -> Tensor {
-        kernels::add_scaled(&self.device, &mut sum, 1.0, more);
-        sum
-    }
+fn plus(mut sum: Tensor, more: &Tensor) -> Tensor {
+    sum.add_scaled(1.0, more).expect("both have the value's shape");
+    sum
 }
 
 /// Whether an operation on these has anything to learn or to pass on.

@@ -1,10 +1,10 @@
 //! Rotary positions. Saves nothing but the positions: the backward pass turns the other way.
 
-use super::record::{Flow, Recorded, Tape, wanted};
+use super::record::{Flow, Tape, wanted};
 use crate::cpu::rotary::{Angles, Turn};
 use crate::error::ComputeError;
 use crate::kernels;
-use crate::value::{Slot, Value};
+use crate::value::Value;
 use std::sync::Arc;
 
 impl Tape {
@@ -28,32 +28,15 @@ impl Tape {
         ComputeError::not_empty("rotary", "row", cols)?;
         let wanted = wanted(&[&x], &[]);
         let Value { mut tensor, slot, sequences } = x;
-        kernels::rotate(&self.device, &mut tensor, heads, (positions, angles, Turn::With));
-        let turned = self.finish(tensor, wanted, |result| Rotary {
-            result,
-            from: slot,
-            heads,
-            positions: positions.to_vec(),
-            angles: angles.clone(),
+        kernels::rotate(&mut tensor, heads, (positions, angles, Turn::With));
+        let turned = self.finish(tensor, wanted, || {
+            let (positions, angles) = (positions.to_vec(), Arc::clone(angles));
+            move |flow: &mut Flow, mut dy| {
+                let how = (&positions[..], &*angles, Turn::Against);
+                kernels::rotate(&mut dy, heads, how);
+                flow.add(slot, dy);
+            }
         });
         Ok(Value { sequences, ..turned })
-    }
-}
-
-#[derive(Debug)]
-struct Rotary {
-    result: Slot,
-    from: Option<Slot>,
-    heads: usize,
-    positions: Vec<u32>,
-    angles: Arc<Angles>,
-}
-
-impl Recorded for Rotary {
-    fn backward(self: Box<Self>, flow: &mut Flow) {
-        let Some(mut dy) = flow.take(self.result) else { return };
-        let how = (&self.positions[..], &*self.angles, Turn::Against);
-        kernels::rotate(&flow.device, &mut dy, self.heads, how);
-        flow.add(self.from, dy);
     }
 }

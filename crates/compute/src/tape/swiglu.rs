@@ -1,10 +1,10 @@
 //! SwiGLU: `silu(gate) * up`. Saves gate and up.
 
-use super::record::{Flow, Recorded, Tape, wanted};
+use super::record::{Flow, Tape, wanted};
 use crate::error::ComputeError;
 use crate::kernels;
 use crate::tensor::Tensor;
-use crate::value::{Slot, Value};
+use crate::value::Value;
 
 impl Tape {
     /// `silu(gate) * up`, where each row of `x` is gate then up.
@@ -13,24 +13,15 @@ impl Tape {
         ComputeError::expect("swiglu", "odd column", cols % 2, 0)?;
         let mut y = Tensor::scratch(&self.device, rows, cols / 2);
         ComputeError::not_empty("swiglu", "row", cols)?;
-        kernels::swiglu(&self.device, &x.tensor, &mut y);
-        let y = self.finish(y, wanted(&[x], &[]), |result| Swiglu { result, x: x.clone() });
+        kernels::swiglu(&x.tensor, &mut y);
+        let y = self.finish(y, wanted(&[x], &[]), || {
+            let x = x.clone();
+            move |flow: &mut Flow, dy| {
+                let mut dx = Tensor::scratch(&flow.device, rows, cols);
+                kernels::swiglu_backward((&x.tensor, &dy), &mut dx);
+                flow.add(x.slot, dx);
+            }
+        });
         Ok(y.with_rows_of(x))
-    }
-}
-
-#[derive(Debug)]
-struct Swiglu {
-    result: Slot,
-    x: Value,
-}
-
-impl Recorded for Swiglu {
-    fn backward(self: Box<Self>, flow: &mut Flow) {
-        let Some(dy) = flow.take(self.result) else { return };
-        let (rows, cols) = self.x.tensor.shape();
-        let mut dx = Tensor::scratch(&flow.device, rows, cols);
-        kernels::swiglu_backward(&flow.device, (&self.x.tensor, &dy), &mut dx);
-        flow.add(self.x.slot, dx);
     }
 }

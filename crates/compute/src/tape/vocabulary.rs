@@ -6,14 +6,14 @@
 
 use super::classify::labelled;
 use super::example_factors::{ExampleFactors, VocabularyFactors};
-use super::record::{Flow, Recorded, Tape};
+use super::record::{Flow, Tape};
 use super::weights::LossWeights;
 use crate::error::ComputeError;
 use crate::gradients::Gradient;
 use crate::kernels;
 use crate::params::Weight;
 use crate::tensor::Tensor;
-use crate::value::{Slot, Value};
+use crate::value::Value;
 
 impl Tape {
     /// Cross-entropy of `x W^T + b` against the targets; rows without one are skipped.
@@ -54,6 +54,9 @@ impl Tape {
             dw: dw.as_mut(),
             db: db.as_mut(),
         };
+        // On a tape that tells examples apart, weights' gradients are made when the factors are known,
+        // from logits that are computed again; the squares of weight and bias are kept, before the
+        // gradient of the loss is known.
         let (value, kept) = match examples {
             None => (kernels::vocabulary_loss(&device, loss), None),
             Some(examples) => {
@@ -72,53 +75,26 @@ impl Tape {
             }
         };
         let wanted = dx.is_some() || dw.is_some() || db.is_some() || kept.is_some();
-        Ok(self.finish(value, wanted, |result| Vocabulary {
-            result,
-            from: x.slot,
-            shape: (count, width),
-            places,
-            dx,
-            dw: dw.map(|gradient| (weight.clone(), gradient)),
-            db: bias_trains.cloned().zip(db),
-            kept,
+        Ok(self.finish(value, wanted, || {
+            let (from, summed) = (x.slot, [(Some(weight.id), dw), (bias.map(|bias| bias.id), db)]);
+            move |flow: &mut Flow, upstream: Tensor| {
+                let scaled = |mut gradient: Tensor| {
+                    kernels::scale_by(&device, &mut gradient, &upstream);
+                    gradient
+                };
+                if let Some(dx) = dx.map(scaled) {
+                    flow.add_rows(from, (count, width), &places, &dx);
+                }
+                for (id, gradient) in summed.into_iter().filter_map(|(id, sum)| id.zip(sum)) {
+                    flow.add_gradient(id, Gradient::Dense(scaled(gradient)));
+                }
+                if let Some((mut kept, squares)) = kept {
+                    kept.upstream = upstream.item();
+                    let square = f64::from(kept.upstream).powi(2);
+                    let scaled = |squares: Vec<f64>| squares.iter().map(|x| x * square).collect();
+                    flow.keep(ExampleFactors::Vocabulary(kept, squares.map(scaled)));
+                }
+            }
         }))
-    }
-}
-
-#[derive(Debug)]
-struct Vocabulary {
-    result: Slot,
-    from: Option<Slot>,
-    shape: (usize, usize),
-    places: Vec<u32>,
-    dx: Option<Tensor>,
-    dw: Option<(Weight, Tensor)>,
-    db: Option<(Weight, Tensor)>,
-    /// On a tape that tells examples apart, weights' gradients are made when the factors are known, from
-    /// logits that are computed again; with the squares of weight and bias, before the gradient of the
-    /// loss is known.
-    kept: Option<(VocabularyFactors, [Vec<f64>; 2])>,
-}
-
-impl Recorded for Vocabulary {
-    fn backward(self: Box<Self>, flow: &mut Flow) {
-        let Some(upstream) = flow.take(self.result) else { return };
-        let device = flow.device.clone();
-        let scaled = |mut gradient: Tensor| {
-            kernels::scale_by(&device, &mut gradient, &upstream);
-            gradient
-        };
-        if let (Some(slot), Some(dx)) = (self.from, self.dx.map(scaled)) {
-            flow.add_rows(slot, self.shape, &self.places, &dx);
-        }
-        for (weight, gradient) in [self.dw, self.db].into_iter().flatten() {
-            flow.add_gradient(weight.id, Gradient::Dense(scaled(gradient)));
-        }
-        if let Some((mut kept, squares)) = self.kept {
-            kept.upstream = upstream.item();
-            let square = f64::from(kept.upstream).powi(2);
-            let squares = squares.map(|squares| squares.iter().map(|x| x * square).collect());
-            flow.keep(ExampleFactors::Vocabulary(kept, squares));
-        }
     }
 }

@@ -63,12 +63,6 @@ struct CachedFields<'a> {
     taken: BTreeMap<String, Option<Cell>>,
 }
 
-impl<'a> CachedFields<'a> {
-    fn new(inner: &'a mut dyn Fields) -> Self {
-        Self { inner, taken: BTreeMap::new() }
-    }
-}
-
 impl Fields for CachedFields<'_> {
     fn take(&mut self, name: &str) -> Result<Option<Cell>, Complaint> {
         if let Some(cell) = self.taken.get(name) {
@@ -95,7 +89,7 @@ impl Columns {
         prompt: &Prompt,
         fields: &mut dyn Fields,
     ) -> Result<Row, NoRow> {
-        let fields = &mut CachedFields::new(fields);
+        let fields = &mut CachedFields { inner: fields, taken: BTreeMap::new() };
         let body = Body::Text(prompt.prompt.render(fields)?);
         let mut values = Vec::new();
         for name in prompt.prompt.columns() {

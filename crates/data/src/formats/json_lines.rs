@@ -63,25 +63,16 @@ fn read_nested(
             DataError::row(source.file(), source.line(), found, expected)
         };
         let record = json::object(line).map_err(|complaint| complain(&source, complaint))?;
-        let mut failure = None;
-        let outcome = nested::rows(&record, rows, &mut |fields| {
-            let row = reader.row(builder.task(), fields);
+        let found = nested::rows(&record, rows);
+        for mut fields in found.map_err(|complaint| complain(&source, complaint))? {
+            let row = reader.row(builder.task(), &mut fields);
             made += row.as_ref().map_or(0, Row::bytes);
             let limit = reader.limits.expanded_bytes;
-            let pushed = if made > limit {
-                Err(source.too_large("expanded data", limit))
-            } else {
-                reader.push(row, (source.file(), source.line()), builder)
-            };
-            pushed.map_err(|error| {
-                failure = Some(error);
-                (String::new(), String::new())
-            })
-        });
-        if let Some(error) = failure {
-            return Err(error);
+            if made > limit {
+                return Err(source.too_large("expanded data", limit));
+            }
+            reader.push(row, (source.file(), source.line()), builder)?;
         }
-        outcome.map_err(|complaint| complain(&source, complaint))?;
         work.tell(Stage::Reading, source.taken().min(total), total)?;
     }
     Ok(())

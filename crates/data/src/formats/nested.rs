@@ -11,29 +11,30 @@ use super::json::cell;
 use crate::error::Complaint;
 
 /// One row inside a record.
+#[derive(Clone)]
 pub(super) struct Nested<'a> {
     record: &'a Map<String, Value>,
     /// The items that the row is in, each with the path of its list, outermost first.
-    items: &'a [(&'a str, &'a Value)],
+    items: Vec<(&'a str, &'a Value)>,
 }
 
-/// Calls `each` with every row that the path leads to.
-pub(super) fn rows(
-    record: &Map<String, Value>,
-    path: &str,
-    each: &mut dyn FnMut(&mut Nested<'_>) -> Result<(), Complaint>,
-) -> Result<(), Complaint> {
+/// Every row that the path leads to.
+pub(super) fn rows<'a>(
+    record: &'a Map<String, Value>,
+    path: &'a str,
+) -> Result<Vec<Nested<'a>>, Complaint> {
     let first = path.find('.').unwrap_or(path.len());
-    let value = record.get(&path[..first]);
-    descend(value, (record, path, first), &mut Vec::new(), each)
+    let (value, mut rows) = (record.get(&path[..first]), Vec::new());
+    descend(value, (path, first), Nested { record, items: Vec::new() }, &mut rows)?;
+    Ok(rows)
 }
 
 /// Goes on at a value that stands at `path[..at]`.
 fn descend<'a>(
     value: Option<&'a Value>,
-    (record, path, at): (&'a Map<String, Value>, &'a str, usize),
-    items: &mut Vec<(&'a str, &'a Value)>,
-    each: &mut dyn FnMut(&mut Nested<'_>) -> Result<(), Complaint>,
+    (path, at): (&'a str, usize),
+    above: Nested<'a>,
+    rows: &mut Vec<Nested<'a>>,
 ) -> Result<(), Complaint> {
     let (here, is_last) = (&path[..at], at == path.len());
     let inside = |value: &'a Value| {
@@ -46,20 +47,20 @@ fn descend<'a>(
         }
         Some(Value::Array(list)) => {
             for item in list {
-                items.push((here, item));
+                let mut row = above.clone();
+                row.items.push((here, item));
                 if is_last {
-                    each(&mut Nested { record, items })?;
+                    rows.push(row);
                 } else {
                     let (value, end) = inside(item);
-                    descend(value, (record, path, end), items, each)?;
+                    descend(value, (path, end), row, rows)?;
                 }
-                items.pop();
             }
             Ok(())
         }
         Some(value @ Value::Object(_)) if !is_last => {
             let (value, end) = inside(value);
-            descend(value, (record, path, end), items, each)
+            descend(value, (path, end), above, rows)
         }
         Some(Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_)) => {
             Err((format!("no list in {here:?}"), "a list of rows".to_owned()))
@@ -107,7 +108,7 @@ mod tests {
     fn read(json: &str, path: &str, names: &[&str]) -> Result<Vec<String>, Complaint> {
         let record: Map<String, Value> = serde_json::from_str(json).unwrap();
         let mut found = Vec::new();
-        rows(&record, path, &mut |row| {
+        for mut row in rows(&record, path)? {
             let mut parts = Vec::new();
             for name in names {
                 parts.push(match row.take(name)? {
@@ -117,8 +118,7 @@ mod tests {
                 });
             }
             found.push(parts.join(" "));
-            Ok(())
-        })?;
+        }
         Ok(found)
     }
 

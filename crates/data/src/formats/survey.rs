@@ -43,18 +43,6 @@ pub struct Survey {
     repeated: Option<String>,
 }
 
-/// Why no more is looked at.
-enum Ended {
-    Enough,
-    Failed(DataError),
-}
-
-impl From<DataError> for Ended {
-    fn from(error: DataError) -> Self {
-        Self::Failed(error)
-    }
-}
-
 /// A column as found.
 #[derive(Clone, Debug, Default)]
 pub struct ColumnSurvey {
@@ -93,23 +81,24 @@ impl Survey {
                 return Err(DataError::file(path, "a folder of i2b2", "a file with columns"));
             }
         };
+        // `None` ends it where enough is known.
         let looked = RecordFile { path, format, settings: reader }.read(None, &mut |event| {
             let (record, line) = match event {
                 Event::Columns(_) => return Ok(()),
-                Event::Bad(error) => return Err(Ended::Failed(error)),
+                Event::Bad(error) => return Err(Some(error)),
                 Event::Record(record, line, _) => (record, line),
             };
             survey.is_whole = survey.rows < most;
             if !survey.is_whole {
-                return Err(Ended::Enough);
+                return Err(None);
             }
             let record = record.flat(DEEPEST);
             survey.take(
                 record.map_err(|(found, expected)| DataError::row(path, line, found, expected))?,
             );
-            if survey.repeated.is_none() { Ok(()) } else { Err(Ended::Enough) }
+            if survey.repeated.is_none() { Ok(()) } else { Err(None) }
         });
-        if let Err(Ended::Failed(error)) = looked {
+        if let Err(Some(error)) = looked {
             return Err(error);
         }
         if let Some(name) = &survey.repeated {

@@ -72,21 +72,8 @@ pub trait TextSink {
 }
 
 impl TextFile {
-    /// Reads the file into a sink.
-    pub fn read<S: TextSink>(&self, sink: &mut S) -> Result<(), S::Error> {
-        self.records(None, sink)
-    }
-
-    /// Reads an open stream, such as standard input, into a sink.
-    pub fn read_from<S: TextSink>(
-        &self,
-        input: Box<dyn Read>,
-        sink: &mut S,
-    ) -> Result<(), S::Error> {
-        self.records(Some(input), sink)
-    }
-
-    fn records<S: TextSink>(
+    /// Reads the file, or an open stream such as standard input, into a sink.
+    pub fn read<S: TextSink>(
         &self,
         input: Option<Box<dyn Read>>,
         sink: &mut S,
@@ -196,7 +183,7 @@ mod tests {
 
     fn read(file: &TextFile, text: &[u8]) -> Told {
         let mut told = Told::default();
-        file.read_from(Box::new(Cursor::new(text.to_vec())), &mut told).unwrap();
+        file.read(Some(Box::new(Cursor::new(text.to_vec()))), &mut told).unwrap();
         told
     }
 

@@ -124,16 +124,6 @@ impl LabelScore {
         let names = labels.names().iter().map(String::as_str);
         ByLabel::of(names.zip(self.tallies.iter().copied()), None)
     }
-
-    /// The counts of each label.
-    pub fn tallies(&self) -> &[ConfusionCounts] {
-        &self.tallies
-    }
-
-    /// How many examples were counted.
-    pub fn seen(&self) -> u64 {
-        self.seen
-    }
 }
 
 #[cfg(test)]

@@ -96,7 +96,7 @@ impl Encoder<'_> {
 mod tests {
     use super::*;
     use crate::AnswerRules;
-    use crate::{Row, TableBuilder, Task, Tokenizer};
+    use crate::{Answers, Row, TableBuilder, Task, Tokenizer};
 
     fn tokenizer() -> Tokenizer {
         Tokenizer::grow(["no chest pain no chest pain x yes yes"], 60).unwrap()
@@ -109,7 +109,9 @@ mod tests {
     }
 
     fn asked(prompt: &str) -> Row {
-        Row::text(prompt).with_labels(["b"]).with_choices([("b", "yes"), ("a", "no pain")])
+        let answers = [("b", "yes"), ("a", "no pain")].map(|(l, t)| (l.to_owned(), t.to_owned()));
+        let row = Row::text(prompt).with_labels(["b"]);
+        Row { answers: Answers::Choice(answers.to_vec()), ..row }
     }
 
     #[test]
@@ -171,7 +173,9 @@ mod tests {
         let encode = |max_new_tokens, text: &str| {
             let rules = AnswerRules { max_new_tokens, end: Some(3), ..AnswerRules::default() };
             let encoder = Encoder::new(&tokenizer, 8).unwrap().with_rules(rules);
-            encode(&encoder, Task::Generation, Row::text("no chest pain x x").with_text(text))
+            let row = Row::text("no chest pain x x");
+            let row = Row { answers: Answers::Text(text.to_owned()), ..row };
+            encode(&encoder, Task::Generation, row)
         };
         let pieces = |text| tokenizer.pieces(text).unwrap();
         let whole = encode(4, "yes no").unwrap();

@@ -15,7 +15,7 @@ mod output;
 mod parquet;
 mod prediction;
 
-pub use output::{OutputFormat, PredictionWriter, WriteSettings};
+pub use output::{PredictionWriter, WriteSettings};
 pub use prediction::{FoundSpan, LabelProbability, Prediction};
 
 use std::io::{Read, Write};
@@ -120,10 +120,7 @@ impl TrainedModel {
             bytes: 0,
             report: PredictReport::default(),
         };
-        match stream {
-            None => file.read(&mut sink)?,
-            Some(stream) => file.read_from(stream, &mut sink)?,
-        }
+        file.read(stream, &mut sink)?;
         sink.answer()?;
         let report = sink.report;
         Ok((report, output.finish()?))

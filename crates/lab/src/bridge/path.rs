@@ -8,9 +8,9 @@ use super::student::Student;
 use crate::attention::Attention;
 use crate::federation::{Federation, Work};
 use crate::frozen_attention::FrozenAttention;
-use crate::network::{Learns, Weights};
+use crate::network::Weights;
 use crate::phi::Phi;
-use crate::study::Sweep;
+use crate::study::{Sweep, final_loss};
 use crate::world::World;
 
 /// One student on one world.
@@ -68,7 +68,7 @@ impl<'s> Path<'s> {
         let work = Work { local_steps: setting.local_steps, rate, cohort: setting.cohort };
         let federation = Federation { clients: data.clients(seed), network, work, seed };
         let start = network.start(setting.sizes, seed.of("student"));
-        let rounds = federation.train(start, setting.rounds, Learns::Everything);
+        let rounds = federation.train(start, setting.rounds);
         Self { setting, federation, rounds }
     }
 
@@ -91,9 +91,7 @@ impl<'s> Path<'s> {
         if let Some(frozen) = FrozenAttention::at(&self.federation, at) {
             return Some(self.federation.loss(&frozen.train(at.clone(), warmup, last)?));
         }
-        let frozen = self.federation.freeze(at);
-        let values = frozen.train(at.value.clone(), warmup, last);
-        Some(frozen.loss(values.get((last - warmup) as usize)?))
+        final_loss(&self.federation, &self.rounds, warmup, last)
     }
 
     pub fn still_falling(&self) -> Option<f64> {

@@ -2,18 +2,20 @@
 //!
 //! A result that is the left operand shares its set.
 
+use std::borrow::Borrow;
 use std::ops::{BitAnd, BitOr, Sub};
 use std::sync::Arc;
 
 use super::Scope;
 
-/// Writes one set operator for the four ways to hold its operands.
+/// Writes one set operator, for operands by value and by reference.
 macro_rules! set_operator {
     ($operator:ident, $method:ident, $changes_nothing:expr) => {
-        impl $operator<&Scope> for &Scope {
+        impl<S: Borrow<Scope>> $operator<S> for &Scope {
             type Output = Scope;
 
-            fn $method(self, other: &Scope) -> Scope {
+            fn $method(self, other: S) -> Scope {
+                let other = other.borrow();
                 if $changes_nothing(self, other) {
                     return self.clone();
                 }
@@ -21,27 +23,11 @@ macro_rules! set_operator {
             }
         }
 
-        impl $operator<Scope> for &Scope {
+        impl<S: Borrow<Scope>> $operator<S> for Scope {
             type Output = Scope;
 
-            fn $method(self, other: Scope) -> Scope {
-                $operator::$method(self, &other)
-            }
-        }
-
-        impl $operator<&Scope> for Scope {
-            type Output = Scope;
-
-            fn $method(self, other: &Scope) -> Scope {
+            fn $method(self, other: S) -> Scope {
                 $operator::$method(&self, other)
-            }
-        }
-
-        impl $operator<Scope> for Scope {
-            type Output = Scope;
-
-            fn $method(self, other: Scope) -> Scope {
-                $operator::$method(&self, &other)
             }
         }
     };

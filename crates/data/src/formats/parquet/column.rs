@@ -4,9 +4,7 @@
 //! rows that repeat one long word cost that word once until then.
 
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
-use parquet::data_type::{
-    BoolType, ByteArray, ByteArrayType, DataType, DoubleType, FloatType, Int32Type, Int64Type,
-};
+use parquet::data_type::DataType;
 use parquet::errors::ParquetError;
 
 use super::guard::{guarded, said};
@@ -25,7 +23,7 @@ pub(super) struct Cells {
     rows: u64,
     /// The row that comes next.
     row: u64,
-    values: Values,
+    values: Box<dyn Values>,
     definitions: Vec<i16>,
     repetitions: Vec<i16>,
     /// Places in levels and values that were handed out.
@@ -35,32 +33,74 @@ pub(super) struct Cells {
     ready: usize,
 }
 
-/// A cell and what it costs.
-pub(super) struct Taken {
-    pub cell: Option<Cell>,
-    pub bytes: u64,
+/// Decoded values of one type.
+trait Values {
+    /// Decodes some more rows; how many.
+    fn decode(&mut self, levels: [&mut Vec<i16>; 2]) -> Result<usize, ParquetError>;
+
+    /// A decoded value as text, as JSON lines would have it.
+    fn text(&self, at: usize) -> Option<Result<String, Complaint>>;
 }
 
-enum Values {
-    Truths(ColumnReaderImpl<BoolType>, Vec<bool>),
-    Int32(ColumnReaderImpl<Int32Type>, Vec<i32>),
-    Int64(ColumnReaderImpl<Int64Type>, Vec<i64>),
-    Float(ColumnReaderImpl<FloatType>, Vec<f32>),
-    Double(ColumnReaderImpl<DoubleType>, Vec<f64>),
-    Text(ColumnReaderImpl<ByteArrayType>, Vec<ByteArray>),
+struct Typed<T: DataType> {
+    reader: ColumnReaderImpl<T>,
+    values: Vec<T::T>,
+    text: fn(&T::T) -> Result<String, Complaint>,
+}
+
+impl<T: DataType> Values for Typed<T> {
+    fn decode(
+        &mut self,
+        [definitions, repetitions]: [&mut Vec<i16>; 2],
+    ) -> Result<usize, ParquetError> {
+        let Self { reader, values, .. } = self;
+        values.clear();
+        let read =
+            guarded(|| reader.read_records(ROWS, Some(definitions), Some(repetitions), values))?;
+        Ok(read.0)
+    }
+
+    fn text(&self, at: usize) -> Option<Result<String, Complaint>> {
+        self.values.get(at).map(self.text)
+    }
+}
+
+fn typed<T: DataType>(
+    reader: ColumnReaderImpl<T>,
+    text: fn(&T::T) -> Result<String, Complaint>,
+) -> Box<dyn Values> {
+    Box::new(Typed { reader, values: Vec::new(), text })
 }
 
 impl Cells {
     /// The cells that a reader gives.
     pub fn new(reader: ColumnReader, leaf: Leaf, rows: u64) -> Result<Self, Complaint> {
-        let values = match reader {
-            ColumnReader::BoolColumnReader(reader) => Values::Truths(reader, Vec::new()),
-            ColumnReader::Int32ColumnReader(reader) => Values::Int32(reader, Vec::new()),
-            ColumnReader::Int64ColumnReader(reader) => Values::Int64(reader, Vec::new()),
-            ColumnReader::FloatColumnReader(reader) => Values::Float(reader, Vec::new()),
-            ColumnReader::DoubleColumnReader(reader) => Values::Double(reader, Vec::new()),
-            ColumnReader::ByteArrayColumnReader(reader) => Values::Text(reader, Vec::new()),
-            ColumnReader::Int96ColumnReader(_) | ColumnReader::FixedLenByteArrayColumnReader(_) => {
+        let values = match (reader, leaf.is_unsigned) {
+            (ColumnReader::BoolColumnReader(reader), _) => {
+                typed(reader, |truth| Ok(truth.to_string()))
+            }
+            (ColumnReader::Int32ColumnReader(reader), false) => {
+                typed(reader, |n| Ok(n.to_string()))
+            }
+            (ColumnReader::Int32ColumnReader(reader), true) => {
+                typed(reader, |n| Ok((*n as u32).to_string()))
+            }
+            (ColumnReader::Int64ColumnReader(reader), false) => {
+                typed(reader, |n| Ok(n.to_string()))
+            }
+            (ColumnReader::Int64ColumnReader(reader), true) => {
+                typed(reader, |n| Ok((*n as u64).to_string()))
+            }
+            (ColumnReader::FloatColumnReader(reader), _) => typed(reader, |n| finite(*n)),
+            (ColumnReader::DoubleColumnReader(reader), _) => typed(reader, |n| finite(*n)),
+            (ColumnReader::ByteArrayColumnReader(reader), _) => typed(reader, |bytes| {
+                let text = std::str::from_utf8(bytes.data()).map(str::to_owned);
+                text.map_err(|_| ("bytes that are not UTF-8".to_owned(), "UTF-8 text".to_owned()))
+            }),
+            (
+                ColumnReader::Int96ColumnReader(_) | ColumnReader::FixedLenByteArrayColumnReader(_),
+                _,
+            ) => {
                 let expected = "text, numbers, truth values or lists of them";
                 return Err(("values of another type than the schema's".into(), expected.into()));
             }
@@ -70,8 +110,8 @@ impl Cells {
         Ok(Self { leaf, rows, row, values, definitions, repetitions, level, value, ready })
     }
 
-    /// The cell of a row; rows are asked for in ascending order.
-    pub fn at(&mut self, row: u64, most: u64) -> Result<Taken, Complaint> {
+    /// The cell of a row and what it costs; rows are asked for in ascending order.
+    pub fn at(&mut self, row: u64, most: u64) -> Result<(Option<Cell>, u64), Complaint> {
         loop {
             let taken = self.next(most)?;
             if self.row > row {
@@ -88,7 +128,7 @@ impl Cells {
         Ok(())
     }
 
-    fn next(&mut self, most: u64) -> Result<Taken, Complaint> {
+    fn next(&mut self, most: u64) -> Result<(Option<Cell>, u64), Complaint> {
         if self.ready == 0 && self.decode()? == 0 {
             return Err(("fewer values".into(), "one for every row".into()));
         }
@@ -98,12 +138,12 @@ impl Cells {
         let mut bytes = OVERHEAD;
         let Some(element) = self.leaf.element else {
             let cell = (definition == self.leaf.present).then(|| self.text(&mut bytes));
-            return Ok(Taken { cell: cell.transpose()?.map(Cell::One), bytes });
+            return Ok((cell.transpose()?.map(Cell::One), bytes));
         };
         // Below the level of an element the list is empty, and below that it is null.
         if definition < element {
             let cell = (definition + 1 == element).then(|| Cell::List(Vec::new()));
-            return Ok(Taken { cell, bytes });
+            return Ok((cell, bytes));
         }
         let mut items = Vec::new();
         let mut definition = definition;
@@ -113,7 +153,7 @@ impl Cells {
             }
             items.push(self.text(&mut bytes)?);
             if self.repetitions.get(self.level).is_none_or(|&level| level == 0) {
-                return Ok(Taken { cell: Some(Cell::List(items)), bytes });
+                return Ok((Some(Cell::List(items)), bytes));
             }
             bytes += OVERHEAD;
             if bytes > most {
@@ -131,63 +171,26 @@ impl Cells {
         found
     }
 
-    /// The next value as text, as JSON lines would have it.
+    /// The next value as text.
     fn text(&mut self, bytes: &mut u64) -> Result<String, Complaint> {
-        let (at, is_unsigned) = (self.value, self.leaf.is_unsigned);
+        let missing = || Err(("fewer values".to_owned(), "one for every level".to_owned()));
+        let text = self.values.text(self.value).unwrap_or_else(missing)?;
         self.value += 1;
-        let missing = || ("fewer values".to_owned(), "one for every level".to_owned());
-        let text = match &self.values {
-            Values::Truths(_, all) => all.get(at).ok_or_else(missing)?.to_string(),
-            Values::Int32(_, all) => match *all.get(at).ok_or_else(missing)? {
-                number if is_unsigned => (number as u32).to_string(),
-                number => number.to_string(),
-            },
-            Values::Int64(_, all) => match *all.get(at).ok_or_else(missing)? {
-                number if is_unsigned => (number as u64).to_string(),
-                number => number.to_string(),
-            },
-            Values::Float(_, all) => finite(*all.get(at).ok_or_else(missing)?)?,
-            Values::Double(_, all) => finite(*all.get(at).ok_or_else(missing)?)?,
-            Values::Text(_, all) => {
-                let text = std::str::from_utf8(all.get(at).ok_or_else(missing)?.data());
-                let text = text.map_err(|_| {
-                    ("bytes that are not UTF-8".to_owned(), "UTF-8 text".to_owned())
-                })?;
-                text.to_owned()
-            }
-        };
         *bytes += text.len() as u64;
         Ok(text)
     }
 
     /// Decodes some more rows; how many.
     fn decode(&mut self) -> Result<usize, Complaint> {
-        let levels = (&mut self.definitions, &mut self.repetitions);
-        levels.0.clear();
-        levels.1.clear();
+        let levels = [&mut self.definitions, &mut self.repetitions];
+        let levels = levels.map(|levels| {
+            levels.clear();
+            levels
+        });
         (self.level, self.value) = (0, 0);
-        let read = match &mut self.values {
-            Values::Truths(reader, values) => records(reader, levels, values),
-            Values::Int32(reader, values) => records(reader, levels, values),
-            Values::Int64(reader, values) => records(reader, levels, values),
-            Values::Float(reader, values) => records(reader, levels, values),
-            Values::Double(reader, values) => records(reader, levels, values),
-            Values::Text(reader, values) => records(reader, levels, values),
-        };
-        self.ready = read.map_err(said)?;
+        self.ready = self.values.decode(levels).map_err(said)?;
         Ok(self.ready)
     }
-}
-
-/// Reads some records into levels and values; how many.
-fn records<T: DataType>(
-    reader: &mut ColumnReaderImpl<T>,
-    (definitions, repetitions): (&mut Vec<i16>, &mut Vec<i16>),
-    values: &mut Vec<T::T>,
-) -> Result<usize, ParquetError> {
-    values.clear();
-    let read = guarded(|| reader.read_records(ROWS, Some(definitions), Some(repetitions), values))?;
-    Ok(read.0)
 }
 
 fn finite<F: Into<f64> + Copy + std::fmt::Debug>(number: F) -> Result<String, Complaint> {

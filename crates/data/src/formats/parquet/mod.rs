@@ -223,10 +223,10 @@ impl OpenGroup<'_> {
             None => self.open(place)?,
         };
         let taken = cells.at(self.row, self.limits.record_bytes);
-        let taken = taken.map_err(|complaint| self.at(place, complaint))?;
+        let (cell, bytes) = taken.map_err(|complaint| self.at(place, complaint))?;
         self.cells[place] = Some(cells);
-        self.taken += taken.bytes;
-        Ok(taken.cell)
+        self.taken += bytes;
+        Ok(cell)
     }
 
     fn open(&mut self, place: usize) -> Result<Cells> {

@@ -160,21 +160,15 @@ impl PageReader for Pages {
     }
 
     fn peek_next_page(&mut self) -> Result<Option<PageMetadata>> {
-        self.advance()?;
-        let metadata = |page: &Page| {
-            let num_rows = match page {
-                Page::DataPageV2 { num_rows, .. } => Some(*num_rows as usize),
-                Page::DataPage { .. } | Page::DictionaryPage { .. } => None,
-            };
-            let num_levels = page.is_data_page().then(|| page.num_values() as usize);
-            PageMetadata { num_rows, num_levels, is_dict: page.is_dictionary_page() }
-        };
-        Ok(self.ahead.as_ref().map(metadata))
+        Err(ParquetError::NYI("pages are read, never skipped".to_owned()))
     }
 
     fn skip_next_page(&mut self) -> Result<()> {
+        self.peek_next_page().map(drop)
+    }
+
+    fn at_record_boundary(&mut self) -> Result<bool> {
         self.advance()?;
-        self.ahead = None;
-        Ok(())
+        Ok(self.ahead.as_ref().is_none_or(|page| matches!(page, Page::DataPageV2 { .. })))
     }
 }

@@ -18,7 +18,7 @@ const MOST: usize = 10_000;
 /// The keys of the rows of a file that can be read.
 pub(super) fn keys_of(file: &TextFile) -> Result<Vec<String>> {
     let mut keys = Keys::default();
-    file.read(&mut keys)?;
+    file.read(None, &mut keys)?;
     Ok(keys.names)
 }
 

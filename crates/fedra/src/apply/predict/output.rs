@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 
-use fedra_data::{Body, Field, Record, printable};
+use fedra_data::{Body, Field, Record, TextFormat, printable};
 use serde_json::json;
 
 use super::cells::{Cell, Kind, columns, in_object, in_table};
@@ -19,37 +19,11 @@ use crate::config::config_error::ConfigError;
 use crate::error::{Error, Result};
 use crate::text::grid::listed;
 
-/// How answers are written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OutputFormat {
-    /// One JSON object a line.
-    JsonLines,
-    /// Comma-separated with a header.
-    Csv,
-    /// Tab-separated with a header.
-    Tsv,
-    /// Lines for people.
-    Text,
-    /// Parquet.
-    Parquet,
-}
-
-impl OutputFormat {
-    /// The names that it goes by on a command line.
-    pub const NAMES: [(&'static str, Self); 5] = [
-        ("jsonl", Self::JsonLines),
-        ("csv", Self::Csv),
-        ("tsv", Self::Tsv),
-        ("text", Self::Text),
-        ("parquet", Self::Parquet),
-    ];
-}
-
 /// What is written.
 #[derive(Clone, Copy, Debug)]
 pub struct WriteSettings {
     /// How.
-    pub format: OutputFormat,
+    pub format: TextFormat,
     /// How many labels `probabilities` has; by default 5 in JSON, and the column is absent in a table.
     pub top: Option<usize>,
     /// What the model answers, by which a table has its columns before its first row.
@@ -85,10 +59,8 @@ impl<W: Write + Send> PredictionWriter<W> {
     /// Nothing written yet.
     pub fn new(output: W, settings: WriteSettings) -> Self {
         let output = match settings.format {
-            OutputFormat::JsonLines | OutputFormat::Text => Output::Lines(output),
-            OutputFormat::Csv | OutputFormat::Tsv | OutputFormat::Parquet => {
-                Output::Waiting(output)
-            }
+            TextFormat::JsonLines | TextFormat::Lines => Output::Lines(output),
+            TextFormat::Csv | TextFormat::Tsv | TextFormat::Parquet => Output::Waiting(output),
         };
         Self { output, settings, columns: None }
     }
@@ -132,7 +104,7 @@ impl<W: Write + Send> PredictionWriter<W> {
                 let cells = fields.chain(answer().map(|cell| cell.to_text()));
                 table.write_record(cells).map_err(std::io::Error::from)
             }
-            Output::Lines(output) if self.settings.format == OutputFormat::Text => {
+            Output::Lines(output) if self.settings.format == TextFormat::Lines => {
                 writeln!(output, "{}", for_people(body, prediction))
             }
             Output::Lines(output) => {
@@ -152,7 +124,7 @@ impl<W: Write + Send> PredictionWriter<W> {
 
     /// Ends the output and gives it back; a table without rows still has its header.
     pub fn finish(mut self) -> Result<W> {
-        if self.settings.format == OutputFormat::Parquet {
+        if self.settings.format == TextFormat::Parquet {
             // Where nobody told of any, the input has none.
             self.columns.get_or_insert_with(|| TableColumns::of(&[]));
         }
@@ -192,8 +164,8 @@ impl<W: Write + Send> PredictionWriter<W> {
         let own = columns(self.settings.answers, self.settings.top).into_iter();
         let given = known.names.iter().map(|name| (name.clone(), Kind::Text));
         let all = given.chain(own.map(|(name, kind)| (name.to_owned(), kind)));
-        let separator = if self.settings.format == OutputFormat::Tsv { b'\t' } else { b',' };
-        self.output = if self.settings.format == OutputFormat::Parquet {
+        let separator = if self.settings.format == TextFormat::Tsv { b'\t' } else { b',' };
+        self.output = if self.settings.format == TextFormat::Parquet {
             Output::Parquet(Box::new(ParquetAnswers::new(output, all.collect())?))
         } else {
             let mut table = csv::WriterBuilder::new().delimiter(separator).from_writer(output);
@@ -309,7 +281,7 @@ fn excerpt(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fedra_data::{TextFile, TextFormat, TextRow, TextSink, WordsAre};
+    use fedra_data::{TextFile, TextRow, TextSink, WordsAre};
 
     fn one(label: &str) -> Prediction {
         let likely =
@@ -317,7 +289,7 @@ mod tests {
         Prediction::One { labels: vec![likely(label, 0.75), likely("b", 0.25)], truncated: 0 }
     }
 
-    fn written(format: OutputFormat, top: Option<usize>, lines: &[&str]) -> Result<String> {
+    fn written(format: TextFormat, top: Option<usize>, lines: &[&str]) -> Result<String> {
         let settings = WriteSettings { format, top, answers: Reading::OneLabel };
         let mut writer = PredictionWriter::new(Vec::new(), settings);
         for line in lines {
@@ -331,27 +303,27 @@ mod tests {
     fn a_row_keeps_its_fields_and_gets_its_answer() {
         let row = r#"{"id": 1.50, "text": "x, y"}"#;
         assert_eq!(
-            written(OutputFormat::JsonLines, None, &[row]).unwrap(),
+            written(TextFormat::JsonLines, None, &[row]).unwrap(),
             "{\"id\": 1.50, \"text\": \"x, y\", \"predicted\": \"a;\\\"q\\\"\", \"probability\": 0.75, \
              \"probabilities\": {\"a;\\\"q\\\"\": 0.75, \"b\": 0.25}}\n"
         );
         assert_eq!(
-            written(OutputFormat::Csv, None, &[row]).unwrap(),
+            written(TextFormat::Csv, None, &[row]).unwrap(),
             "id,text,predicted,probability\n1.50,\"x, y\",\"a;\"\"q\"\"\",0.75\n"
         );
-        let tsv = written(OutputFormat::Tsv, Some(1), &[row]).unwrap();
+        let tsv = written(TextFormat::Tsv, Some(1), &[row]).unwrap();
         assert!(tsv.starts_with("id\ttext\tpredicted\tprobability\tprobabilities\n"), "{tsv}");
-        assert_eq!(written(OutputFormat::Text, None, &[row]).unwrap(), "a;\"q\" 0.750  x\n");
+        assert_eq!(written(TextFormat::Lines, None, &[row]).unwrap(), "a;\"q\" 0.750  x\n");
     }
 
     #[test]
     fn a_field_that_the_answer_needs_and_rows_that_make_no_table_are_refused() {
-        let taken = written(OutputFormat::JsonLines, None, &[r#"{"text": "x", "predicted": 1}"#]);
+        let taken = written(TextFormat::JsonLines, None, &[r#"{"text": "x", "predicted": 1}"#]);
         assert!(taken.unwrap_err().to_string().contains("found a column \"predicted\""));
         let rows = [r#"{"text": "x"}"#, r#"{"text": "x", "id": 2}"#];
-        let told = written(OutputFormat::Csv, None, &rows).unwrap_err().to_string();
+        let told = written(TextFormat::Csv, None, &rows).unwrap_err().to_string();
         assert!(told.contains("found the key \"id\" for the first time"), "{told}");
-        assert_eq!(written(OutputFormat::JsonLines, None, &rows).unwrap().lines().count(), 2);
+        assert_eq!(written(TextFormat::JsonLines, None, &rows).unwrap().lines().count(), 2);
         let twice = Record::parse(r#"{"id": 1, "text": "x", "id": 2}"#);
         assert!(twice.unwrap_err().0.contains("the key \"id\" twice"));
     }
@@ -364,7 +336,7 @@ mod tests {
             r#"{"text": "z"}"#,
         ];
         let csv =
-            written(OutputFormat::Csv, None, &rows).unwrap().replace(",\"a;\"\"q\"\"\",0.75", "");
+            written(TextFormat::Csv, None, &rows).unwrap().replace(",\"a;\"\"q\"\"\",0.75", "");
         assert_eq!(csv, "id,text,note,predicted,probability\n1,x,n\n2,y,m\n,z,\n");
     }
 
@@ -390,7 +362,7 @@ mod tests {
     }
 
     fn parquet(answers: Reading, rows: &[(&str, Prediction)]) -> Vec<Vec<String>> {
-        let settings = WriteSettings { format: OutputFormat::Parquet, top: None, answers };
+        let settings = WriteSettings { format: TextFormat::Parquet, top: None, answers };
         let mut writer = PredictionWriter::new(Vec::new(), settings);
         writer.columns(&["text".to_owned(), "id".to_owned()]).unwrap();
         for (line, prediction) in rows {
@@ -410,7 +382,7 @@ mod tests {
             column_hint: "",
         };
         let mut read = ReadBack::default();
-        file.read(&mut read).unwrap();
+        file.read(None, &mut read).unwrap();
         read.0
     }
 
