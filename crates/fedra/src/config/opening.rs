@@ -163,7 +163,7 @@ fn draft_of(
 /// says so, and how to be rid of them. Otherwise says whose setting it is.
 fn left_over(mut error: ConfigError, written: Option<&toml::Value>, method: &str) -> ConfigError {
     let is_unknown = error.near_mut().is_some();
-    let key = error.key().strip_prefix("method.").filter(|_| is_unknown);
+    let key = error.key.strip_prefix("method.").filter(|_| is_unknown);
     let written = written.and_then(toml::Value::as_table);
     let (Some(key), Some(written)) = (key, written) else { return catalogue::advise_method(error) };
     let old = written.get("name").and_then(toml::Value::as_str).unwrap_or("fedavg");

@@ -144,7 +144,7 @@ fn trainable(raw: &RawConfig, task: Task) -> Result<Rule> {
 fn beneath(raw: &RawConfig, refusal: ConfigError) -> ConfigError {
     let settings = &raw.method.settings;
     let base = settings.get("base").and_then(toml::Value::as_table);
-    match (refusal.key().strip_prefix("method."), base) {
+    match (refusal.key.strip_prefix("method."), base) {
         (Some(key), Some(base)) if base.contains_key(key) && !settings.contains_key(key) => {
             let key = format!("method.base.{key}");
             refusal.with_key(key)
