@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use fedra_client::{Evaluator, Examples, Limits, Scores};
+use fedra_client::{Evaluator, Examples, Scores};
 use fedra_compute::{Device, ThreadPool};
 use fedra_data::{ByLabel, Calibration, CalibrationScore, ConfusionMatrix, Split, Task};
 use fedra_engine::EvaluationSet;
@@ -31,7 +31,7 @@ use crate::error::{Context, Error, Result, refuse};
 use crate::folder::predictions::{self, Place};
 use crate::listener::{Listener, followed};
 use crate::prepare::partitioned_data::PartitionedData;
-use crate::prepare::prepared::Prepared;
+use crate::prepare::prepared::{Prepared, evaluator};
 use crate::prepare::remarks;
 use crate::prepare::token_lengths::TokenLengths;
 use crate::text::grid::{Grid, counted, grouped};
@@ -136,17 +136,11 @@ pub fn evaluate(
         if let (EvaluationData::Experiment(_), Some(run)) = (data, &run) {
             read.extend(run.note_on_rows(&holdings));
         }
-        let prepared = Prepared::of_part(&experiment, holdings, (&device, None), work)?;
+        let prepared = Prepared::of(&experiment, holdings, (&device, None), work)?;
         Ok((prepared, division, owners, read))
     })?;
     let shards = &prepared.shards;
-    let evaluator = Evaluator {
-        model: &prepared.model,
-        device: &device,
-        task: shards.task,
-        labels: &shards.labels,
-        tokens: Limits::default().tokens,
-    };
+    let evaluator = evaluator(&prepared.model, &device, shards);
     let mut sets = Sets { prepared: &prepared, evaluator, predictions, reports: BTreeMap::new() };
     match data {
         EvaluationData::Experiment(_) => {
@@ -244,11 +238,9 @@ impl Sets<'_, '_> {
             written.map_err(|source| Error::Unwritten { what: what(), source })?;
             scores
         } else {
-            if self.predictions.is_some() {
-                let found = format!("the task {}", self.evaluator.task.name());
-                let expected = "one whose labels a head answers";
-                return Err(ConfigError::new("evaluate.predictions", found, expected).into());
-            }
+            let found = format_args!("the task {}", self.evaluator.task.name());
+            ConfigError::new("evaluate.predictions", found, "one whose labels a head answers")
+                .when(self.predictions.is_some())?;
             self.evaluator.score(params, examples)?
         };
         let empty = || Growing {
@@ -287,17 +279,18 @@ fn named(scores: &Scores) -> BTreeMap<String, f64> {
     scores.named().into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-fn keep_split(holdings: &mut PartitionedData, split: Option<Split>, file: &Data) -> Result<()> {
+fn keep_split(
+    holdings: &mut PartitionedData,
+    split: Option<Split>,
+    file: &Data,
+) -> Result<(), ConfigError> {
     let Some(split) = split else { return Ok(()) };
     let examples = &holdings.table.examples;
     holdings.division.central_test.retain(|&row| examples[row].split == Some(split));
-    if holdings.division.central_test.is_empty() {
-        let path = file.path.as_deref().unwrap_or(Path::new("the file"));
-        let found = format!("no such row in {}", path.display());
-        let expected = "at least one: the column \"split\" says which are";
-        return Err(ConfigError::new("data.split", found, expected).into());
-    }
-    Ok(())
+    let path = file.path.as_deref().unwrap_or(Path::new("the file"));
+    let found = format_args!("no such row in {}", path.display());
+    ConfigError::new("data.split", found, "at least one: the column \"split\" says which are")
+        .when(holdings.division.central_test.is_empty())
 }
 
 /// The experiment with this model in place of its own, and nothing of how it learnt.

@@ -44,9 +44,8 @@ impl OutputFile {
     pub fn create(name: &str, path: &Path, existing: Existing) -> Result<Self> {
         let shown = path.display();
         let found = fs::metadata(path);
-        if found.as_ref().is_ok_and(fs::Metadata::is_dir) {
-            return Err(ConfigError::new(name, format!("the folder {shown}"), "a file").into());
-        }
+        ConfigError::new(name, format_args!("the folder {shown}"), "a file")
+            .when(found.as_ref().is_ok_and(fs::Metadata::is_dir))?;
         let path = path.to_owned();
         if found.as_ref().is_ok_and(|found| !found.is_file()) {
             let file = File::options().write(true).open(&path);

@@ -91,27 +91,28 @@ impl ModelChoice {
     /// The folders behind it.
     pub fn folders(&self) -> Result<ModelFolders> {
         let shown = self.path.display();
-        if !self.path.exists() {
-            let expected = "the folder of a run or of a model";
-            return Err(ConfigError::new("model.path", format!("no {shown}"), expected).into());
-        }
+        ConfigError::new(
+            "model.path",
+            format_args!("no {shown}"),
+            "the folder of a run or of a model",
+        )
+        .when(!self.path.exists())?;
         let mut path = self.path.clone();
         if path.join(EXPERIMENT).is_file() {
             path = match self.round {
                 WhichRound::Last => path.join(MODEL),
                 WhichRound::Best => path.join(MODEL_BEST),
             };
-            if !path.is_dir() {
-                let why = match self.round {
-                    WhichRound::Last => "it is not complete, or every client keeps its own model",
-                    WhichRound::Best => "it did not follow its best round",
-                };
-                let found = format!("no {} in the run", path.display());
-                return Err(ConfigError::new("model.path", found, format!("one: {why}")).into());
-            }
-        } else if self.round == WhichRound::Best {
-            let expected = format!("the folder of a run, which has {EXPERIMENT}");
-            return Err(ConfigError::new("model.best", shown, expected).into());
+            let why = match self.round {
+                WhichRound::Last => "it is not complete, or every client keeps its own model",
+                WhichRound::Best => "it did not follow its best round",
+            };
+            let found = format_args!("no {} in the run", path.display());
+            ConfigError::new("model.path", found, format_args!("one: {why}"))
+                .when(!path.is_dir())?;
+        } else {
+            let expected = format_args!("the folder of a run, which has {EXPERIMENT}");
+            ConfigError::new("model.best", shown, expected).when(self.round == WhichRound::Best)?;
         }
         if path.join(ADAPTER_CONFIG).is_file() {
             let base = match &self.base {
@@ -182,17 +183,11 @@ impl TrainedModel {
 
     /// Reads its outputs as any number of labels a text, whatever the folder says.
     pub fn read_several(&mut self) -> Result<()> {
-        match self.reading {
-            Reading::OneLabel | Reading::SeveralLabels => {
-                self.reading = Reading::SeveralLabels;
-                self.notes.clear();
-                Ok(())
-            }
-            Reading::Words => {
-                let expected = "one for whole texts";
-                Err(ConfigError::new("model.multi_label", "a head for words", expected).into())
-            }
-        }
+        ConfigError::new("model.multi_label", "a head for words", "one for whole texts")
+            .when(self.reading == Reading::Words)?;
+        self.reading = Reading::SeveralLabels;
+        self.notes.clear();
+        Ok(())
     }
 
     /// What applies it.

@@ -178,15 +178,14 @@ fn is_written(path: &Path, experiment: &Experiment) -> bool {
 }
 
 /// A run may not replace the model that it starts from.
-fn check_model(path: &Path, experiment: &Experiment) -> Result<()> {
+fn check_model(path: &Path, experiment: &Experiment) -> Result<(), ConfigError> {
     let ModelSource::Folder(model) = &experiment.model else { return Ok(()) };
     let real = |path: &Path| fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let adapter = experiment.raw.model.adapter.as_ref().map(|path| ("model.adapter", path));
     for (key, model) in [("model.path", model)].into_iter().chain(adapter) {
-        if FOLDERS.iter().any(|name| real(model) == real(&path.join(name))) {
-            let expected = "a model outside of the folder that the run writes to";
-            return Err(ConfigError::new(key, model.display(), expected).into());
-        }
+        let expected = "a model outside of the folder that the run writes to";
+        ConfigError::new(key, model.display(), expected)
+            .when(FOLDERS.iter().any(|name| real(model) == real(&path.join(name))))?;
     }
     Ok(())
 }

@@ -121,10 +121,9 @@ pub fn settle(
         (Unit::Example, None) => (census.examples(), "there are"),
         (Unit::Client, _) => (clients, "there are"),
     };
-    if units > 0 && delta.below_one_of(units).is_err() {
-        let expected = format!("below one of the {units} {unit}s {which}: 1 / {units}");
-        return Err(ConfigError::new("privacy.delta", delta, expected).into());
-    }
+    let expected = format_args!("below one of the {units} {unit}s {which}: 1 / {units}");
+    ConfigError::new("privacy.delta", delta, expected)
+        .when(units > 0 && delta.below_one_of(units).is_err())?;
     let noise = experiment.raw.privacy.as_ref().and_then(|table| table.noise);
     // Beside a cut the noise is that of its rows, and whatever it comes to is told.
     if let (Some(budget), None, None) = (budget, noise, &recipe.split) {

@@ -90,7 +90,7 @@ impl Forecast {
         recipe: &Recipe,
         overlap: Overlap,
     ) -> Result<Self> {
-        let setting = &Setting { experiment, prepared, recipe };
+        let setting = Setting { experiment, prepared, recipe };
         let course = Course::of(setting);
         let layout = prepared.model.layout();
         let mut holds = Holds::new(recipe.start);
@@ -359,7 +359,7 @@ mod tests {
         let text = include_str!("../../tests/tiny.toml");
         let experiment = Experiment::from_toml(text, &overrides).unwrap();
         let run = Run::prepare(&experiment).unwrap();
-        let (prepared, recipe) = run.parts();
+        let (prepared, recipe) = (&run.prepared, &run.recipe);
         check(&Setting { experiment: &experiment, prepared, recipe });
     }
 

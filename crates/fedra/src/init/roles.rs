@@ -66,10 +66,8 @@ impl Roles {
             let names: Vec<String> = columns.iter().map(|column| short(&column.name)).collect();
             refuse!("found no column {absent:?}, expected one of {}", names.join(", "));
         }
-        if wishes.text.len() > 2 {
-            let found = format!("{} columns", wishes.text.len());
-            return Err(ConfigError::new("text", found, "one or two").into());
-        }
+        ConfigError::new("text", format_args!("{} columns", wishes.text.len()), "one or two")
+            .when(wishes.text.len() > 2)?;
         let free: Vec<&ColumnSurvey> =
             columns.iter().copied().filter(|column| !wished.contains(&&column.name)).collect();
         let split = called(&free, SPLIT).find(|column| is_split(column));
@@ -94,11 +92,9 @@ impl Roles {
         };
         let text = text(&rest, (task.value, label.as_ref()), wishes)?;
         let needs = task.value != Task::Language && sight.found.format != Format::Conll;
-        if label.is_none() && needs {
-            let found = format!("no column that could be that of the task {}", task.value.name());
-            let expected = format!("the name of one\n{}", listed(&columns));
-            return Err(ConfigError::new("label", found, expected).into());
-        }
+        let found = format_args!("no column that could be that of the task {}", task.value.name());
+        let expected = format_args!("the name of one\n{}", listed(&columns));
+        ConfigError::new("label", found, expected).when(label.is_none() && needs)?;
         let labels = label.as_ref().and_then(|label| sight.survey.column(&label.value));
         let separator =
             labels.and_then(separator).filter(|_| task.value.shape() == LabelShape::Many);
@@ -246,10 +242,8 @@ fn task(
 ) -> Result<Chosen<Task>> {
     let is_conll = sight.found.format == Format::Conll;
     if let Some(task) = wishes.task {
-        if is_conll && task.shape() != LabelShape::PerWord {
-            let expected = "tokens or concepts for CoNLL";
-            return Err(ConfigError::new("task", task.name(), expected).into());
-        }
+        ConfigError::new("task", task.name(), "tokens or concepts for CoNLL")
+            .when(is_conll && task.shape() != LabelShape::PerWord)?;
         return Ok(Chosen::wished(task));
     }
     let tags =

@@ -91,11 +91,9 @@ impl Training {
     pub(super) fn of(sight: &Sight, roles: &Roles, wishes: &Wishes) -> Result<Self> {
         let (model, model_why, parameters, positions) = model(sight, roles, wishes)?;
         let is_fresh = matches!(model, ModelChoice::Preset(..));
-        if wishes.epsilon.is_some() && is_fresh && wishes.tokenizer.is_none() {
-            let expected =
-                "one of them: a vocabulary grown from clients' rows would tell their words";
-            return Err(ConfigError::new("epsilon", "no model and no tokenizer", expected).into());
-        }
+        let expected = "one of them: a vocabulary grown from clients' rows would tell their words";
+        ConfigError::new("epsilon", "no model and no tokenizer", expected)
+            .when(wishes.epsilon.is_some() && is_fresh && wishes.tokenizer.is_none())?;
         let labels = roles.labels(sight).map(|labels| labels.len());
         let lists = match (roles.task.value, wishes.epsilon) {
             (Task::Choice, _) => Some("task"),
@@ -106,11 +104,9 @@ impl Training {
             let found = format!("{MOST_LISTED} different labels or more");
             return Err(ConfigError::new(key, found, "so few that the file can list them").into());
         }
-        if let Some(method) = &wishes.method
-            && !Method::NAMES.contains(&method.as_str())
-        {
-            let found = format!("{method:?}");
-            return Err(ConfigError::new("method", found, Method::NAMES.join(", ")).into());
+        if let Some(method) = &wishes.method {
+            ConfigError::new("method", format_args!("{method:?}"), Method::NAMES.join(", "))
+                .when(!Method::NAMES.contains(&method.as_str()))?;
         }
         let lora = !is_fresh && parameters >= LARGE;
         let (clients, fewest, few_documents) = clients(sight, roles, wishes)?;
@@ -220,15 +216,13 @@ fn clients(
         Some(column) => column.distinct() + rows.saturating_sub(column.filled),
         None => rows,
     };
-    if let Some(wished) = wishes.clients
-        && wished > documents
-    {
+    if let Some(wished) = wishes.clients {
         let what = column.map_or("the rows there are".to_owned(), |column| {
             let name = short(&column.name);
             format!("the different values of column {name:?}, whose rows stay together")
         });
-        let expected = format!("at most {documents}, {what}");
-        return Err(ConfigError::new("clients", wished, expected).into());
+        ConfigError::new("clients", wished, format_args!("at most {documents}, {what}"))
+            .when(wished > documents)?;
     }
     // Some are set aside for the central test set.
     let most = (documents * 4 / 5).max(1);
@@ -247,16 +241,12 @@ fn model(
     let needs_decoder = roles.task.value.answer_form() == AnswerForm::Text;
     let task = roles.task.value.name();
     if let Some(path) = &wishes.model {
-        if wishes.preset.is_some() {
-            return Err(ConfigError::excludes("preset", "a model").into());
-        }
+        ConfigError::excludes("preset", "a model").when(wishes.preset.is_some())?;
         let shown = path.display();
         let shape = ModelShape::open(path).with_context(|| format!("model {shown}"))?;
-        if needs_decoder && !shape.is_decoder {
-            let found = format!("an encoder of {} blocks in {shown}", shape.blocks);
-            let expected = format!("a decoder for the task {task}");
-            return Err(ConfigError::new("model", found, expected).into());
-        }
+        let found = format_args!("an encoder of {} blocks in {shown}", shape.blocks);
+        ConfigError::new("model", found, format_args!("a decoder for the task {task}"))
+            .when(needs_decoder && !shape.is_decoder)?;
         let why = format!("a pretrained {}", shape.in_words());
         return Ok((ModelChoice::Folder(path.clone()), why, shape.parameters, shape.positions));
     }

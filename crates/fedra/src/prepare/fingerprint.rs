@@ -76,39 +76,38 @@ impl Inputs {
 
     /// Takes note that clients learn from some of their examples only.
     pub(crate) fn keep(&mut self, kept: &[Vec<bool>]) {
-        let mut digest = Sum::new();
-        digest.text(&self.division.to_string());
-        for client in kept {
-            digest.numbers(&client.iter().map(|kept| usize::from(*kept)).collect::<Vec<_>>());
-        }
-        self.division = digest.end();
+        self.division = digest(|sum| {
+            sum.text(&self.division.to_string());
+            for client in kept {
+                sum.numbers(&client.iter().map(|kept| usize::from(*kept)).collect::<Vec<_>>());
+            }
+        });
     }
 
     /// Takes note of rows that were put between those of the clients.
     pub(crate) fn add(&mut self, what: &str) {
-        let mut digest = Sum::new();
-        digest.text(&self.rows.to_string());
-        digest.text(what);
-        self.rows = digest.end();
+        self.rows = digest(|sum| {
+            sum.text(&self.rows.to_string());
+            sum.text(what);
+        });
     }
 
     /// What is another than it was, with both digests.
     pub fn changes(&self, now: &Self) -> Vec<Change> {
-        let some = |digest: &Digest| Some(*digest);
-        let pairs = [
-            ("rows", some(&self.rows), some(&now.rows)),
-            ("labels", some(&self.labels), some(&now.labels)),
-            ("division", some(&self.division), some(&now.division)),
-            ("config", self.config, now.config),
-            ("weights", self.weights, now.weights),
-            ("tokenizer", self.tokenizer, now.tokenizer),
-            ("adapter", self.adapter, now.adapter),
-        ];
+        const NAMES: [&str; 7] =
+            ["rows", "labels", "division", "config", "weights", "tokenizer", "adapter"];
         // A row's place follows from the row: another division beside other rows says nothing more.
         let other_rows = self.rows != now.rows || self.labels != now.labels;
-        let counts = |what: &str| !(other_rows && what == "division");
-        let changed = pairs.into_iter().filter(|(what, was, is)| was != is && counts(what));
-        changed.map(|(what, expected, found)| Change { what, expected, found }).collect()
+        let pairs = NAMES.into_iter().zip(self.digests().into_iter().zip(now.digests()));
+        let changed =
+            pairs.filter(|(what, (was, is))| was != is && !(other_rows && *what == "division"));
+        changed.map(|(what, (expected, found))| Change { what, expected, found }).collect()
+    }
+
+    /// Rows, labels, division, config, weights, tokenizer, adapter.
+    pub fn digests(&self) -> [Option<Digest>; 7] {
+        let [rows, labels, division] = [self.rows, self.labels, self.division].map(Some);
+        [rows, labels, division, self.config, self.weights, self.tokenizer, self.adapter]
     }
 
     /// Which of a run's rows and their division is another here; labels decide about neither.
@@ -333,17 +332,10 @@ pub fn of_file(path: &Path) -> std::io::Result<Digest> {
     Ok(sum.end())
 }
 
-/// The digest of some names in their order.
-pub fn of_texts(texts: &[String]) -> Digest {
+/// The digest of what is added.
+pub(crate) fn digest(add: impl FnOnce(&mut Sum)) -> Digest {
     let mut sum = Sum::new();
-    sum.texts(texts);
-    sum.end()
-}
-
-/// The digest of a file that is in memory.
-pub fn of_bytes(bytes: &[u8]) -> Digest {
-    let mut sum = Sum::new();
-    sum.bytes(bytes);
+    add(&mut sum);
     sum.end()
 }
 
@@ -360,13 +352,6 @@ pub fn of_model(path: &Path) -> Result<Digest> {
     Ok(found)
 }
 
-/// The digest of every parameter's name and bits.
-pub fn of_params(params: &Params) -> Digest {
-    let mut sum = Sum::new();
-    sum.params(params);
-    sum.end()
-}
-
 /// SHA-256 over values that cannot run into each other: each has its length before it.
 pub(crate) struct Sum(Sha256);
 
@@ -380,7 +365,8 @@ impl Sum {
         self.0.update((count as u64).to_le_bytes());
     }
 
-    fn bytes(&mut self, bytes: &[u8]) {
+    /// The bytes of a file.
+    pub fn bytes(&mut self, bytes: &[u8]) {
         self.count(bytes.len());
         self.0.update(bytes);
     }

@@ -54,9 +54,7 @@ pub fn rows(
     let most = recipe.selection.profile_examples as usize;
     let chosen = table.examples.iter().take(most).map(|example: &Example| encoder.encode(example));
     let rows: Vec<Encoded> = chosen.collect::<Result<Vec<_>, _>>()?.concat();
-    if rows.is_empty() {
-        return Err(ConfigError::new("privacy.public", "no rows", "at least one").into());
-    }
+    ConfigError::new("privacy.public", "no rows", "at least one").when(rows.is_empty())?;
     Ok(rows)
 }
 

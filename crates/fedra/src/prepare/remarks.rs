@@ -115,9 +115,8 @@ pub(crate) const NO_VALUES: [&str; 8] = ["nan", "na", "n/a", "null", "none", "-"
 
 /// Labels that stand for no label, by what is usual.
 fn no_values(holdings: &PartitionedData) -> Option<String> {
-    match holdings.table.task.shape() {
-        LabelShape::One | LabelShape::Many => {}
-        LabelShape::PerWord | LabelShape::Absent => return None,
+    if !matches!(holdings.table.task.shape(), LabelShape::One | LabelShape::Many) {
+        return None;
     }
     let named = labels(holdings);
     let found = named.iter().filter(|(name, _)| NO_VALUES.contains(&folded(name).as_str()));

@@ -4,7 +4,7 @@
 //! a run that is on may be torn, and is left out.
 
 use std::fs;
-use std::io::{BufRead, BufReader, ErrorKind};
+
 use std::path::{Path, PathBuf};
 
 use fedra_engine::{EvaluationSet, LogMark, RoundReport, SetScores};
@@ -13,7 +13,7 @@ use crate::config::{Experiment, ModelSource, Overrides};
 use crate::error::{Context, Error, Result, refuse};
 use crate::folder::client_names::ClientNames;
 use crate::folder::json_file;
-use crate::folder::regular_file;
+use crate::folder::round_log;
 use crate::folder::summary::Summary;
 use crate::prepare::fingerprint::Inputs;
 use crate::run_files::{EXPERIMENT, INPUTS, MODEL, ROUNDS, SUMMARY};
@@ -224,28 +224,16 @@ fn blocks_in(folder: &Path) -> Option<u16> {
 /// The reports in a log; a last line without its end is a round that is being written.
 fn read_rounds(path: &Path, detail: Detail) -> Result<(Vec<RoundReport>, LogMark)> {
     let shown = path.display();
-    let mut log = match regular_file::open(path) {
-        Ok(file) => BufReader::new(file),
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            return Ok((Vec::new(), LogMark::default()));
-        }
-        Err(error) => return Err(error).with_context(|| format!("cannot read {shown}")),
-    };
-    let (mut reports, mut line, mut mark) = (Vec::new(), Vec::new(), LogMark::default());
-    loop {
-        line.clear();
-        log.read_until(b'\n', &mut line).with_context(|| format!("cannot read {shown}"))?;
-        if line.last() != Some(&b'\n') {
-            return Ok((reports, mark));
-        }
-        let mut report: RoundReport = serde_json::from_slice(&line)
+    let (mut reports, mut mark) = (Vec::new(), LogMark::default());
+    round_log::whole_lines(path, &mut |line| {
+        let mut report: RoundReport = serde_json::from_slice(line)
             .with_context(|| format!("{shown}: line {} is no report", reports.len() + 1))?;
-        mark = mark.with(&line).with_context(|| format!("cannot read {shown}"))?;
-        for set in &mut report.scores {
-            slim(set, detail);
-        }
+        mark = mark.with(line).with_context(|| format!("cannot read {shown}"))?;
+        report.scores.iter_mut().for_each(|set| slim(set, detail));
         reports.push(report);
-    }
+        Ok(true)
+    })?;
+    Ok((reports, mark))
 }
 
 /// Keeps of each client the one number that is drawn.

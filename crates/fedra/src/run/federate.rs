@@ -20,6 +20,7 @@ use crate::error::{Breakdown, Context, Result};
 use crate::folder::best::BestRound;
 use crate::folder::client_names::ClientNames;
 use crate::folder::far_updates::FarUpdates;
+use crate::folder::json_file;
 use crate::folder::round_files::RoundFiles;
 use crate::folder::round_log::{self, RoundLog};
 use crate::folder::run_folder::Folder;
@@ -39,7 +40,7 @@ use crate::prepare::public_text::PublicRows;
 use crate::prepare::remarks;
 use crate::prepare::token_lengths::TokenLengths;
 use crate::prepare::untrained::untrained;
-use crate::run_files::{EARLY, LEDGER, ROUNDS, SCRATCH};
+use crate::run_files::{CLIENTS, EARLY, LEDGER, ROUNDS, SCRATCH};
 
 /// How a run ended.
 #[derive(Debug)]
@@ -80,12 +81,18 @@ pub(crate) struct Beginning {
 
 /// A federation that is ready to start.
 pub struct Run {
-    experiment: Experiment,
-    pub(crate) prepared: Prepared,
-    recipe: Recipe,
-    device: Device,
-    inputs: Inputs,
-    baseline: Option<Baseline>,
+    /// The experiment.
+    pub experiment: Experiment,
+    /// What it starts from.
+    pub prepared: Prepared,
+    /// The method, settled for the model and the clients.
+    pub recipe: Recipe,
+    /// Who computes.
+    pub(crate) device: Device,
+    /// What it learns from, as digests.
+    pub inputs: Inputs,
+    /// What its scores are to be compared with.
+    pub baseline: Option<Baseline>,
     remarks: Vec<String>,
     census: ClientCounts,
     /// What each side would hold, once it was foreseen.
@@ -136,7 +143,7 @@ impl Run {
         (device, work): (Device, &Work<'_>),
     ) -> Result<Self> {
         let inputs = Inputs::of(experiment, &holdings)?;
-        let mut prepared = Prepared::of_part(experiment, holdings, (&device, None), work)?;
+        let mut prepared = Prepared::of(experiment, holdings, (&device, None), work)?;
         let mut recipe = experiment.recipe.clone();
         if recipe.population == Population::Pooled {
             prepared.shards = prepared.shards.pooled();
@@ -210,31 +217,6 @@ impl Run {
         }
         self.inputs.add(&format!("{more:?}"));
         self.take_census(ClientCounts::of(&self.prepared.shards))
-    }
-
-    /// The experiment, and who computes.
-    pub(crate) fn made_of(&self) -> (&Experiment, &Device) {
-        (&self.experiment, &self.device)
-    }
-
-    /// What its scores are to be compared with.
-    pub fn baseline(&self) -> Option<&Baseline> {
-        self.baseline.as_ref()
-    }
-
-    /// What it starts from, and the recipe it follows.
-    pub fn parts(&self) -> (&Prepared, &Recipe) {
-        (&self.prepared, &self.recipe)
-    }
-
-    /// The experiment.
-    pub(crate) const fn experiment(&self) -> &Experiment {
-        &self.experiment
-    }
-
-    /// What it learns from, as digests.
-    pub const fn inputs(&self) -> &Inputs {
-        &self.inputs
     }
 
     /// The sets of examples that there are. Where clients keep parameters of their own, the global
@@ -379,7 +361,10 @@ impl Run {
         folder.forget_summary()?;
         files.begin()?;
         let mut infos = fleet.clients().to_vec();
-        folder.write_clients(&ClientNames::of(&infos, &self.census))?;
+        let tell = |infos: &[ClientInfo]| {
+            json_file::write(&folder.path().join(CLIENTS), &ClientNames::of(infos, &self.census))
+        };
+        tell(&infos)?;
 
         let label = self.recipe.method.as_str();
         let cohort = self.recipe.sampler.about(clients) as u64;
@@ -412,8 +397,7 @@ impl Run {
             if fleet.clients() != infos {
                 // Somebody has come since, and told how many rows it has.
                 infos = fleet.clients().to_vec();
-                let names = ClientNames::of(&infos, &self.census);
-                folder.write_clients(&names).map_err(|error| broken(error, done))?;
+                tell(&infos).map_err(|error| broken(error, done))?;
             }
             listener.hear(Event::Model(done, federation.model()));
             self.keep_best(folder, &federation, &best_round)

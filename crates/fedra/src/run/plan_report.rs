@@ -170,8 +170,7 @@ pub fn plan_with(
 pub fn plan_of(run: &Run, cuts: Cuts) -> Result<PlanReport> {
     // Before the forecasts take memory of their own.
     let resident = ByteCount(resident_bytes().unwrap_or(0));
-    let (experiment, device) = run.made_of();
-    let (prepared, recipe) = run.parts();
+    let Run { experiment, prepared, recipe, device, .. } = run;
     let unmade = if device.has_numbers() { ByteCount(0) } else { fresh_bytes(&prepared.model) };
     let resident = resident + unmade;
     let (model, layout) = (&prepared.model, prepared.model.layout());

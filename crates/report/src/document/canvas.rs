@@ -35,7 +35,7 @@ pub(super) enum Anchor {
 
 impl Canvas {
     pub fn put(&mut self, shape: std::fmt::Arguments<'_>) {
-        put(&mut self.body, shape);
+        put!(self.body, "{shape}");
     }
 
     /// A shape that shows a number.

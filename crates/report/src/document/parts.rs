@@ -17,16 +17,9 @@ pub struct PartsDrawing {
     /// How to read it.
     pub caption: String,
     /// Who may hold a part.
-    pub holders: Vec<Holder>,
+    pub holders: Vec<String>,
     /// A model each: one for each way in which it is cut.
     pub rows: Vec<PartsRow>,
-}
-
-/// Who may hold a part.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Holder {
-    /// Its name.
-    pub name: String,
 }
 
 /// A model, cut in one way.
@@ -95,10 +88,10 @@ impl PartsDrawing {
                 x += GAP;
             }
         }
-        let key = |(place, holder): (usize, &Holder)| {
+        let key = |(place, holder): (usize, &String)| {
             let shape = "x=\"3\" y=\"1\" width=\"22\" height=\"12\"";
             let class = place % COLOURS;
-            (format!("<rect class=\"held c{class}\" {shape}/>"), holder.name.clone())
+            (format!("<rect class=\"held c{class}\" {shape}/>"), holder.clone())
         };
         Ok(Drawing {
             title: self.title.clone(),
@@ -132,9 +125,7 @@ impl PartsDrawing {
 
     fn numbers(&self) -> Numbers {
         let columns = ["model", "part", "held by"].map(str::to_owned).to_vec();
-        let held = |part: &ModelSegment| {
-            self.holders.get(part.holder).map_or(String::new(), |holder| holder.name.clone())
-        };
+        let held = |part: &ModelSegment| self.holders.get(part.holder).cloned().unwrap_or_default();
         let rows = self.rows.iter().flat_map(|row| {
             row.parts.iter().map(move |part| vec![row.name.clone(), part.name.clone(), held(part)])
         });

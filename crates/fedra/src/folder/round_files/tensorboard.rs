@@ -51,10 +51,10 @@ impl EventFile {
         let now = now();
         let number = last.max(now as u64);
         // Rounds that were complete before get times as if they had just gone by without a pause.
-        let mut at = now - rows.rows().iter().map(seconds).sum::<f64>();
+        let mut at = now - rows.rows.iter().map(seconds).sum::<f64>();
         let mut bytes = record(&file_version(at));
         bytes.extend(record(&session_start(at)));
-        for row in rows.rows() {
+        for row in &rows.rows {
             at += seconds(row);
             bytes.extend(record(&round(at, row)));
         }
@@ -68,7 +68,7 @@ impl EventFile {
 
     /// Adds the last round.
     pub fn append(&mut self, rows: &Rows) -> io::Result<()> {
-        let Some(last) = rows.rows().last() else { return Ok(()) };
+        let Some(last) = rows.rows.last() else { return Ok(()) };
         self.file.write_all(&record(&round(now(), last)))
     }
 }

@@ -3,6 +3,7 @@
 use crate::config::ModelSource;
 use crate::error::{Context, Result};
 use crate::folder::best::{self, BestRound};
+use crate::folder::json_file;
 use crate::folder::model_card::{self, CardRound, CardSubject, Holds};
 use crate::folder::predictions::{self, Place};
 use crate::folder::round_log::{self};
@@ -10,11 +11,11 @@ use crate::folder::run_folder::Folder;
 use crate::folder::summary::{Stopped, Summary};
 use crate::forecast::private::{self, PrivacySummary, SIMULATED};
 use crate::listener::Listener;
-use crate::prepare::prepared::Prepared;
+use crate::prepare::prepared::{Prepared, evaluator};
 use crate::process::peak_resident_bytes;
-use crate::run_files::{ADAPTER, ADAPTER_BEST, MODEL, MODEL_BEST, ROUNDS};
+use crate::run_files::{ADAPTER, ADAPTER_BEST, MODEL, MODEL_BEST, PREDICTIONS, ROUNDS, SUMMARY};
 use crate::text::headline::set_name;
-use fedra_client::{Evaluator, Examined, Limits, Meter, Scores, to_params};
+use fedra_client::{Examined, Meter, Scores, to_params};
 use fedra_data::Task;
 use fedra_engine::{
     EngineError, EvaluationSet, Federation, Fleet, ParamValues, RoundReport, SetScores, SideMemory,
@@ -103,7 +104,7 @@ impl Run {
             }
         }
         summary.peak_rss_bytes = peak_resident_bytes().unwrap_or(0);
-        folder.write_summary(&summary)?;
+        json_file::write(&folder.path().join(SUMMARY), &summary)?;
         Ok(Box::new(summary))
     }
 
@@ -179,7 +180,7 @@ impl Run {
         meter: &Meter<'_>,
     ) -> Result<Option<SetScores>> {
         let Prepared { model, shards, .. } = &self.prepared;
-        let evaluator = self.evaluator();
+        let evaluator = evaluator(model, &self.device, shards);
         let mut each = Vec::new();
         for kept in fleet.states() {
             let state = kept.state()?;
@@ -203,8 +204,8 @@ impl Run {
         model: &ParamValues,
         (summary, meter): (&mut Summary, &Meter<'_>),
     ) -> Result<()> {
-        let Prepared { shards, central_rows, .. } = &self.prepared;
-        let evaluator = self.evaluator();
+        let Prepared { model: structure, shards, central_rows, .. } = &self.prepared;
+        let evaluator = evaluator(structure, &self.device, shards);
         let labelled = evaluator.can_examine() || shards.task == Task::Choice;
         let (on, sets) = if !shards.central_test.is_empty() {
             (EvaluationSet::CentralTest, vec![&shards.central_test])
@@ -219,7 +220,7 @@ impl Run {
         if sets.is_empty() || !(labelled || wanted) {
             return Ok(());
         }
-        let params = to_params(&self.device, self.prepared.model.layout(), model)?;
+        let params = to_params(&self.device, structure.layout(), model)?;
         let on = set_name(on);
         let mut all = Scores::new(shards.task, &shards.labels);
         if wanted {
@@ -233,7 +234,7 @@ impl Run {
             let each: &mut dyn FnMut(Examined) = &mut each;
             let scores = evaluator.examine_counted(&params, &shards.central_test, (meter, each));
             all = scores.context("evaluate.predictions")?;
-            folder.write_predictions(&lines.concat())?;
+            folder.write(PREDICTIONS, lines.concat().as_bytes())?;
         } else {
             for set in sets {
                 all.merge(&evaluator.score_counted(&params, set, meter)?);
@@ -262,17 +263,6 @@ impl Run {
             }
         }
         Ok(())
-    }
-
-    pub(super) fn evaluator(&self) -> Evaluator<'_> {
-        let Prepared { model, shards, .. } = &self.prepared;
-        Evaluator {
-            model,
-            device: &self.device,
-            task: shards.task,
-            labels: &shards.labels,
-            tokens: Limits::default().tokens,
-        }
     }
 
     /// Saves the whole model, and beside it the adapters of a model that others have too.

@@ -132,17 +132,15 @@ pub struct Drifting {
 impl<'e> Pilot<'e> {
     /// Refuses an experiment without validation examples.
     pub fn new(experiment: &'e Experiment, run: &'e Run, plan: PilotPlan) -> Result<Self> {
-        let (prepared, recipe) = run.parts();
+        let Run { prepared, recipe, .. } = run;
         let mut shards = prepared.shards.clone();
         shards.central_test = Examples::default();
         for client in &mut shards.clients {
             client.test = Examples::default();
         }
-        if shards.clients.iter().all(|shard| shard.validation.is_empty()) {
-            let expected = "above 0: advice looks at validation examples only";
-            let found = "no validation example at any client";
-            return Err(ConfigError::new("data.shares.validation", found, expected).into());
-        }
+        let expected = "above 0: advice looks at validation examples only";
+        ConfigError::new("data.shares.validation", "no validation example at any client", expected)
+            .when(shards.clients.iter().all(|shard| shard.validation.is_empty()))?;
         let mut recipe = recipe.clone();
         recipe.evaluation.on = vec![EvaluationSet::ClientValidation];
         recipe.evaluation.every = 1;
@@ -261,13 +259,10 @@ impl<'e> Pilot<'e> {
         let mut branch = Branch { warmup, course: Course::default(), end: End::Horizon };
         for until in [self.plan.middle(), horizon].into_iter().filter(|until| *until > warmup) {
             let sinks: &mut [&mut dyn Sink] = &mut [&mut branch.course, &mut Heard(listener)];
-            match federation.run(fleet, sinks, until, &|| listener.stops()) {
-                Ok(()) => {}
-                Err(error) => {
-                    let Some(round) = error.diverged_in() else { return Err(error.into()) };
-                    branch.end = End::Diverged(round);
-                    break;
-                }
+            if let Err(error) = federation.run(fleet, sinks, until, &|| listener.stops()) {
+                let Some(round) = error.diverged_in() else { return Err(error.into()) };
+                branch.end = End::Diverged(round);
+                break;
             }
             if federation.completed().0 < until {
                 return Ok(None);

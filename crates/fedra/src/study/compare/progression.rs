@@ -20,6 +20,7 @@ use crate::folder::lock;
 use crate::folder::round_log;
 use crate::folder::run_folder::{Folder, Standing};
 use crate::prepare::fingerprint::Fingerprints;
+use crate::run_files::{ROUNDS, SUMMARY};
 use crate::text::grid::counted;
 
 /// How often it is looked whether a run that another process holds is free.
@@ -97,7 +98,7 @@ impl<'a> Progression<'a> {
             let mut folders = BTreeMap::new();
             for seed in &plan.seeds {
                 let folder = self.folder(variant, None, *seed);
-                if Folder::summary_of(&folder).is_file() {
+                if folder.join(SUMMARY).is_file() {
                     folders.insert(*seed, folder);
                 }
             }
@@ -165,7 +166,7 @@ impl<'a> Progression<'a> {
         for assigned in candidates {
             let score = |seed: &u64| {
                 let folder = self.folder(variant, Some(assigned.as_slice()), *seed);
-                tune::validation_score(&Folder::summary_of(&folder)).ok()
+                tune::validation_score(&folder.join(SUMMARY)).ok()
             };
             let scores: Option<Vec<f64>> = self.plan.tune_seeds.iter().map(score).collect();
             let validation = scores.map(|scores| scores.iter().sum::<f64>() / scores.len() as f64);
@@ -248,7 +249,7 @@ impl<'a> Progression<'a> {
             if standing != Standing::Unfinished {
                 drop(Folder::create(&task.folder, &task.experiment)?);
             }
-            done += round_log::lines(&Folder::rounds_of(&task.folder)).min(all);
+            done += round_log::lines(&task.folder.join(ROUNDS)).min(all);
             let (name, folder) = (task.name.clone(), task.folder.clone());
             jobs.push(Job { name, folder, threads: task.experiment.raw.threads });
         }

@@ -57,16 +57,14 @@ pub fn axis(assignment: &str, place: &str) -> Result<Axis, ConfigError> {
 
 fn checked(key: String, values: Vec<Value>, place: &str) -> Result<Axis, ConfigError> {
     let whole = format!("{place}.{key}");
-    if values.is_empty() {
-        return Err(ConfigError::new(&whole, "an empty list", "at least one value"));
-    }
+    ConfigError::new(&whole, "an empty list", "at least one value").when(values.is_empty())?;
     if let Some(twice) = values.iter().enumerate().find(|(i, v)| values[..*i].contains(v)) {
         return Err(ConfigError::new(&whole, format!("{} twice", twice.1), "every value once"));
     }
-    if ["name", "seed", "compare"].contains(&key.split('.').next().unwrap_or_default()) {
-        let expected = "another key; seeds are counted by compare.seeds";
-        return Err(ConfigError::new(&whole, "a key that names the run", expected));
-    }
+    let names_run =
+        ["name", "seed", "compare"].contains(&key.split('.').next().unwrap_or_default());
+    let expected = "another key; seeds are counted by compare.seeds";
+    ConfigError::new(&whole, "a key that names the run", expected).when(names_run)?;
     Ok(Axis { key, values })
 }
 
