@@ -72,7 +72,7 @@ pub fn check(mut raw: RawConfig, rows: Option<Arc<Table>>) -> Result<Experiment>
         model,
         rounds,
         recipe,
-        evaluate: raw.evaluate,
+
         cut,
         compare: raw.compare.take(),
         raw,

@@ -9,6 +9,8 @@ use std::fmt;
 use serde::de::{Error, Expected, Unexpected};
 use toml::Value;
 
+use crate::text::grid::joined;
+
 /// One key that cannot be used as it is written.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ConfigError {
@@ -248,11 +250,7 @@ impl Error for ConfigError {
 }
 
 fn listed(known: &[&str]) -> String {
-    match known {
-        [] => "none here".to_owned(),
-        [one] => (*one).to_owned(),
-        [most @ .., last] => format!("{} or {last}", most.join(", ")),
-    }
+    if known.is_empty() { "none here".to_owned() } else { joined(known, "or") }
 }
 
 #[expect(clippy::wildcard_enum_match_arm, reason = "serde has words for what TOML has not")]

@@ -14,10 +14,8 @@ use crate::error::{Error, Result};
 /// Reads the text of an experiment file.
 pub fn parse(text: &str, file: &str) -> Result<Table> {
     text.parse::<Table>().map_err(|error| {
-        let place = match error.span() {
-            Some(span) => format!("\n{}", excerpt(file, text, &span)),
-            None => String::new(),
-        };
+        let shown = |span| format!("\n{}", excerpt(file, text, &span));
+        let place = error.span().map_or(String::new(), shown);
         // A parser that found several things wrong says them in several lines.
         let message = error.message().trim().replace('\n', "; ");
         Error::Refused(format!("{file}: found TOML that cannot be read: {message}{place}"))

@@ -13,16 +13,12 @@ use crate::error::Result;
 impl Experiment {
     /// Reads and checks a file.
     pub fn open(file: &Path, overrides: &Overrides) -> Result<Self> {
-        Self::open_as(file, None, overrides)
+        Self::open_for(file, None, overrides)
     }
 
     /// Reads and checks a file for one party of a federation over a network: the files of the others
     /// need not be there. The central test set is the server's, all other rows are the sites'.
-    pub fn open_for(file: &Path, party: Party, overrides: &Overrides) -> Result<Self> {
-        Self::open_as(file, Some(party), overrides)
-    }
-
-    fn open_as(file: &Path, party: Option<Party>, overrides: &Overrides) -> Result<Self> {
+    pub fn open_for(file: &Path, party: Option<Party>, overrides: &Overrides) -> Result<Self> {
         let text = kind::text_of(file)?;
         let name = file.file_stem().map(|stem| stem.to_string_lossy()).unwrap_or_default();
         Self::read((&text, &file.display().to_string()), &name, party, overrides)

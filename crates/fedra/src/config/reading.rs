@@ -42,7 +42,7 @@ impl<'de> Deserializer<'de> for Spelt {
             Value::Datetime(_) => {
                 Err(ConfigError::invalid_type(Unexpected::Other("a date"), &visitor))
             }
-            Value::Array(items) => visitor.visit_seq(Items { rest: items.into_iter(), place: 0 }),
+            Value::Array(items) => visitor.visit_seq(Items(items.into_iter().enumerate())),
             Value::Table(table) => visitor.visit_map(Keys { rest: table.into_iter(), value: None }),
         }
     }
@@ -138,10 +138,7 @@ impl<'de> MapAccess<'de> for Keys {
     }
 }
 
-struct Items {
-    rest: std::vec::IntoIter<Value>,
-    place: usize,
-}
+struct Items(std::iter::Enumerate<std::vec::IntoIter<Value>>);
 
 impl<'de> SeqAccess<'de> for Items {
     type Error = ConfigError;
@@ -150,12 +147,9 @@ impl<'de> SeqAccess<'de> for Items {
         &mut self,
         seed: S,
     ) -> Result<Option<S::Value>, ConfigError> {
-        let Some(item) = self.rest.next() else { return Ok(None) };
-        let place = format!("[{}]", self.place);
-        self.place += 1;
-        let found = item.clone();
-        let read = seed.deserialize(Spelt(item));
-        read.map(Some).map_err(|refusal| refusal.within(&place, &found))
+        let Some((place, item)) = self.0.next() else { return Ok(None) };
+        let read = seed.deserialize(Spelt(item.clone()));
+        read.map(Some).map_err(|refusal| refusal.within(&format!("[{place}]"), &item))
     }
 }
 

@@ -45,7 +45,8 @@ pub(crate) const TIED: &str = "other rounds equal it, with no lower loss";
 /// Follows the validation scores of a run.
 #[derive(Clone, Debug, Default)]
 pub struct BestRound {
-    best: Option<Best>,
+    /// The best so far.
+    pub best: Option<Best>,
     /// Scorings since the best.
     idle: u32,
 }
@@ -102,11 +103,6 @@ impl BestRound {
     /// Whether so many scorings in a row brought nothing better.
     pub const fn has_waited(&self, patience: u32) -> bool {
         self.idle >= patience
-    }
-
-    /// The index of the best round.
-    pub fn round(&self) -> Option<u32> {
-        self.best.as_ref().map(|best| best.round)
     }
 }
 

@@ -14,7 +14,7 @@ use fedra_privacy::Unit;
 
 use crate::error::{Context, Result};
 use crate::folder::summary::{Stopped, Summary};
-use crate::text::grid::{Grid, counted, grouped};
+use crate::text::grid::{Grid, counted, grouped, listed};
 use fedra_engine::durable;
 
 /// The file in a model folder.
@@ -181,13 +181,7 @@ fn labels(subject: CardSubject<'_>) -> String {
     if subject.labels.is_empty() {
         return String::new();
     }
-    let shown: Vec<String> =
-        subject.labels.iter().take(MOST_LABELS).map(|name| safe(name)).collect();
-    let more = match subject.labels.len().saturating_sub(MOST_LABELS) {
-        0 => String::new(),
-        more => format!(" and {} more", grouped(more as u64)),
-    };
-    format!("## Labels\n\n{}{more}", shown.join(", "))
+    format!("## Labels\n\n{}", listed(subject.labels.iter().map(|name| safe(name)), MOST_LABELS))
 }
 
 fn training(summary: &Summary) -> String {
@@ -253,9 +247,9 @@ fn inputs(summary: &Summary) -> String {
 }
 
 fn repeat(subject: CardSubject<'_>, summary: &Summary) -> String {
-    let folder = match (subject.holds, subject.round) {
-        (Holds::Model, _) => "this folder",
-        (Holds::Adapter, _) => "these adapters",
+    let folder = match subject.holds {
+        Holds::Model => "this folder",
+        Holds::Adapter => "these adapters",
     };
     let told = if summary.privacy.is_none() { " (the digests above tell)" } else { "" };
     format!(

@@ -25,6 +25,7 @@ use crate::prepare::partitioned_data::PartitionedData;
 use crate::run_files::{
     CHECKPOINT, EXPERIMENT, FILES, FOLDERS, LEDGER, ROUNDS, SITES, SUMMARY, TENSORBOARD,
 };
+use crate::text::grid::joined;
 
 /// How a checkpoint of any version begins.
 const CHECKPOINT_MAGIC: [u8; 4] = *b"FDCK";
@@ -112,12 +113,10 @@ fn whose(path: &Path, experiment: &Experiment) -> (String, bool) {
     let now = PartitionedData::of(experiment).and_then(|rows| Inputs::of(experiment, &rows));
     let Ok(now) = now else { return unknown };
     let changes: Vec<&str> = held.changes(&now).iter().map(|change| change.what).collect();
-    let what = match changes.split_last() {
-        None => return (" of this very experiment".to_owned(), true),
-        Some((only, [])) => (*only).to_owned(),
-        Some((last, others)) => format!("{} and {last}", others.join(", ")),
-    };
-    (format!(" of the same file with other {what}"), false)
+    if changes.is_empty() {
+        return (" of this very experiment".to_owned(), true);
+    }
+    (format!(" of the same file with other {}", joined(&changes, "and")), false)
 }
 
 /// What a person should know before a private run is replaced: its ledger goes, and what it spent stays spent.

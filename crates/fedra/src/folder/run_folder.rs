@@ -179,7 +179,7 @@ impl Folder {
 
     fn summary(path: &Path, experiment: &Experiment) -> Result<Option<Summary>> {
         let summary = json_file::read_if_there(&path.join(SUMMARY), "summary")?;
-        let patience = experiment.evaluate.patience;
+        let patience = experiment.raw.evaluate.patience;
         let whole = |summary: &Summary| {
             let stopped = summary.stopped.is_some_and(|stopped| match stopped {
                 Stopped::Patience(waited) => Some(waited) == patience,

@@ -56,6 +56,21 @@ pub const SIMULATED: &str = "This was a simulation: its noise and its coins foll
     draw their own (fedra serve and fedra join).";
 
 impl PrivacySummary {
+    /// What was spent under a promise.
+    pub fn new(privacy: &Privacy, spent: Spent, statement: String) -> Self {
+        let finite = |epsilon: f64| epsilon.is_finite().then_some(epsilon);
+        Self {
+            epsilon: finite(spent.pld),
+            epsilon_rdp: finite(spent.rdp),
+            promise: privacy.promise,
+            noise: privacy.noise.get(),
+            clip: privacy.clip,
+            sites: Vec::new(),
+            simulated: false,
+            statement,
+        }
+    }
+
     /// How large the signal was beside the noise, for a table.
     pub fn signal_in_words(&self) -> Option<String> {
         if self.sites.is_empty() {
@@ -167,23 +182,6 @@ pub fn foreseen(
     let spent = Foreseen::of(recipe, experiment, (census, layout))?.spent(recipe);
     let spent = spent.map_err(EngineError::from)?;
     Ok(Some(PrivacySummary::new(privacy, spent, String::new())))
-}
-
-impl PrivacySummary {
-    /// What was spent under a promise.
-    pub fn new(privacy: &Privacy, spent: Spent, statement: String) -> Self {
-        let finite = |epsilon: f64| epsilon.is_finite().then_some(epsilon);
-        Self {
-            epsilon: finite(spent.pld),
-            epsilon_rdp: finite(spent.rdp),
-            promise: privacy.promise,
-            noise: privacy.noise.get(),
-            clip: privacy.clip,
-            sites: Vec::new(),
-            simulated: false,
-            statement,
-        }
-    }
 }
 
 /// The norm of the signal over that of the noise; chance can hide a small one.

@@ -76,10 +76,8 @@ impl ModelShape {
 
     /// What it is, in a few words.
     pub fn in_words(&self) -> String {
-        let head = match self.labels {
-            Some(labels) => format!(", with a head for {} labels", grouped(labels as u64)),
-            None => String::new(),
-        };
+        let named = |labels: usize| format!(", with a head for {} labels", grouped(labels as u64));
+        let head = self.labels.map_or(String::new(), named);
         format!(
             "{} of {} blocks and {} parameters{head}",
             self.family(),

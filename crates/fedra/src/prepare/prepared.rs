@@ -119,16 +119,19 @@ impl Prepared {
             stop: model.config().end_tokens().to_vec(),
         };
         let cache = RowCache::of(experiment);
-        let key = |rows: &[&Example]| {
-            key_of_sequences(rows, tokenizer.as_ref(), (longest, rules.clone()))
-        };
+
         let encoder = Encoder::new(tokenizer.as_ref(), longest)?.with_rules(rules.clone());
         let mut shards = match &cache {
             None => {
                 let rows = (&holdings.table, &holdings.division);
                 Shards::encode_with(work, &encoder, rows)?
             }
-            Some(cache) => cached(cache, (&holdings, work), &encoder, (&key, &mut notes))?,
+            Some(cache) => {
+                let key = |rows: &[&Example]| {
+                    key_of_sequences(rows, &tokenizer, (longest, rules.clone()))
+                };
+                cached(cache, (&holdings, work), &encoder, (&key, &mut notes))?
+            }
         };
         let public = public_text::rows(experiment, (&encoder, &holdings.table.labels))?;
         if experiment.task == Task::Generation {
@@ -399,7 +402,7 @@ fn head(task: Task, classes: usize, config: &Config) -> Result<Head> {
 }
 
 /// The names of tokenised rows, by what they follow from.
-type KeyOf<'a> = &'a dyn Fn(&[&Example]) -> Result<Digest>;
+type KeyOf<'a> = &'a dyn Fn(&[&Example]) -> Digest;
 
 /// Everybody's examples as tokens, from the cache if they are there.
 fn cached(
@@ -411,7 +414,7 @@ fn cached(
     let PartitionedData { table, division, .. } = holdings;
     let rows: Vec<&Example> =
         Shards::used(division).into_iter().map(|row| &table.examples[row]).collect();
-    let key = key(&rows)?;
+    let key = key(&rows);
     let sequences = if let Some(sequences) = cache.sequences(key, rows.len()) {
         sequences
     } else {

@@ -236,7 +236,7 @@ impl Run {
             sets.push(EvaluationSet::ClientTest);
         }
         let validation = clients.iter().any(|client| client.validation > 0);
-        let evaluate = &self.experiment.evaluate;
+        let evaluate = &self.experiment.raw.evaluate;
         if let (Some(key), false) = (evaluate.deciding().next(), validation) {
             let expected = format!("examples for evaluate.{key} to decide by: above 0");
             let found = "no validation example at any client";
@@ -250,7 +250,7 @@ impl Run {
 
     /// Refuses to decide by clients' own examples where these say nothing.
     fn check_undecided(&self) -> Result<()> {
-        let Some(key) = self.experiment.evaluate.deciding().next() else { return Ok(()) };
+        let Some(key) = self.experiment.raw.evaluate.deciding().next() else { return Ok(()) };
         let scored = "with privacy.client_scores = true: validation examples of clients would decide, and no \
                       promise covers them";
         Err(ConfigError::only(&format!("evaluate.{key}"), scored).into())
@@ -308,13 +308,6 @@ impl Run {
         self.rounds((&mut fleet, begin), beginning, folder, listener)
     }
 
-    /// What the server measures blocks on.
-    fn public_rows(&self) -> PublicRows {
-        let Prepared { model, shards, public, .. } = &self.prepared;
-        let (model, device) = (model.clone(), self.device.clone());
-        PublicRows { model, device, labels: shards.labels.clone(), rows: public.clone() }
-    }
-
     /// The server's half of a cut model, for these clients.
     pub(crate) fn middle(&self, clients: &[ClientInfo]) -> Option<Arc<ServerSegment>> {
         let split = self.recipe.split.clone()?;
@@ -345,7 +338,10 @@ impl Run {
             federation.with_noise(key);
         }
         if !self.prepared.public.is_empty() {
-            federation.with_public_text(Arc::new(self.public_rows()));
+            let Prepared { model, shards, public, .. } = &self.prepared;
+            let (model, device) = (model.clone(), self.device.clone());
+            let (labels, rows) = (shards.labels.clone(), public.clone());
+            federation.with_public_text(Arc::new(PublicRows { model, device, labels, rows }));
         }
         if !federation.resume(folder.path(), fleet)? {
             round_log::check_begun(&folder.path().join(ROUNDS))?;
@@ -436,7 +432,7 @@ impl Run {
 
     /// Whether the run is to stop early.
     fn has_waited(&self, best_round: &BestRound) -> bool {
-        let patience = self.experiment.evaluate.patience;
+        let patience = self.experiment.raw.evaluate.patience;
         patience.is_some_and(|patience| best_round.has_waited(patience))
     }
 }

@@ -88,30 +88,24 @@ fn prepare(
     device: &Device,
     listener: &dyn Listener,
 ) -> Result<(Prepared, Vec<String>, Vec<String>)> {
-    followed(experiment, listener, |work| prepare_with(experiment, name, (device, work)))
-}
-
-fn prepare_with(
-    experiment: &Experiment,
-    name: &str,
-    (device, work): (&Device, &Work<'_>),
-) -> Result<(Prepared, Vec<String>, Vec<String>)> {
-    let mut holdings = read(experiment, name, work)?;
-    let (declared, names) = (&experiment.raw.federation.names, names(&holdings));
-    let is_of_files = matches!(experiment.source, Source::Files(..));
-    let others = is_of_files.then(|| remarks::of_others(&holdings, name)).flatten();
-    // A vocabulary that is grown needs the rows that it is grown from, and then nobody needs the others.
-    if !matches!(experiment.model, ModelSource::Fresh(_, Vocabulary::Grown(_))) {
-        holdings.division.clients.retain(|holding| holding.client == name);
-        holdings.division.central_test.clear();
-    }
-    let remarks = remarks::of_reading(&holdings);
-    let part = |layout: &Layout| held(experiment, name, layout);
-    let part: Option<PartHeld<'_>> = if is_part(experiment) { Some(&part) } else { None };
-    let untrained = remarks::without_training(&holdings);
-    let mut prepared = Prepared::of(experiment, holdings, (device, part), work)?;
-    prepared.notes.extend(others.into_iter().chain(untrained));
-    Ok((prepared, if declared.is_empty() { names } else { declared.clone() }, remarks))
+    followed(experiment, listener, |work| {
+        let mut holdings = read(experiment, name, work)?;
+        let (declared, names) = (&experiment.raw.federation.names, names(&holdings));
+        let is_of_files = matches!(experiment.source, Source::Files(..));
+        let others = is_of_files.then(|| remarks::of_others(&holdings, name)).flatten();
+        // A vocabulary that is grown needs the rows that it is grown from, and then nobody needs the others.
+        if !matches!(experiment.model, ModelSource::Fresh(_, Vocabulary::Grown(_))) {
+            holdings.division.clients.retain(|holding| holding.client == name);
+            holdings.division.central_test.clear();
+        }
+        let remarks = remarks::of_reading(&holdings);
+        let part = |layout: &Layout| held(experiment, name, layout);
+        let part: Option<PartHeld<'_>> = if is_part(experiment) { Some(&part) } else { None };
+        let untrained = remarks::without_training(&holdings);
+        let mut prepared = Prepared::of(experiment, holdings, (device, part), work)?;
+        prepared.notes.extend(others.into_iter().chain(untrained));
+        Ok((prepared, if declared.is_empty() { names } else { declared.clone() }, remarks))
+    })
 }
 
 /// Whether the site holds only a part of the model. Where a memory decides on the cut it is the

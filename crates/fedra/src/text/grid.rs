@@ -197,6 +197,17 @@ pub fn listed(names: impl ExactSizeIterator<Item: AsRef<str>>, most: usize) -> S
     first.join(", ") + &rest
 }
 
+/// Words in a row: `a, b and c`, where the last stands behind this one.
+pub fn joined(words: &[impl AsRef<str>], before_last: &str) -> String {
+    let words: Vec<&str> = words.iter().map(AsRef::as_ref).collect();
+    match words.as_slice() {
+        [most @ .., last] if !most.is_empty() => {
+            format!("{} {before_last} {last}", most.join(", "))
+        }
+        few => few.concat(),
+    }
+}
+
 /// So many of a thing: `1 round`, `1,200 rounds`.
 pub fn counted(count: u64, thing: &str) -> String {
     format!("{} {thing}{}", grouped(count), if count == 1 { "" } else { "s" })

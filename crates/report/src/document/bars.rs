@@ -58,7 +58,7 @@ impl StackedBars {
         let total = |bar: usize| self.layers.iter().map(|layer| height(layer, bar)).sum::<f64>();
         let highest = (0..count).map(total).fold(0.0, f64::max);
         let axis = Axis::holding(Scale::Linear, [0.0, highest].into_iter());
-        let ticks: Vec<f64> = axis.ticks().iter().copied().filter(|tick| *tick >= 0.0).collect();
+        let ticks: Vec<f64> = axis.ticks.iter().copied().filter(|tick| *tick >= 0.0).collect();
         let area = Area::beside(&ticks, HEIGHT);
         let Area { left, right, bottom } = area;
         let zero = axis.place(0.0);

@@ -4,7 +4,7 @@
 
 use crate::chart::ChartError;
 
-use super::canvas::{Anchor, Canvas, RIGHT, TOP, WIDTH, width_of};
+use super::canvas::{Canvas, RIGHT, TOP, WIDTH, width_of};
 use super::drawing::{Drawing, Numbers, shown};
 
 /// Rows are no higher than this.
@@ -98,14 +98,14 @@ impl HeatMap {
         let high = (300.0 / rows).clamp(if all_named { LINE } else { 9.0 }, HIGHEST);
         let (bottom, most) = (TOP + high * rows, self.most());
         let mut canvas = Canvas::default();
-        canvas.text((2.0, 14.0), Anchor::Start, (&self.y.0, WIDTH - 4.0));
+        canvas.text((2.0, 14.0), "start", (&self.y.0, WIDTH - 4.0));
         let names: Vec<(f64, String)> = (0_u16..)
             .zip(&self.y.1)
             .map(|(row, name)| (TOP + high * (f64::from(row) + 0.5), name.clone()))
             .collect();
         let step = (LINE / high).ceil().max(1.0) as usize;
         for (y, name) in names.iter().step_by(step) {
-            canvas.text((left - 7.0, y + 4.0), Anchor::End, (name, named + 1.0));
+            canvas.text((left - 7.0, y + 4.0), "end", (name, named + 1.0));
         }
         for (row, column, HeatCell { value, hatched }) in self.each() {
             let (x, y) = (left + wide * column as f64, TOP + high * row as f64);
@@ -153,21 +153,17 @@ impl HeatMap {
             let labels: Vec<(f64, String)> =
                 self.x.1.iter().enumerate().map(|(at, name)| (middle(at), name.clone())).collect();
             canvas.labels(bottom, &labels);
-            canvas.text((centre, bottom + 35.0), Anchor::Middle, (&self.x.0, WIDTH - RIGHT - left));
+            canvas.text((centre, bottom + 35.0), "middle", (&self.x.0, WIDTH - RIGHT - left));
             return 42.0;
         }
         let room = longest.min(NAMES);
         for (column, name) in self.x.1.iter().enumerate() {
             let (x, y) = (middle(column) + 4.0, bottom + 6.0);
             canvas.put(format_args!("<g transform=\"rotate(-90 {x:.1} {y:.1})\">"));
-            canvas.text((x, y), Anchor::End, (name, room + 1.0));
+            canvas.text((x, y), "end", (name, room + 1.0));
             canvas.put(format_args!("</g>"));
         }
-        canvas.text(
-            (centre, bottom + room + 26.0),
-            Anchor::Middle,
-            (&self.x.0, WIDTH - RIGHT - left),
-        );
+        canvas.text((centre, bottom + room + 26.0), "middle", (&self.x.0, WIDTH - RIGHT - left));
         room + 34.0
     }
 

@@ -55,7 +55,7 @@ struct Frame {
 
 impl Frame {
     fn new(x: Axis, y: Axis) -> Self {
-        let area = Area::beside(y.ticks(), HEIGHT);
+        let area = Area::beside(&y.ticks, HEIGHT);
         Self { x, y, area }
     }
 
@@ -69,7 +69,7 @@ impl Frame {
 
     fn draw(&self, canvas: &mut Canvas, names: (&str, &str), first_whole: Option<f64>) {
         let rungs: Vec<(f64, f64)> =
-            self.y.ticks().iter().map(|tick| (*tick, self.down(*tick))).collect();
+            self.y.ticks.iter().map(|tick| (*tick, self.down(*tick))).collect();
         canvas.rungs(self.area, &rungs);
         // Between rounds, and before the first, there is nothing to name.
         let is_shown = |tick: &&f64| {
@@ -77,7 +77,7 @@ impl Frame {
         };
         let ticks: Vec<(f64, String)> = self
             .x
-            .ticks()
+            .ticks
             .iter()
             .filter(is_shown)
             .map(|tick| (self.across(*tick), label(*tick)))

@@ -49,7 +49,7 @@ impl Run {
             reports.push(report);
         })?;
         let personal = self.personal()?;
-        let patience = self.experiment.evaluate.patience;
+        let patience = self.experiment.raw.evaluate.patience;
         let mut summary = Summary {
             name: self.experiment.name.clone(),
             method: self.recipe.method.clone(),
@@ -142,7 +142,7 @@ impl Run {
         federation: &Federation,
         best_round: &BestRound,
     ) -> Result<()> {
-        let wanted = self.experiment.evaluate.keeps_best();
+        let wanted = self.experiment.raw.evaluate.keeps_best();
         if !wanted || !best_round.is_at_best(federation.completed()) || !self.shares_a_model()? {
             return Ok(());
         }
@@ -158,9 +158,9 @@ impl Run {
         best_round: &BestRound,
         listener: &dyn Listener,
     ) -> Option<&'static str> {
-        let wanted = self.experiment.evaluate.keeps_best();
-        let round =
-            best_round.round().filter(|_| wanted && self.shares_a_model().unwrap_or(false))?;
+        let wanted = self.experiment.raw.evaluate.keeps_best();
+        let best = best_round.best.as_ref().filter(|_| wanted);
+        let round = best.filter(|_| self.shares_a_model().unwrap_or(false))?.round;
         if best::is_held(folder.path(), round) {
             return Some(MODEL_BEST);
         }
@@ -216,7 +216,7 @@ impl Run {
             return Ok(());
         };
         let is_central = on == EvaluationSet::CentralTest;
-        let wanted = is_central && self.experiment.evaluate.predictions;
+        let wanted = is_central && self.experiment.raw.evaluate.predictions;
         if sets.is_empty() || !(labelled || wanted) {
             return Ok(());
         }

@@ -194,7 +194,18 @@ impl<'e> Pilot<'e> {
             fleet = placement.furnish(fleet, file)?;
         }
         let clients = &fleet.clients().to_vec()[..];
-        let (cohort, finishes) = (clients.len() as u64, Finishes::Step);
+        let begin = |label: &str, title: &str, done: u32| {
+            let (cohort, finishes, title) = (clients.len() as u64, Finishes::Step, Some(title));
+            listener.begin(&Rounds {
+                label,
+                title,
+                done,
+                rounds: *horizon,
+                clients,
+                cohort,
+                finishes,
+            })
+        };
         let seed = self.experiment.seed;
         let (recipe, layout) = (self.recipe.clone(), model.layout().clone());
         let mut federation = Federation::new(recipe, layout, initial.clone(), seed)?;
@@ -203,10 +214,7 @@ impl<'e> Pilot<'e> {
         let (mut trunk, mut moments) = (Course::default(), BTreeMap::<u32, Moment>::new());
         let mut kernels = vec![initial.subset(&kernel)];
         let (mut heard, stops) = (Heard(listener), || listener.stops());
-        let title = Some("the trunk: everything learns");
-        let about =
-            Rounds { label: "trunk", title, done: 0, rounds: *horizon, clients, cohort, finishes };
-        fleet = fleet.with_observer(listener.begin(&about));
+        fleet = fleet.with_observer(begin("trunk", "the trunk: everything learns", 0));
         for done in 0..*horizon {
             if warmups.contains(&done) {
                 moments.insert(done, federation.moment(&fleet));
@@ -231,11 +239,7 @@ impl<'e> Pilot<'e> {
         let (mut branches, mut rounds) = (Vec::new(), u64::from(*horizon));
         for (warmup, moment) in moments {
             let title = format!("the branch that froze after {warmup} rounds");
-            let label = format!("freeze at {warmup}");
-            let (label, title) = (label.as_str(), Some(title.as_str()));
-            let about =
-                Rounds { label, title, done: warmup, rounds: *horizon, clients, cohort, finishes };
-            fleet = fleet.with_observer(listener.begin(&about));
+            fleet = fleet.with_observer(begin(&format!("freeze at {warmup}"), &title, warmup));
             let against = (&trunk, tolerance);
             let branch = self.branch(&mut fleet, (warmup, &moment), against, listener)?;
             listener.hear(Event::End);

@@ -14,7 +14,7 @@ use super::tune::{self, Trial};
 use super::variants::{Assignment, Variant, combinations, folder_name, label};
 use super::work_plan::WorkPlan;
 use super::workers::Workers;
-use crate::config::Experiment;
+
 use crate::error::Result;
 use crate::folder::lock;
 use crate::folder::round_log;
@@ -46,13 +46,6 @@ pub struct Progression<'a> {
     fingerprints: Fingerprints,
     listener: &'a dyn CompareListener,
     done: Done,
-}
-
-/// A run with its experiment.
-struct Task {
-    name: String,
-    folder: PathBuf,
-    experiment: Experiment,
 }
 
 impl<'a> Progression<'a> {
@@ -88,25 +81,20 @@ impl<'a> Progression<'a> {
                     let _held = Folder::create(&folder, &experiment)?;
                     Folder::copy(&tried, &folder)?;
                 }
-                tasks.push(Task { name, folder, experiment });
+                tasks.push(Job { name, folder, experiment });
             }
         }
         if !self.wave("run", &tasks, workers)? {
             return Ok(None);
         }
         for variant in &plan.variants {
-            let mut folders = BTreeMap::new();
-            for seed in &plan.seeds {
-                let folder = self.folder(variant, None, *seed);
-                if folder.join(SUMMARY).is_file() {
-                    folders.insert(*seed, folder);
-                }
-            }
-            self.done.folders.push(folders);
+            let folders = plan.seeds.iter().map(|seed| (*seed, self.folder(variant, None, *seed)));
+            let complete = folders.filter(|(_, folder)| folder.join(SUMMARY).is_file()).collect();
+            self.done.folders.push(complete);
         }
         let failures = self.done.failures.iter().map(|failure| format!("failed: {failure}"));
         self.done.notes.extend(failures);
-        let is_private = |task: &&Task| task.experiment.recipe.privacy.is_some();
+        let is_private = |task: &&Job| task.experiment.recipe.privacy.is_some();
         let tried = plan.variants.iter().any(|variant| !variant.tuned.is_empty());
         if tasks.iter().filter(is_private).count() > usize::from(!tried) {
             self.done.notes.push(
@@ -135,17 +123,14 @@ impl<'a> Progression<'a> {
                     let folder = self.folder(variant, Some(candidate.as_slice()), *seed);
                     let name =
                         format!("{} {} seed {seed}", variant.name, spoken(candidate).join(" "));
-                    tasks.push(Task { name, folder, experiment });
+                    tasks.push(Job { name, folder, experiment });
                 }
             }
         }
         if !self.wave("tune", &tasks, workers)? {
             return Ok(None);
         }
-        let mut all = Vec::new();
-        for variant in &plan.variants {
-            all.push(self.choose(variant));
-        }
+        let all = plan.variants.iter().map(|variant| self.choose(variant)).collect();
         if !tasks.is_empty() {
             let seeds: Vec<String> = plan.tune_seeds.iter().map(u64::to_string).collect();
             let seeds = seeds.join(", ");
@@ -216,7 +201,7 @@ impl<'a> Progression<'a> {
     }
 
     /// Carries out the runs that are not complete; says whether it was left undisturbed.
-    fn wave(&mut self, what: &str, tasks: &[Task], workers: &Workers<'_>) -> Result<bool> {
+    fn wave(&mut self, what: &str, tasks: &[Job], workers: &Workers<'_>) -> Result<bool> {
         let (mut jobs, mut rounds, mut done) = (Vec::new(), 0, 0);
         for task in tasks {
             if !self.wait_for(&task.name, &task.folder) {
@@ -250,8 +235,7 @@ impl<'a> Progression<'a> {
                 drop(Folder::create(&task.folder, &task.experiment)?);
             }
             done += round_log::lines(&task.folder.join(ROUNDS)).min(all);
-            let (name, folder) = (task.name.clone(), task.folder.clone());
-            jobs.push(Job { name, folder, threads: task.experiment.raw.threads });
+            jobs.push(task);
         }
         if tasks.is_empty() {
             return Ok(true);

@@ -36,7 +36,7 @@ impl Workers<'_> {
     /// Says whether all were begun and none was interrupted.
     pub fn run(
         &self,
-        jobs: &[Job],
+        jobs: &[&Job],
         stops: &dyn Fn() -> bool,
         tell: &mut dyn FnMut(usize, News),
     ) -> bool {
@@ -47,13 +47,13 @@ impl Workers<'_> {
     }
 }
 
-fn here(jobs: &[Job], stops: &dyn Fn() -> bool, tell: &mut dyn FnMut(usize, News)) -> bool {
+fn here(jobs: &[&Job], stops: &dyn Fn() -> bool, tell: &mut dyn FnMut(usize, News)) -> bool {
     let tell = RefCell::new(tell);
     for (place, job) in jobs.iter().enumerate() {
         forget_peak();
         let round = |told: String| (tell.borrow_mut())(place, News::Round(told));
         let listener = OneOf { stops, round: &round, rounds: Cell::new(0) };
-        let ending = match resume(&job.folder, job.threads, &listener) {
+        let ending = match resume(&job.folder, job.experiment.raw.threads, &listener) {
             Ok(Resumed::WasComplete(_) | Resumed::WentOn(federate::Ending::Complete(_))) => {
                 Ending::Complete
             }
