@@ -14,7 +14,7 @@ use fedra_engine::EngineError;
 use fedra_model::ModelError;
 use fedra_plan::PlanError;
 
-use crate::config::config_error::ConfigError;
+use crate::config::ConfigError;
 use crate::folder::occupied::Occupied;
 use crate::run_files::SITES;
 

@@ -146,7 +146,7 @@ mod tests {
             for scale in [Scale::Linear, Scale::Log] {
                 let numbers = numbers.iter().copied().filter(|number| scale.takes(*number));
                 for tick in Axis::holding(scale, numbers).ticks {
-                    assert!(!label(*tick).contains("NaN"), "{tick}");
+                    assert!(!label(tick).contains("NaN"), "{tick}");
                 }
             }
         }

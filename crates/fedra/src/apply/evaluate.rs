@@ -21,12 +21,11 @@ use fedra_model::peft::AdapterFolder;
 use serde::Serialize;
 
 use crate::apply::run_model::RunModel;
-use crate::apply::trained_model::{AdapterAnswers, ModelChoice, ModelFolders, one_label_note};
-use crate::config::Experiment;
-use crate::config::config_error::ConfigError;
+use crate::apply::trained_model::{ModelChoice, ModelFolders, adapter_answers, one_label_note};
 use crate::config::raw_config::{
     Data, Federation, HeadChoice, Model as ModelTable, RawConfig, Source,
 };
+use crate::config::{ConfigError, Experiment};
 use crate::error::{Context, Error, Result, refuse};
 use crate::folder::predictions::{self, Place};
 use crate::listener::{Listener, followed};
@@ -173,6 +172,8 @@ pub fn evaluate(
     if reports.is_empty() {
         refuse!("found no test or validation example in the data, expected at least one");
     }
+    let positions = prepared.model.longest();
+    let cut_rows = TokenLengths::of(shards, experiment.max_tokens, positions).note();
     let shown = folders.adapter.as_ref().unwrap_or(&folders.model);
     Ok(EvaluationReport {
         model: shown.display().to_string(),
@@ -183,17 +184,9 @@ pub fn evaluate(
             .into_iter()
             .chain(read)
             .chain(prepared.notes.iter().cloned())
-            .chain(note_on_cut_rows(&prepared, &experiment))
+            .chain(cut_rows.map(|note| note.trim_start_matches("note: ").to_owned()))
             .collect(),
     })
-}
-
-/// How many rows are cut.
-fn note_on_cut_rows(prepared: &Prepared, experiment: &Experiment) -> Option<String> {
-    let positions = prepared.model.longest();
-    let longest = experiment.max_tokens;
-    let note = TokenLengths::of(&prepared.shards, longest, positions).note()?;
-    Some(note.trim_start_matches("note: ").to_owned())
 }
 
 /// Scores of sets as they grow, client by client.
@@ -350,8 +343,8 @@ fn model_table(folders: &ModelFolders, task: Task) -> ModelTable {
 fn task_of(config: &Config, folders: &ModelFolders) -> Result<(Task, Option<String>)> {
     let (answers, problem) = if let Some(adapter) = &folders.adapter {
         let opened = AdapterFolder::open(adapter, config).context("model.path")?;
-        let told = AdapterAnswers::of(adapter, &opened).context("data.task")?;
-        (Some(told.answers), told.problem)
+        let (answers, problem) = adapter_answers(adapter, &opened).context("data.task")?;
+        (Some(answers), problem)
     } else {
         let answers = config.architecture().and_then(fedra_model::hf::Architecture::answers);
         (answers, config.labels().and_then(|labels| labels.problem))

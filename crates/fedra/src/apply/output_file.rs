@@ -7,7 +7,7 @@ use std::fs::{self, File, Permissions};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use crate::config::config_error::ConfigError;
+use crate::config::ConfigError;
 use crate::error::{Context, Error, Result};
 use fedra_engine::durable;
 

@@ -17,7 +17,7 @@ use fedra_model::{Classifier, Loaded, Model, Wanted, load_checkpoint, open_confi
 use fedra_plan::ParamId;
 use serde_json::Value;
 
-use crate::config::config_error::ConfigError;
+use crate::config::ConfigError;
 use crate::error::{Context, Result, refuse};
 use crate::prepare::pretrained::Pretrained;
 use crate::run_files::{ADAPTER, ADAPTER_BEST, EXPERIMENT, MODEL, MODEL_BEST};
@@ -33,15 +33,7 @@ pub struct ModelChoice {
     pub base: Option<PathBuf>,
 }
 
-/// Which of a run's models.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum WhichRound {
-    /// That of the last round.
-    #[default]
-    Last,
-    /// That of the round that did best on validation examples.
-    Best,
-}
+pub use crate::folder::model_card::WhichRound;
 
 /// The folders that a choice comes down to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -253,39 +245,33 @@ fn whole(
     Ok((loaded, names, reading))
 }
 
-/// What the head beside adapters answers, as their folder or the run around it says.
-pub(crate) struct AdapterAnswers {
-    /// Whole texts or words.
-    pub answers: Answers,
-    /// How outputs are read; unknown for adapters that come from elsewhere.
-    pub problem: Option<Problem>,
-}
-
-impl AdapterAnswers {
-    /// Reads what the folder of adapters says.
-    pub fn of(path: &Path, adapter: &AdapterFolder) -> Result<Self> {
-        let shown = path.display();
-        let config = read_json(&path.join(ADAPTER_CONFIG))?;
-        let answers = match config["task_type"].as_str() {
-            Some("SEQ_CLS") => Answers::Sequences,
-            Some("TOKEN_CLS") => Answers::Tokens,
-            Some("CAUSAL_LM") => refuse!(
-                "{shown}: found adapters of a decoder that writes text, expected a head that classifies"
-            ),
-            Some(_) | None => refuse!(
-                "{shown}: {ADAPTER_CONFIG}: task_type: found {}, expected \"SEQ_CLS\" or \"TOKEN_CLS\"",
-                config["task_type"]
-            ),
-        };
-        // Adapters of earlier versions do not say it; the whole model beside them in a run does.
-        let is_of_run = |name: &std::ffi::OsStr| name == ADAPTER || name == ADAPTER_BEST;
-        let beside = || {
-            path.file_name().filter(|name| is_of_run(name))?;
-            let model = open_config(&path.parent()?.join(MODEL)).ok()?;
-            model.labels().and_then(|labels| labels.problem)
-        };
-        Ok(Self { answers, problem: adapter.problem().or_else(beside) })
-    }
+/// What the head beside adapters answers, as their folder or the run around it says: whole texts or words, and how
+/// outputs are read, which is unknown for adapters that come from elsewhere.
+pub(crate) fn adapter_answers(
+    path: &Path,
+    adapter: &AdapterFolder,
+) -> Result<(Answers, Option<Problem>)> {
+    let shown = path.display();
+    let config = read_json(&path.join(ADAPTER_CONFIG))?;
+    let answers = match config["task_type"].as_str() {
+        Some("SEQ_CLS") => Answers::Sequences,
+        Some("TOKEN_CLS") => Answers::Tokens,
+        Some("CAUSAL_LM") => refuse!(
+            "{shown}: found adapters of a decoder that writes text, expected a head that classifies"
+        ),
+        Some(_) | None => refuse!(
+            "{shown}: {ADAPTER_CONFIG}: task_type: found {}, expected \"SEQ_CLS\" or \"TOKEN_CLS\"",
+            config["task_type"]
+        ),
+    };
+    // Adapters of earlier versions do not say it; the whole model beside them in a run does.
+    let is_of_run = |name: &std::ffi::OsStr| name == ADAPTER || name == ADAPTER_BEST;
+    let beside = || {
+        path.file_name().filter(|name| is_of_run(name))?;
+        let model = open_config(&path.parent()?.join(MODEL)).ok()?;
+        model.labels().and_then(|labels| labels.problem)
+    };
+    Ok((answers, adapter.problem().or_else(beside)))
 }
 
 /// Adapters, and the head that learnt with them, over their base.
@@ -296,7 +282,7 @@ fn adapted(
 ) -> Result<(Loaded, Vec<String>, Reading)> {
     let adapter = AdapterFolder::open(path, checkpoint.config()).context("model.path")?;
     let shown = path.display();
-    let AdapterAnswers { answers, problem } = AdapterAnswers::of(path, &adapter)?;
+    let (answers, problem) = adapter_answers(path, &adapter)?;
     let names = match adapter.trained_head() {
         TrainedHead::Named(names) => names,
         TrainedHead::Numbered(count) => (0..count).map(fedra_model::hf::Labels::numbered).collect(),

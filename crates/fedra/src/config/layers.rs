@@ -8,7 +8,7 @@
 use toml::{Table, Value};
 
 use super::origin::excerpt;
-use crate::config::config_error::ConfigError;
+use crate::config::ConfigError;
 use crate::error::{Error, Result};
 
 /// Reads the text of an experiment file.

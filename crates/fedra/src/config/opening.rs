@@ -7,7 +7,7 @@ use super::origin::Origin;
 use super::overrides::Overrides;
 use super::raw_config::{RawConfig, Source};
 use super::{catalogue, check, kind, layers, reading};
-use crate::config::config_error::ConfigError;
+use crate::config::ConfigError;
 use crate::error::Result;
 
 impl Experiment {

@@ -17,7 +17,7 @@ use toml::Value;
 use toml::de::{DeTable, DeValue};
 
 use super::overrides::Overrides;
-use crate::config::config_error::ConfigError;
+use crate::config::ConfigError;
 use crate::error::Error;
 
 /// Letters of a line that are shown.

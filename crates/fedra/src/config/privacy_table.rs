@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use fedra_engine::{ClipRule, NoiseMultiplier, Privacy, PrivateSelection, settings};
 use fedra_privacy::{Budget, Delta, PrivacyError, Promise, Relation, Unit};
 
-use crate::config::config_error::ConfigError;
+use crate::config::ConfigError;
 use crate::config::split_table::{NoiseTable, SplitTable};
 
 settings! {

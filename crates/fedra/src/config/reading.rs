@@ -12,7 +12,7 @@ use serde::de::{
 use serde::forward_to_deserialize_any;
 use toml::{Table, Value};
 
-use crate::config::config_error::ConfigError;
+use crate::config::ConfigError;
 
 /// The value that a table spells.
 pub fn read<T: DeserializeOwned>(table: Table) -> Result<T, ConfigError> {

@@ -8,7 +8,7 @@
 
 use std::path::Path;
 
-use fedra_engine::{EngineError, EvaluationSet, RoundReport, Sink};
+use fedra_engine::{EngineError, EvaluationSet, RoundReport, Sink, durable};
 use fedra_plan::{Digest, Round};
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +17,6 @@ use crate::folder::json_file;
 use crate::prepare::fingerprint::of_file;
 use crate::run_files::{BEST, MODEL_BEST};
 use crate::text::headline::{headline_of, set_name};
-use fedra_engine::durable;
 
 /// The best round of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -30,7 +30,7 @@ pub struct CardSubject<'a> {
     /// What the folder holds.
     pub holds: Holds,
     /// Whose model it is.
-    pub round: CardRound,
+    pub round: WhichRound,
 }
 
 /// What a folder holds.
@@ -43,9 +43,10 @@ pub enum Holds {
 }
 
 /// The round that a model comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CardRound {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WhichRound {
     /// The last one.
+    #[default]
     Last,
     /// The one that did best on validation examples.
     Best,
@@ -101,12 +102,12 @@ fn introduction(subject: CardSubject<'_>, summary: &Summary) -> String {
         Holds::Adapter => "Low-rank adapters and a head",
     };
     let round = match (subject.round, &summary.best) {
-        (CardRound::Best, Some(best)) => format!(
+        (WhichRound::Best, Some(best)) => format!(
             "It is the model of round {} of {}, the best on the clients' validation examples.",
             best.round + 1,
             summary.rounds
         ),
-        (CardRound::Best, None) | (CardRound::Last, _) => {
+        (WhichRound::Best, None) | (WhichRound::Last, _) => {
             let early = match summary.stopped {
                 None => "",
                 Some(Stopped::Patience(_)) => ", which stopped early because nothing better came",
@@ -132,7 +133,7 @@ fn introduction(subject: CardSubject<'_>, summary: &Summary) -> String {
 }
 
 fn scores(subject: CardSubject<'_>, summary: &Summary) -> String {
-    if subject.round == CardRound::Best {
+    if subject.round == WhichRound::Best {
         let Some(best) = &summary.best else { return String::new() };
         return format!(
             "## Scores\n\n{} {:.4} on the clients' validation examples, by which the round was chosen. The run's \
@@ -288,7 +289,7 @@ mod tests {
     use crate::folder::summary::Score;
 
     fn subject(labels: &[String]) -> CardSubject<'_> {
-        CardSubject { task: Task::Classes, labels, holds: Holds::Model, round: CardRound::Last }
+        CardSubject { task: Task::Classes, labels, holds: Holds::Model, round: WhichRound::Last }
     }
 
     #[test]

@@ -14,12 +14,10 @@ use fedra_privacy::{Ledger, shown};
 
 use crate::config::{ConfigError, Experiment, ModelSource};
 use crate::error::{Error, Result, refuse};
-use crate::folder::json_file;
 use crate::folder::lock::Lock;
 use crate::folder::occupied::{GoesOn, Occupied};
-use crate::folder::regular_file;
-use crate::folder::run_folder;
 use crate::folder::summary::Summary;
+use crate::folder::{json_file, regular_file, run_folder};
 use crate::prepare::fingerprint::Inputs;
 use crate::prepare::partitioned_data::PartitionedData;
 use crate::run_files::{

@@ -31,13 +31,10 @@ use std::path::{Path, PathBuf};
 use crate::config::Experiment;
 use crate::error::{Context, Result, refuse};
 
-use crate::folder::held_ledger;
-use crate::folder::json_file;
 use crate::folder::lock::Lock;
-use crate::folder::model_card;
 use crate::folder::round_files::is_event_file;
-use crate::folder::round_log;
 use crate::folder::summary::{Stopped, Summary};
+use crate::folder::{held_ledger, json_file, model_card, round_log};
 use crate::prepare::fingerprint::{Change, Inputs};
 use crate::run_files::{
     CHECKPOINT, EXPERIMENT, FILES, FOLDERS, INPUTS, LEDGER, ROUNDS, SITES, SUMMARY, TENSORBOARD,

@@ -20,8 +20,7 @@ use fedra_privacy::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::config::Experiment;
-use crate::config::config_error::ConfigError;
+use crate::config::{ConfigError, Experiment};
 use crate::error::Result;
 use crate::forecast::traffic::stretches::stretches;
 use crate::prepare::client_counts::ClientCounts;

@@ -4,8 +4,7 @@ use fedra_data::AnswerForm;
 use fedra_model::hf::Config;
 
 use super::proposal::Proposal;
-use crate::config::config_error::ConfigError;
-use crate::config::{Experiment, ModelSource, Overrides};
+use crate::config::{ConfigError, Experiment, ModelSource, Overrides};
 use crate::error::{Context, Result};
 use crate::listener::Listener;
 use crate::prepare::partitioned_data::PartitionedData;

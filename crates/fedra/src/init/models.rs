@@ -6,9 +6,8 @@
 //! one was taken and why the others were not. Nothing is fetched.
 
 use std::collections::BTreeSet;
-use std::env;
-use std::fs;
 use std::path::{Path, PathBuf};
+use std::{env, fs};
 
 use fedra_data::printable;
 use fedra_model::{Head, Model};

@@ -38,12 +38,12 @@ impl Proposal {
             }
         }
         notes.extend(self.unused_client());
-        if let Some(column) = training.few_documents.as_ref() {
+        if let Some((column, documents)) = &training.few_documents {
             notes.push(format!(
                 "column {:?} has {}, whose rows stay together, so rows are partitioned over no more than {}",
-                short(&column.name),
-                counted(column.documents as u64, "different value"),
-                counted(training.clients as u64, "client"),
+                short(column),
+ counted(*documents as u64, "different value"),
+ counted(training.clients as u64, "client"),
             ));
         }
         let is_chosen = self.wishes.preset.is_some() || self.wishes.tokenizer.is_some();

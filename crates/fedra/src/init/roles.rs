@@ -10,7 +10,7 @@ use fedra_data::{ColumnSurvey, Format, LabelShape, Split, Task, printable};
 
 use super::sight::Sight;
 use super::wishes::{Chosen, Wishes};
-use crate::config::config_error::ConfigError;
+use crate::config::ConfigError;
 use crate::error::{Result, refuse};
 use crate::text::grid::grouped;
 
@@ -70,7 +70,11 @@ impl Roles {
             .when(wishes.text.len() > 2)?;
         let free: Vec<&ColumnSurvey> =
             columns.iter().copied().filter(|column| !wished.contains(&&column.name)).collect();
-        let split = called(&free, SPLIT).find(|column| is_split(column));
+        let is_split = |column: &&ColumnSurvey| {
+            let says = |value: &String| Split::parse(value).is_some();
+            !column.has_more && column.distinct() > 0 && column.values.keys().all(says)
+        };
+        let split = called(&free, SPLIT).find(is_split);
         let split = split.map(|column| column.name.clone());
         let client = client(sight, wishes, &free);
         let document = document(&free);
@@ -137,12 +141,6 @@ fn is_called(column: &ColumnSurvey, name: &str) -> bool {
     let own = column.name.to_lowercase().replace([' ', '-'], "_");
     let rest = own.rsplit('.').next().and_then(|last| last.strip_prefix(name));
     rest.is_some_and(|rest| ["", "_name", "_id"].contains(&rest))
-}
-
-fn is_split(column: &ColumnSurvey) -> bool {
-    !column.has_more
-        && column.distinct() > 0
-        && column.values.keys().all(|value| Split::parse(value).is_some())
 }
 
 fn client(sight: &Sight, wishes: &Wishes, free: &Columns<'_>) -> Option<Chosen<String>> {

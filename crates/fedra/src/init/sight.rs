@@ -8,7 +8,7 @@ use fedra_data::{FoundFormat, Reader, Survey};
 
 use super::models::{FoundModel, ModelPlaces};
 use super::wishes::ClientFile;
-use crate::config::config_error::ConfigError;
+use crate::config::ConfigError;
 use crate::error::{Context, Result, refuse};
 use crate::text::grid::counted;
 

@@ -10,7 +10,7 @@ use super::models::{self, ModelShape};
 use super::roles::{MOST_LISTED, Roles, short};
 use super::sight::Sight;
 use super::wishes::{Chosen, Wishes};
-use crate::config::config_error::ConfigError;
+use crate::config::ConfigError;
 use crate::error::{Context, Result};
 use crate::prepare::token_lengths::{TokenLengths, cut_rows};
 use crate::text::grid::grouped;
@@ -51,7 +51,8 @@ pub struct Training {
     pub clients: usize,
     /// How many rows the smallest client has.
     pub fewest: usize,
-    /// What must stay together, where there are fewer of it than clients would be made up.
+    /// The column of what must stay together and how many values it has, where these are fewer than clients would
+    /// be made up.
     pub few_documents: Option<FewDocuments>,
     /// Tokens of an example.
     pub max_tokens: Chosen<usize>,
@@ -69,14 +70,8 @@ pub struct Training {
     pub sample: Option<usize>,
 }
 
-/// A column whose values are too few to make up the usual number of clients.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FewDocuments {
-    /// The column.
-    pub name: String,
-    /// How many values it has.
-    pub documents: usize,
-}
+/// A column and how many values it has, which are too few to make up the usual number of clients.
+pub type FewDocuments = (String, usize);
 
 /// What learns.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -129,8 +124,13 @@ impl Training {
             Chosen::new(rounds, why)
         };
         let rounds = wishes.rounds.map_or_else(usual, Chosen::wished);
+        let why = match (is_fresh, lora) {
+            (true, _) => "fresh weights take large steps",
+            (false, true) => "adapters take larger steps than weights",
+            (false, false) => "where a first run should begin",
+        };
         let rate = match (is_fresh || lora || wishes.epsilon.is_some(), parameters) {
-            (true, _) | (false, 0..5_000_000) => Chosen::new(1e-3, rate_why(is_fresh, lora)),
+            (true, _) | (false, 0..5_000_000) => Chosen::new(1e-3, why),
             (false, 5_000_000..50_000_000) => Chosen::new(2e-4, "a small pretrained model"),
             (false, _) => Chosen::new(5e-5, "a pretrained model"),
         };
@@ -187,14 +187,6 @@ impl Training {
     }
 }
 
-fn rate_why(is_fresh: bool, lora: bool) -> &'static str {
-    match (is_fresh, lora) {
-        (true, _) => "fresh weights take large steps",
-        (false, true) => "adapters take larger steps than weights",
-        (false, false) => "where a first run should begin",
-    }
-}
-
 /// How many clients there are, the rows of the smallest, and what keeps their number low.
 fn clients(
     sight: &Sight,
@@ -228,7 +220,7 @@ fn clients(
     let most = (documents * 4 / 5).max(1);
     let clients = wishes.clients.unwrap_or(MADE_UP.min(most));
     let few = column.filter(|_| wishes.clients.is_none() && most < MADE_UP);
-    let few = few.map(|column| FewDocuments { name: column.name.clone(), documents });
+    let few = few.map(|column| (column.name.clone(), documents));
     Ok((clients, rows / clients.max(1), few))
 }
 

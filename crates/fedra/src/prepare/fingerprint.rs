@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use fedra_compute::Params;
@@ -326,7 +326,7 @@ fn files(folder: &Path, names: impl IntoIterator<Item = String>) -> Result<Optio
 }
 
 /// The digest of one file.
-pub fn of_file(path: &Path) -> std::io::Result<Digest> {
+pub fn of_file(path: &Path) -> io::Result<Digest> {
     let mut sum = Sum::new();
     sum.file(path)?;
     Ok(sum.end())
@@ -426,7 +426,7 @@ impl Sum {
         }
     }
 
-    fn file(&mut self, path: &Path) -> std::io::Result<()> {
+    fn file(&mut self, path: &Path) -> io::Result<()> {
         let mut file = File::open(path)?;
         self.0.update(file.metadata()?.len().to_le_bytes());
         let mut buffer = vec![0; 1 << 20];

@@ -22,12 +22,11 @@ use fedra_plan::{ByteCount, Digest, Layer, Layout, ParamId, Scope};
 
 use crate::config::{ConfigError, Experiment, ModelSource, Source, Vocabulary};
 use crate::error::{Context, Result};
-use crate::prepare::classes;
 use crate::prepare::fingerprint::Sum;
 use crate::prepare::partitioned_data::PartitionedData;
 use crate::prepare::pretrained::Pretrained;
-use crate::prepare::public_text;
 use crate::prepare::row_cache::{RowCache, key_of_sequences, key_of_vocabulary};
+use crate::prepare::{classes, public_text};
 use crate::process::available_bytes;
 use crate::text::grid::grouped;
 

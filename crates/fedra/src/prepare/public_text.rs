@@ -11,8 +11,7 @@ use fedra_engine::{EngineError, ParamValues, PrivateSelection, PublicText};
 use fedra_model::Model;
 use fedra_plan::{BlockScores, Probe};
 
-use crate::config::config_error::ConfigError;
-use crate::config::{Experiment, Source};
+use crate::config::{ConfigError, Experiment, Source};
 use crate::error::{Context, Result};
 use crate::prepare::partitioned_data::reader;
 

@@ -26,10 +26,8 @@ use crate::folder::round_log::{self, RoundLog};
 use crate::folder::run_folder::Folder;
 use crate::folder::run_status::RunStatus;
 use crate::folder::summary::Summary;
-use crate::forecast::cutting;
-use crate::forecast::memory;
 use crate::forecast::private::{self, PrivacySummary};
-use crate::forecast::traffic;
+use crate::forecast::{cutting, memory, traffic};
 use crate::listener::{Event, Finishes, Heard, Listener, Rounds, Silent, ToTheEnd, followed};
 use crate::prepare::baseline::Baseline;
 use crate::prepare::client_counts::ClientCounts;
@@ -228,7 +226,11 @@ impl Run {
             sets.push(EvaluationSet::CentralTest);
         }
         if self.recipe.privacy.as_ref().is_some_and(|privacy| !privacy.client_scores) {
-            self.check_undecided()?;
+            if let Some(key) = self.experiment.raw.evaluate.deciding().next() {
+                let scored = "with privacy.client_scores = true: validation examples of clients would decide, and \
+               no promise covers them";
+                return Err(ConfigError::only(&format!("evaluate.{key}"), scored).into());
+            }
             return Ok(sets);
         }
         let clients = &self.census.clients;
@@ -246,14 +248,6 @@ impl Run {
             sets.push(EvaluationSet::ClientValidation);
         }
         Ok(sets)
-    }
-
-    /// Refuses to decide by clients' own examples where these say nothing.
-    fn check_undecided(&self) -> Result<()> {
-        let Some(key) = self.experiment.raw.evaluate.deciding().next() else { return Ok(()) };
-        let scored = "with privacy.client_scores = true: validation examples of clients would decide, and no \
-                      promise covers them";
-        Err(ConfigError::only(&format!("evaluate.{key}"), scored).into())
     }
 
     fn personal(&self) -> Result<Scope> {

@@ -16,12 +16,10 @@ use fedra_engine::{
 };
 use fedra_plan::{ByteCount, Layout, Round};
 
-use crate::config::config_error::ConfigError;
-use crate::config::{Experiment, unused_settings};
+use crate::config::{ConfigError, Experiment, unused_settings};
 use crate::error::Result;
-use crate::folder::output_folder;
-use crate::folder::round_log;
 use crate::folder::run_folder::Folder;
+use crate::folder::{output_folder, round_log};
 use crate::listener::{Listener, followed};
 use crate::prepare::client_counts::ClientCounts;
 use crate::prepare::partitioned_data::PartitionedData;

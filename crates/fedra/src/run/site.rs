@@ -12,8 +12,7 @@ use fedra_data::{LabelShape, Work};
 use fedra_engine::ClientId;
 use fedra_plan::{Layout, Plan, Round, Scope, Side};
 
-use crate::config::config_error::ConfigError;
-use crate::config::{Experiment, ModelSource, Source, Vocabulary};
+use crate::config::{ConfigError, Experiment, ModelSource, Source, Vocabulary};
 use crate::error::Result;
 use crate::listener::{Listener, Silent, followed};
 use crate::prepare::partitioned_data::PartitionedData;

@@ -27,8 +27,7 @@ use fedra_model::Model;
 use fedra_plan::{ByteCount, Round, Scope};
 use fedra_wire::{Encoding, Expectation, Kind, open};
 
-use crate::config::Experiment;
-use crate::config::config_error::ConfigError;
+use crate::config::{ConfigError, Experiment};
 use crate::error::Result;
 use crate::forecast::private::PrivacySummary;
 use crate::listener::{Event, Listener, Rounds};

@@ -15,8 +15,7 @@ use fedra_engine::{ParamValues, PrivacyReport};
 use fedra_model::Model;
 use serde::{Deserialize, Serialize};
 
-use crate::config::Experiment;
-use crate::config::config_error::ConfigError;
+use crate::config::{ConfigError, Experiment};
 use crate::error::{Result, refuse};
 use crate::listener::{Event, Listener, Rounds};
 use crate::prepare::fingerprint::Inputs;

@@ -19,7 +19,7 @@ const NUMBERED: f64 = 26.0;
 const FAINTEST: f64 = 0.08;
 
 /// A heat map.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct HeatMap {
     /// What is shown, in a few words.
     pub title: String,
@@ -40,9 +40,10 @@ pub struct HeatMap {
 }
 
 /// What a cell shows beside its shade.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CellFace {
     /// Nothing: its number is in the table.
+    #[default]
     Shade,
     /// Its number, where there is room.
     Number,

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 use fedra_data::{DataError, Record, TextFile, TextRow, TextSink};
 
-use crate::config::config_error::ConfigError;
+use crate::config::ConfigError;
 use crate::error::{Error, Result};
 
 /// Columns that a table can have.

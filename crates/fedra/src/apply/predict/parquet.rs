@@ -21,7 +21,7 @@ use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::{Type, TypePtr};
 
 use super::cells::{Cell, Kind};
-use crate::config::config_error::ConfigError;
+use crate::config::ConfigError;
 use crate::error::{Error, Result};
 
 /// Rows of a group.

@@ -7,8 +7,8 @@ use fedra_data::{AnswerForm, Clinic, LabelShape, Partition, Split, Table, Task, 
 use fedra_privacy::Unit;
 
 use super::values::{Result, at_least_one, existing, required};
+use crate::config::ConfigError;
 use crate::config::checked::{DataFile, Source};
-use crate::config::config_error::ConfigError;
 use crate::config::raw_config::{By, Data, RawConfig, Source as Written};
 
 /// What is read.

@@ -11,8 +11,8 @@ use fedra_model::{Adapters, Head, Model, ModelError, Preset};
 use fedra_plan::Role;
 
 use super::values::{Result, at_least_one, existing};
+use crate::config::ConfigError;
 use crate::config::checked::{ModelSource, Vocabulary};
-use crate::config::config_error::ConfigError;
 use crate::config::raw_config::{Lora, Model as Written, RawConfig};
 use crate::error::in_words;
 

@@ -3,7 +3,7 @@
 use fedra_data::{AnswerTemplates, ChoiceTemplates, LengthNorm, Prompt, Task};
 
 use super::values::{Result, at_least_one, required};
-use crate::config::config_error::ConfigError;
+use crate::config::ConfigError;
 use crate::config::raw_config::{Data, Source as Written};
 
 /// Tokens that are written, unless the file says otherwise; at most half of all.

@@ -16,9 +16,8 @@ use serde::de::Error;
 
 use super::values::Result;
 use crate::config::checked::ModelSource;
-use crate::config::config_error::ConfigError;
 use crate::config::raw_config::{LoraHead, LoraMean, RawConfig};
-use crate::config::reading;
+use crate::config::{ConfigError, reading};
 
 /// The method with the work, the sampling and the encodings that the file chose for it.
 pub(super) fn recipe(

@@ -4,7 +4,7 @@ use crate::config::ModelSource;
 use crate::error::{Context, Result};
 use crate::folder::best::{self, BestRound};
 use crate::folder::json_file;
-use crate::folder::model_card::{self, CardRound, CardSubject, Holds};
+use crate::folder::model_card::{self, CardSubject, Holds, WhichRound};
 use crate::folder::predictions::{self, Place};
 use crate::folder::round_log::{self};
 use crate::folder::run_folder::Folder;
@@ -250,13 +250,13 @@ impl Run {
         let Prepared { shards, .. } = &self.prepared;
         let has_best = summary.best.as_ref().is_some_and(|best| best.model.is_some());
         for (name, holds, round) in [
-            (MODEL, Holds::Model, CardRound::Last),
-            (ADAPTER, Holds::Adapter, CardRound::Last),
-            (MODEL_BEST, Holds::Model, CardRound::Best),
-            (ADAPTER_BEST, Holds::Adapter, CardRound::Best),
+            (MODEL, Holds::Model, WhichRound::Last),
+            (ADAPTER, Holds::Adapter, WhichRound::Last),
+            (MODEL_BEST, Holds::Model, WhichRound::Best),
+            (ADAPTER_BEST, Holds::Adapter, WhichRound::Best),
         ] {
             let path = folder.path().join(name);
-            if path.is_dir() && (round == CardRound::Last || has_best) {
+            if path.is_dir() && (round == WhichRound::Last || has_best) {
                 let labels = shards.labels.names();
                 let subject = CardSubject { task: shards.task, labels, holds, round };
                 model_card::write(&path, subject, summary)?;

@@ -34,7 +34,7 @@ pub use workers::Workers;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use crate::config::config_error::ConfigError;
+use crate::config::ConfigError;
 use crate::error::{Context, Result};
 use crate::folder::lock::Lock;
 use crate::folder::run_folder::Folder;

@@ -16,9 +16,8 @@ use super::work_plan::WorkPlan;
 use super::workers::Workers;
 
 use crate::error::Result;
-use crate::folder::lock;
-use crate::folder::round_log;
 use crate::folder::run_folder::{Folder, Standing};
+use crate::folder::{lock, round_log};
 use crate::prepare::fingerprint::Fingerprints;
 use crate::run_files::{ROUNDS, SUMMARY};
 use crate::text::grid::counted;
