@@ -20,3 +20,4 @@ pub use document::{
     PartsDrawing, PartsRow, PlotRow, RowPlot, Section, StackedBars,
 };
 pub use table::{Column, Side, Table};
+pub use text::wrapped;

@@ -17,7 +17,7 @@ pub(crate) fn lines_escaped(text: &str) -> String {
 }
 
 /// Lines of at most this many characters, broken at spaces.
-pub(crate) fn wrapped(text: &str, characters: usize) -> Vec<String> {
+pub fn wrapped(text: &str, characters: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
         match lines.last_mut() {

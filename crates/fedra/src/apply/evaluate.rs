@@ -62,8 +62,8 @@ pub struct EvaluationReport {
     pub notes: Vec<String>,
 }
 
-/// The scores on one set.
-#[derive(Clone, Debug, Serialize)]
+/// The scores on one set, or on one client's examples of it.
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct SetReport {
     /// How many examples.
     pub examples: u64,
@@ -77,16 +77,7 @@ pub struct SetReport {
     pub calibration: Option<Calibration>,
     /// Each client's own scores, where clients are told apart.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub clients: BTreeMap<String, ClientReport>,
-}
-
-/// The scores on one client's examples.
-#[derive(Clone, Debug, Serialize)]
-pub struct ClientReport {
-    /// How many examples.
-    pub examples: u64,
-    /// Every score.
-    pub scores: BTreeMap<String, f64>,
+    pub clients: BTreeMap<String, SetReport>,
 }
 
 /// The name of the set that a file's rows make.
@@ -119,7 +110,7 @@ pub fn evaluate(
     let device = Device::cpu();
     let (prepared, division, owners, read) = followed(&experiment, listener, |work| {
         let holdings = match data {
-            EvaluationData::Experiment(_) => PartitionedData::of_with(&experiment, work)?,
+            EvaluationData::Experiment(_) => PartitionedData::of_with(&experiment, None, work)?,
             EvaluationData::File(file, split) => {
                 let mut holdings = PartitionedData::of_server(&experiment, work)?;
                 keep_split(&mut holdings, *split, file)?;
@@ -200,7 +191,7 @@ struct Sets<'a, 'w> {
 struct Growing {
     scores: Scores,
     calibration: CalibrationScore,
-    clients: BTreeMap<String, ClientReport>,
+    clients: BTreeMap<String, SetReport>,
 }
 
 impl Sets<'_, '_> {
@@ -245,7 +236,8 @@ impl Sets<'_, '_> {
         growing.scores.merge(&scores);
         growing.calibration.merge(&calibration);
         if let Some(client) = client {
-            let report = ClientReport { examples: scores.examples(), scores: named(&scores) };
+            let (examples, scores) = (scores.examples(), named(&scores));
+            let report = SetReport { examples, scores, ..SetReport::default() };
             growing.clients.insert(client.to_owned(), report);
         }
         Ok(())

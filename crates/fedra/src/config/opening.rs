@@ -109,22 +109,18 @@ impl Party {
             raw.federation.names = data.clients.keys().cloned().collect();
         }
         let has_clients = !std::mem::take(&mut data.clients).is_empty();
-        match self {
-            Self::Server if data.source.format().is_some() => {
-                let expected = "the names of all clients: a server does not see their rows";
-                ConfigError::missing("federation.names", expected)
-                    .when(raw.federation.names.is_empty())?;
-                (data.path, data.train, data.validation) = (None, None, None);
+        if self == Self::Site {
+            let expected = "the file of this site: it has none of the others in data.clients";
+            ConfigError::missing("data.path", expected)
+                .when(has_clients && data.path.is_none() && data.train.is_none())?;
+            if data.test.take().is_some() {
+                data.shares.central = 0.0;
             }
-            Self::Server => {}
-            Self::Site => {
-                let expected = "the file of this site: it has none of the others in data.clients";
-                ConfigError::missing("data.path", expected)
-                    .when(has_clients && data.path.is_none() && data.train.is_none())?;
-                if data.test.take().is_some() {
-                    data.shares.central = 0.0;
-                }
-            }
+        } else if data.source.format().is_some() {
+            let expected = "the names of all clients: a server does not see their rows";
+            ConfigError::missing("federation.names", expected)
+                .when(raw.federation.names.is_empty())?;
+            (data.path, data.train, data.validation) = (None, None, None);
         }
         Ok(())
     }

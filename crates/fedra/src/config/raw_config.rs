@@ -362,9 +362,9 @@ const fn adamw() -> OptimiserConfig {
 
 /// `[method]`: a name, and settings that only the method itself knows.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Method {
     /// The name.
-    #[serde(default = "fedavg")]
     pub name: String,
     /// All other keys.
     #[serde(flatten)]
@@ -373,12 +373,8 @@ pub struct Method {
 
 impl Default for Method {
     fn default() -> Self {
-        Self { name: fedavg(), settings: Table::new() }
+        Self { name: "fedavg".to_owned(), settings: Table::new() }
     }
-}
-
-fn fedavg() -> String {
-    "fedavg".to_owned()
 }
 
 /// `[wire]`

@@ -9,7 +9,7 @@
 use std::path::Path;
 
 use fedra_engine::{EngineError, EvaluationSet, RoundReport, Sink, durable};
-use fedra_plan::{Digest, Round};
+use fedra_plan::Digest;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Context, Result};
@@ -94,11 +94,6 @@ impl BestRound {
         Some(Best { model: model.map(str::to_owned), ..self.best.clone()? })
     }
 
-    /// Whether the last complete round is the best.
-    pub fn is_at_best(&self, completed: Round) -> bool {
-        self.best.as_ref().is_some_and(|best| best.round + 1 == completed.0)
-    }
-
     /// Whether so many scorings in a row brought nothing better.
     pub const fn has_waited(&self, patience: u32) -> bool {
         self.idle >= patience
@@ -179,7 +174,7 @@ mod tests {
         ];
         for (round, (score, best)) in (0..).zip(scores) {
             best_round.note(&report(round, score));
-            assert_eq!(best_round.is_at_best(Round(round + 1)), best, "round {round}");
+            assert_eq!(best_round.best.as_ref().map(|it| it.round) == Some(round), best, "round {round}");
         }
         // Rounds that were not scored count for nothing.
         assert!(best_round.has_waited(2) && !best_round.has_waited(3));

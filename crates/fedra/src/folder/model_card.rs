@@ -154,26 +154,21 @@ fn scores(subject: CardSubject<'_>, summary: &Summary) -> String {
     for (set, by_label) in &summary.by_label {
         let mut grid = Grid::new(["label", ">precision", ">recall", ">F1", ">support"]);
         for one in by_label.labels.iter().take(MOST_LABELS) {
-            let number = |value: f64| format!("{value:.4}");
-            let cells = [number(one.precision), number(one.recall), number(one.f1)];
-            let [precision, recall, f1] = cells;
+            let [precision, recall, f1] =
+                [one.precision, one.recall, one.f1].map(|value| format!("{value:.4}"));
             grid.row([safe(&one.label), precision, recall, f1, grouped(one.support)]);
         }
         parts.push(format!("By label on the {}:\n\n{}", set.replace('_', " "), grid.markdown()));
     }
-    if let Some(baseline) = &summary.baseline {
-        let value = summary
-            .score
-            .as_ref()
-            .and_then(|score| Some((score, baseline.score(&score.on, &score.name)?)));
-        parts.extend(value.map(|(score, value)| {
-            format!(
-                "Without a model ({}) the {} on the {} is {value:.4}.",
-                safe(&baseline.answer),
-                score.name,
-                score.on.replace('_', " ")
-            )
-        }));
+    if let Some(score) = &summary.score
+        && let Some((answer, value)) = summary.floor(score)
+    {
+        parts.push(format!(
+            "Without a model ({}) the {} on the {} is {value:.4}.",
+            safe(answer),
+            score.name,
+            score.on.replace('_', " ")
+        ));
     }
     parts.join("\n\n")
 }

@@ -297,12 +297,10 @@ impl Foreseen {
             let (round, mechanism) = (Round(0), mechanism.to_owned());
             events.push(Event { round, mechanism, client, input: None, release });
         };
-        let gaussian = match privacy.selection {
-            PrivateSelection::Gaussian { noise } => Some(noise),
-            PrivateSelection::NoisyUpdate
-            | PrivateSelection::Public
-            | PrivateSelection::PrivateUnaccounted => None,
-        };
+        let mut gaussian = None;
+        if let PrivateSelection::Gaussian { noise } = privacy.selection {
+            gaussian = Some(noise);
+        }
         if privacy.selection == PrivateSelection::PrivateUnaccounted && self.measured > 0 {
             let (what, why) = ("block scores".to_owned(), "they are exact".to_owned());
             release(BLOCK_SCORES, None, Release::NonPrivate { what, why });

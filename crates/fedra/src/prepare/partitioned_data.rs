@@ -47,24 +47,24 @@ impl PartitionedData {
 
     /// The same while somebody listens.
     pub fn heard(experiment: &Experiment, listener: &dyn Listener) -> Result<Self> {
-        followed(experiment, listener, |work| Self::of_with(experiment, work))
+        followed(experiment, listener, |work| Self::of_with(experiment, None, work))
     }
 
-    pub(crate) fn of_with(experiment: &Experiment, work: &Work<'_>) -> Result<Self> {
-        let dealt = Self::deal(experiment, Sight::Everybody, work);
+    /// The same, of everybody or of the named site, which knows nobody else. Rows that name no client are the site's
+    /// own.
+    pub(crate) fn of_with(
+        experiment: &Experiment,
+        site: Option<&str>,
+        work: &Work<'_>,
+    ) -> Result<Self> {
+        let dealt = Self::deal(experiment, site, work);
         dealt.map_err(|error| experiment.origin.point(error))
     }
 
-    /// The same for the named site, which knows nobody else. Rows that name no client are its own.
-    pub(crate) fn of_site(experiment: &Experiment, name: &str, work: &Work<'_>) -> Result<Self> {
-        let dealt = Self::deal(experiment, Sight::OneSite(name), work);
-        dealt.map_err(|error| experiment.origin.point(error))
-    }
-
-    fn deal(experiment: &Experiment, sight: Sight<'_>, work: &Work<'_>) -> Result<Self> {
+    fn deal(experiment: &Experiment, site: Option<&str>, work: &Work<'_>) -> Result<Self> {
         let seed = experiment.seed.0;
         let mut table = read(experiment, work)?;
-        if let Sight::OneSite(name) = sight
+        if let Some(name) = site
             && table.examples.iter().all(|example| example.client.is_none())
         {
             table.examples.iter_mut().for_each(|example| example.client = Some(name.to_owned()));
@@ -87,7 +87,7 @@ impl PartitionedData {
             ConfigError::new("data.partition.min_examples", fewest, expected)
                 .when(division.clients.is_empty())?;
         }
-        if sight == Sight::Everybody {
+        if site.is_none() {
             check_clients(experiment, &mut division.clients, dealt)?;
         }
         check_private(experiment, &table)?;
@@ -115,7 +115,7 @@ impl PartitionedData {
         let untrained = division.clients.iter().all(|holding| holding.train.is_empty());
         ConfigError::new("data", "no training row at any client", "at least one")
             .with_hint(hint)
-            .when(sight == Sight::Everybody && untrained)?;
+            .when(site.is_none() && untrained)?;
         Ok(Self { table, division, small })
     }
 
@@ -123,7 +123,7 @@ impl PartitionedData {
     pub(crate) fn of_server(experiment: &Experiment, work: &Work<'_>) -> Result<Self> {
         // Whoever has the seed has all of it.
         if matches!(experiment.source, Source::Clinic(_)) {
-            return Self::of_with(experiment, work);
+            return Self::of_with(experiment, None, work);
         }
         let table = read(experiment, work)?;
         let mut central_test = (0..table.examples.len()).collect();
@@ -148,13 +148,6 @@ fn leave_out(table: &mut Table, clients: &[String]) -> Result<()> {
     }
     table.examples.retain(|example| !clients.iter().any(|name| is_of(example, name)));
     Ok(())
-}
-
-/// How much of the data is there to be seen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Sight<'a> {
-    Everybody,
-    OneSite(&'a str),
 }
 
 /// Refuses other clients than the experiment's, and puts them in its order. Before small ones were

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use fedra_client::{Evaluator, Limits, Shards, Writing};
-use fedra_compute::{Device, Params, Seed};
+use fedra_compute::{Device, Params};
 use fedra_data::{
     AnswerForm, AnswerRules, Encoded, Encoder, Example, LabelShape, Table, Target, Task, Tokenizer,
     Work, open_tokenizer,
@@ -202,7 +202,7 @@ fn fresh(
         None => Companions::with_tokenizer(tokenizer.json().into())?,
     };
     let model = Model::new(config, head, adapters(experiment)?).context("model")?;
-    let seed = weights_seed(experiment);
+    let seed = experiment.seed.of("weights");
     let Some(part) = part else {
         check_room(&model, device)?;
         let params = model.fresh_params(device, seed)?;
@@ -273,7 +273,7 @@ fn open(
         None => classifier.clone(),
     };
     let wanted = Wanted { head, classifier: in_base, adapters: adapters(experiment)? };
-    let how = (device, weights_seed(experiment));
+    let how = (device, experiment.seed.of("weights"));
     // Adapters of a folder are written over weights that have to be there.
     let part = part.filter(|_| adapter.is_none());
     let (held, first_weights) = match part {
@@ -348,10 +348,6 @@ fn problem(task: Task) -> Option<Problem> {
 fn adapters(experiment: &Experiment) -> Result<Option<Adapters>> {
     let Some(lora) = &experiment.raw.model.lora else { return Ok(None) };
     Ok(Some(Adapters::new(lora.rank, lora.alpha, lora.roles.iter().copied())?))
-}
-
-fn weights_seed(experiment: &Experiment) -> Seed {
-    experiment.seed.of("weights")
 }
 
 /// Refuses tokens that the embedding has no row for, before anything trains on the others.

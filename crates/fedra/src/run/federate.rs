@@ -64,6 +64,14 @@ impl Ending {
     }
 }
 
+/// Does some work on the threads that were asked for.
+pub(crate) fn on<T>(pool: Option<&ThreadPool>, work: impl FnOnce() -> T) -> T {
+    match pool {
+        Some(pool) => pool.install(work),
+        None => work(),
+    }
+}
+
 /// Whether a fleet could begin.
 type Begun = Result<(), EngineError>;
 
@@ -115,7 +123,7 @@ impl Run {
         listener: &dyn Listener,
     ) -> Result<Self> {
         let mut run = followed(experiment, listener, |work| {
-            let holdings = PartitionedData::of_with(experiment, work)?;
+            let holdings = PartitionedData::of_with(experiment, None, work)?;
             let (remarks, baseline) = (remarks::of_data(&holdings), Baseline::of(&holdings));
             let mut run = Self::with_holdings(experiment, holdings, (device, work))?;
             (run.remarks, run.baseline) = ([remarks, run.remarks].concat(), baseline);
@@ -271,10 +279,7 @@ impl Run {
     ) -> Result<Ending> {
         // The first weights are the fleet's from here on: what a download changes is not kept twice.
         let params = std::mem::take(&mut self.prepared.params);
-        match pool {
-            Some(pool) => pool.install(|| self.run_here(params, folder, listener)),
-            None => self.run_here(params, folder, listener),
-        }
+        on(pool, || self.run_here(params, folder, listener))
     }
 
     /// All clients in this process.

@@ -25,7 +25,7 @@ use crate::prepare::client_counts::ClientCounts;
 use crate::prepare::partitioned_data::PartitionedData;
 use crate::prepare::prepared::{Prepared, evaluator};
 use crate::run::agreement::agreement;
-use crate::run::federate::{Beginning, Ending, Run};
+use crate::run::federate::{Beginning, Ending, Run, on};
 use crate::run::site::check_declared;
 use crate::run::start::{Output, begin, write_page};
 use crate::run_files::{CHECKPOINT, EXPERIMENT, ROUNDS, SITES};
@@ -145,10 +145,7 @@ fn rounds<H: Host>(
         };
         let beginning = Beginning { initial, middle, noise: Some(noise) };
         let go = || run.rounds((&mut fleet, begin), beginning, folder, listener);
-        match pool {
-            Some(pool) => pool.install(go),
-            None => go(),
-        }
+        on(pool, go)
     };
     host.end(fleet, &ended);
     ended

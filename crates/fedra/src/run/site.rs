@@ -65,7 +65,7 @@ pub fn holdings(
 
 fn read(experiment: &Experiment, name: &str, work: &Work<'_>) -> Result<PartitionedData> {
     check_declared(experiment)?;
-    let holdings = PartitionedData::of_site(experiment, name, work)?;
+    let holdings = PartitionedData::of_with(experiment, Some(name), work)?;
     let declared = &experiment.raw.federation.names;
     let found = format!("{name:?}");
     ConfigError::new("client", &found, format_args!("one of {}", declared.join(", ")))

@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 
 use fedra_data::printable;
-use fedra_report::{Column, Side, Table};
+use fedra_report::{Column, Side, Table, wrapped};
 
 /// A table on its way to a terminal or a page.
 ///
@@ -165,21 +165,12 @@ fn cell_lines(text: &str, width: usize) -> Vec<String> {
     if text.chars().count() <= width {
         return vec![text.to_owned()];
     }
-    let mut lines = vec![String::new()];
-    for word in text.split(' ') {
-        let word =
-            if word.chars().count() <= width { word.to_owned() } else { shortened(word, width) };
-        let line = lines.last_mut().expect("there is a first");
-        if line.is_empty() {
-            *line = word;
-        } else if line.chars().count() + 1 + word.chars().count() <= width {
-            line.push(' ');
-            line.push_str(&word);
-        } else {
-            lines.push(word);
-        }
-    }
-    lines
+    let fitted = |word: &str| match word.chars().count() {
+        length if length <= width => word.to_owned(),
+        _ => shortened(word, width),
+    };
+    let words: Vec<String> = text.split(' ').map(fitted).collect();
+    wrapped(&words.join(" "), width)
 }
 
 impl std::fmt::Display for Grid {

@@ -157,26 +157,20 @@ fn strokes(series: &Series, frame: &Frame, canvas: &mut Canvas) {
 
 fn key(series: &Series) -> String {
     let class = class(series);
-    let line = match series.stroke {
-        Stroke::Rings => {
-            return format!("<circle class=\"ring {class}\" cx=\"14\" cy=\"7\" r=\"5.5\"/>");
-        }
-        Stroke::Solid | Stroke::Marked | Stroke::Dashed | Stroke::DashedMarked => format!(
-            "<path class=\"l {class}\" d=\"M1,7 H27\"{}/>",
-            dashes(series.stroke, series.colour)
-        ),
-    };
-    let mark = marker(series.colour, (14.0, 7.0), 3.2);
-    match series.stroke {
-        // One point has a mark and no line.
-        Stroke::Solid | Stroke::Marked | Stroke::Dashed | Stroke::DashedMarked
-            if series.points.len() == 1 =>
-        {
-            mark
-        }
-        Stroke::Marked | Stroke::DashedMarked => format!("{line}{mark}"),
-        Stroke::Solid | Stroke::Dashed | Stroke::Rings => line,
+    if series.stroke == Stroke::Rings {
+        return format!("<circle class=\"ring {class}\" cx=\"14\" cy=\"7\" r=\"5.5\"/>");
     }
+    let mark = marker(series.colour, (14.0, 7.0), 3.2);
+    // One point has a mark and no line.
+    if series.points.len() == 1 {
+        return mark;
+    }
+    let is_marked = matches!(series.stroke, Stroke::Marked | Stroke::DashedMarked);
+    format!(
+        "<path class=\"l {class}\" d=\"M1,7 H27\"{}/>{}",
+        dashes(series.stroke, series.colour),
+        if is_marked { &mark } else { "" }
+    )
 }
 
 /// A row for each place along the horizontal axis, a column for each series.

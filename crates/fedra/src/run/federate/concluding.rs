@@ -142,13 +142,14 @@ impl Run {
         federation: &Federation,
         best_round: &BestRound,
     ) -> Result<()> {
-        let wanted = self.experiment.raw.evaluate.keeps_best();
-        if !wanted || !best_round.is_at_best(federation.completed()) || !self.shares_a_model()? {
+        let completed = federation.completed().0;
+        let is_best = best_round.best.as_ref().is_some_and(|best| best.round + 1 == completed);
+        if !self.experiment.raw.evaluate.keeps_best() || !is_best || !self.shares_a_model()? {
             return Ok(());
         }
         best::forget(folder.path())?;
         self.save(folder, (MODEL_BEST, ADAPTER_BEST), federation.model())?;
-        best::remember(folder.path(), federation.completed().0 - 1)
+        best::remember(folder.path(), completed - 1)
     }
 
     /// The folder of the best model, if it is there; somebody may have taken it away.
@@ -309,11 +310,9 @@ fn own_parts(personal: &Scope) -> String {
 fn check_finite(summary: &Summary) -> Result<()> {
     let is_finite =
         |scores: &BTreeMap<String, f64>| scores.get("loss").is_none_or(|loss| loss.is_finite());
-    match summary.scores.iter().find(|(_, scores)| !is_finite(scores)) {
-        None => Ok(()),
-        Some((set, _)) => {
-            let of = format!("the {}", set.replace('_', " "));
-            Err(EngineError::LossDiverged { of, round: summary.rounds }.into())
-        }
+    if let Some((set, _)) = summary.scores.iter().find(|(_, scores)| !is_finite(scores)) {
+        let of = format!("the {}", set.replace('_', " "));
+        return Err(EngineError::LossDiverged { of, round: summary.rounds }.into());
     }
+    Ok(())
 }

@@ -21,7 +21,7 @@ use crate::error::Result;
 use crate::forecast::state_placement::{StateLocation, StatePlacement};
 use crate::forecast::traffic;
 use crate::listener::Listener;
-use crate::run::federate::Run;
+use crate::run::federate::{Run, on};
 use crate::run_files::SCRATCH;
 use pilot::Pilot;
 
@@ -50,10 +50,7 @@ pub fn advise(
         traffic::placement(&trunk, &run.prepared, &run.recipe)?.with_moments(&trunk, moments);
     let scratch = scratch(asked, placement, &trunk, listener)?;
     let scratch = scratch.as_ref().map(|(placement, file)| (placement, file.as_path()));
-    let outcome = match run.thread_pool()? {
-        Some(pool) => pool.install(|| pilot.run(listener, scratch)),
-        None => pilot.run(listener, scratch),
-    };
+    let outcome = on(run.thread_pool()?.as_ref(), || pilot.run(listener, scratch));
     outcome?.map(|measured| Advice::of(experiment, &trunk, (&pilot, measured))).transpose()
 }
 

@@ -99,10 +99,8 @@ impl ProcessPool<'_> {
                                 let _unheard = sender.send((place, news));
                             }
                         });
-                        let ending = match ending {
-                            Ok(ending) => ending,
-                            Err(error) => Ending::Failed(error.in_words()),
-                        };
+                        let ending =
+                            ending.unwrap_or_else(|error| Ending::Failed(error.in_words()));
                         let _unheard = sender.send((place, News::Over(ending)));
                     }
                 });
