@@ -283,16 +283,8 @@ fn of_experiment(given: &Experiment, folders: &ModelFolders) -> Result<Experimen
     let RawConfig { name, seed, threads, data, federation, .. } = given.raw.clone();
     let Federation { clients, names, .. } = federation;
     let federation = Federation { rounds: Some(1), clients, names, ..Federation::default() };
-    let model = model_table(folders, given.task);
-    Experiment::new(RawConfig {
-        name,
-        seed,
-        threads,
-        data,
-        model,
-        federation,
-        ..RawConfig::default()
-    })
+    let (model, rest) = (model_table(folders, given.task), RawConfig::default());
+    Experiment::new(RawConfig { name, seed, threads, data, model, federation, ..rest })
 }
 
 /// An experiment whose data are one file, and what a person should know about its task. Where no columns are

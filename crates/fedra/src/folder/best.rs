@@ -174,7 +174,11 @@ mod tests {
         ];
         for (round, (score, best)) in (0..).zip(scores) {
             best_round.note(&report(round, score));
-            assert_eq!(best_round.best.as_ref().map(|it| it.round) == Some(round), best, "round {round}");
+            assert_eq!(
+                best_round.best.as_ref().map(|it| it.round) == Some(round),
+                best,
+                "round {round}"
+            );
         }
         // Rounds that were not scored count for nothing.
         assert!(best_round.has_waited(2) && !best_round.has_waited(3));

@@ -45,7 +45,7 @@ pub struct Inputs {
 impl Inputs {
     /// Hashes what an experiment starts from.
     pub fn of(experiment: &Experiment, holdings: &PartitionedData) -> Result<Self> {
-        Self::of_rows(holdings).with_model(Folder::of(&experiment.model)?, experiment)
+        Self::of_rows(holdings).with_model(model_digests(&experiment.model)?, experiment)
     }
 
     /// Hashes rows and their division; of the model nothing is known yet.
@@ -65,12 +65,12 @@ impl Inputs {
         }
         dealt.numbers(&division.central_test);
         let (rows, labels, division) = (rows.end(), labels.end(), dealt.end());
-        let Folder { config, weights, tokenizer } = Folder::default();
-        Self { rows, labels, division, config, weights, tokenizer, adapter: None }
+        let [config, weights, tokenizer, adapter] = [None; 4];
+        Self { rows, labels, division, config, weights, tokenizer, adapter }
     }
 
-    fn with_model(self, folder: Folder, experiment: &Experiment) -> Result<Self> {
-        let Folder { config, weights, tokenizer } = folder;
+    fn with_model(self, model: ModelDigests, experiment: &Experiment) -> Result<Self> {
+        let [config, weights, tokenizer] = model;
         Ok(Self { config, weights, tokenizer, adapter: adapter(experiment)?, ..self })
     }
 
@@ -161,7 +161,7 @@ type DataKey = (toml::Value, Option<usize>, u64);
 #[derive(Debug, Default)]
 pub struct Fingerprints {
     data: Vec<(DataKey, Inputs)>,
-    folders: BTreeMap<PathBuf, Folder>,
+    folders: BTreeMap<PathBuf, ModelDigests>,
 }
 
 impl Fingerprints {
@@ -181,18 +181,17 @@ impl Fingerprints {
             self.data.push((key, data.clone()));
             data
         };
-        let folder = match &experiment.model {
-            ModelSource::Fresh(_, Vocabulary::Grown(_)) => Folder::default(),
+        let model = match &experiment.model {
             // Only its tokenizer counts, and a few files are soon read.
-            ModelSource::Fresh(_, Vocabulary::Declared(_)) => Folder::of(&experiment.model)?,
+            ModelSource::Fresh(..) => model_digests(&experiment.model)?,
             ModelSource::Folder(path) => {
                 let known = self.folders.get(path).copied();
-                let folder = known.map_or_else(|| Folder::of(&experiment.model), Ok)?;
-                self.folders.insert(path.clone(), folder);
-                folder
+                let model = known.map_or_else(|| model_digests(&experiment.model), Ok)?;
+                self.folders.insert(path.clone(), model);
+                model
             }
         };
-        data.with_model(folder, experiment)
+        data.with_model(model, experiment)
     }
 
     /// Takes note of inputs that were found out elsewhere.
@@ -248,40 +247,29 @@ fn add_row(sum: &mut Sum, example: &Example) {
     }
 }
 
-/// The files of a model folder that decide what a run starts from.
-#[derive(Clone, Copy, Debug, Default)]
-struct Folder {
-    config: Option<Digest>,
-    weights: Option<Digest>,
-    tokenizer: Option<Digest>,
-}
+/// Configuration, weights and tokenizer of a model folder: what decides what a run starts from.
+type ModelDigests = [Option<Digest>; 3];
 
 const SINGLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
 const TOKENIZER: [&str; 4] =
     ["tokenizer.json", "vocab.txt", "tokenizer_config.json", "special_tokens_map.json"];
 
-impl Folder {
-    fn of(model: &ModelSource) -> Result<Self> {
-        let path = match model {
-            ModelSource::Fresh(_, Vocabulary::Grown(_)) => return Ok(Self::default()),
-            ModelSource::Fresh(_, Vocabulary::Declared(path)) => {
-                let tokenizer = files(path, TOKENIZER.map(str::to_owned))?;
-                return Ok(Self { tokenizer, ..Self::default() });
-            }
-            ModelSource::Folder(path) => path,
-        };
-        if path.is_file() {
-            // One file is all three, under whatever name.
-            let digest = of_file(path).with_context(|| format!("cannot read {}", path.display()));
-            return Ok(Self { weights: Some(digest?), ..Self::default() });
+fn model_digests(model: &ModelSource) -> Result<ModelDigests> {
+    let path = match model {
+        ModelSource::Fresh(_, Vocabulary::Grown(_)) => return Ok([None; 3]),
+        ModelSource::Fresh(_, Vocabulary::Declared(path)) => {
+            return Ok([None, None, files(path, TOKENIZER.map(str::to_owned))?]);
         }
-        Ok(Self {
-            config: files(path, ["config.json".to_owned()])?,
-            weights: files(path, weights(path)?)?,
-            tokenizer: files(path, TOKENIZER.map(str::to_owned))?,
-        })
+        ModelSource::Folder(path) => path,
+    };
+    if path.is_file() {
+        // One file is all three, under whatever name.
+        let digest = of_file(path).with_context(|| format!("cannot read {}", path.display()));
+        return Ok([None, Some(digest?), None]);
     }
+    let config = files(path, ["config.json".to_owned()])?;
+    Ok([config, files(path, weights(path)?)?, files(path, TOKENIZER.map(str::to_owned))?])
 }
 
 /// The adapters that an experiment starts from.

@@ -242,14 +242,11 @@ fn not_names(holdings: &PartitionedData) -> Option<String> {
 fn one_label(holdings: &PartitionedData) -> Option<String> {
     let table = &holdings.table;
     let [only] = table.labels.names() else { return None };
-    let everywhere = match table.task.shape() {
-        LabelShape::One | LabelShape::PerWord => true,
-        LabelShape::Many => table.label_counts() == [table.examples.len()],
-        LabelShape::Absent => false,
-    };
-    let what = match table.task.shape() {
-        LabelShape::PerWord => "word",
-        LabelShape::One | LabelShape::Many | LabelShape::Absent => "row",
+    let (what, everywhere) = match table.task.shape() {
+        LabelShape::One => ("row", true),
+        LabelShape::PerWord => ("word", true),
+        LabelShape::Many => ("row", table.label_counts() == [table.examples.len()]),
+        LabelShape::Absent => return None,
     };
     everywhere.then(|| {
         format!("every {what} has the label \"{}\": there is nothing to learn", printable(only))

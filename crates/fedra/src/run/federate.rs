@@ -172,9 +172,9 @@ impl Run {
         let lengths = TokenLengths::of(&prepared.shards, longest, prepared.model.longest());
         let remarks = lengths.note().into_iter().collect();
         let (census, baseline) = (ClientCounts::of(&prepared.shards), None);
-        let foreseen = OnceLock::new();
+        let (experiment, foreseen) = (experiment.clone(), OnceLock::new());
         Ok(Self {
-            experiment: experiment.clone(),
+            experiment,
             prepared,
             recipe,
             device,

@@ -2,7 +2,7 @@
 //!
 //! One colour over the paper, by opacity, so that it reads alike in light, in dark and on paper.
 
-use crate::chart::ChartError;
+use crate::chart::{AT_LEAST_ZERO, ChartError};
 
 use super::canvas::{Canvas, RIGHT, TOP, WIDTH, width_of};
 use super::drawing::{Drawing, Numbers, shown};
@@ -76,15 +76,10 @@ impl HeatMap {
         if self.each().next().is_none() {
             return Err(ChartError::Empty { chart: self.title.clone() });
         }
-        let bad = self.each().find(|(_, _, cell)| !cell.value.is_finite() || cell.value < 0.0);
-        match bad {
-            None => Ok(()),
-            Some((row, column, cell)) => Err(ChartError::unplottable(
-                (&self.title, &self.y.1[row]),
-                (column, cell.value),
-                "a finite number of at least zero",
-            )),
-        }
+        let numbers = self.each().map(|(row, column, HeatCell { value, .. })| {
+            (&*self.y.1[row], column, value, value >= 0.0 && value.is_finite(), AT_LEAST_ZERO)
+        });
+        ChartError::check(&self.title, numbers)
     }
 
     pub(super) fn draw(&self) -> Result<Drawing, ChartError> {

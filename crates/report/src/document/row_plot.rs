@@ -51,14 +51,11 @@ impl RowPlot {
         if self.rows.iter().all(|row| row.values.iter().all(Option::is_none)) {
             return Err(ChartError::Empty { chart: self.title.clone() });
         }
-        for row in &self.rows {
-            let all = row.numbers();
-            if let Some(place) = all.iter().position(|number| !number.is_finite()) {
-                let of = (&*self.title, &*row.name);
-                return Err(ChartError::unplottable(of, (place, all[place]), "a finite number"));
-            }
-        }
-        Ok(())
+        let numbers = self.rows.iter().flat_map(|row| {
+            let all = row.numbers().into_iter().enumerate();
+            all.map(|(place, it)| (&*row.name, place, it, it.is_finite(), "a finite number"))
+        });
+        ChartError::check(&self.title, numbers)
     }
 
     pub(super) fn draw(&self) -> Result<Drawing, ChartError> {

@@ -6,7 +6,7 @@ use fedra_data::{AnswerForm, LabelShape, Task};
 use fedra_engine::methods::{Method, Pruning, Safl};
 use fedra_engine::{
     AdapterMean, Encoding, EngineError, Evaluation, MinArrivals, NoiseDraw, Population, Recipe,
-    Sampler, SplitConfig, Weighting, Work,
+    Sampler, Weighting, Work,
 };
 use fedra_model::hf::Config;
 use fedra_plan::{AttentionSide, Layer, Part, Probe, RelevantTokens, Rule};
@@ -43,6 +43,8 @@ pub(super) fn recipe(
         ..Work::new(written.optimiser)
     };
     let privacy = raw.privacy.as_ref();
+    // Noise that a promise is to cover is new each time.
+    let draw = privacy.map_or(NoiseDraw::default(), |_| NoiseDraw::Fresh);
     let evaluation = Evaluation {
         every: raw.evaluate.every,
         drift: raw.evaluate.drift,
@@ -62,7 +64,7 @@ pub(super) fn recipe(
             Some(LoraMean::Exact) => AdapterMean::Exact,
             Some(LoraMean::Separate | LoraMean::FreezeA) | None => AdapterMean::Separate,
         },
-        split: split(raw)?,
+        split: raw.split.as_ref().map(|table| table.split(draw)).transpose()?,
         privacy: privacy.map(|table| table.privacy(raw.split.as_ref())).transpose()?,
         learns: trainable(raw, task)?,
         ..Recipe::new(work)
@@ -111,15 +113,6 @@ fn method(raw: &RawConfig) -> Result<Method> {
     let method = read.map_err(|error| error.inside("method"))?;
     method.check().map_err(of_engine)?;
     Ok(method)
-}
-
-/// The cut. Noise that a promise is to cover is new each time.
-fn split(raw: &RawConfig) -> Result<Option<SplitConfig>> {
-    let draw = match raw.privacy {
-        None => NoiseDraw::default(),
-        Some(_) => NoiseDraw::Fresh,
-    };
-    raw.split.as_ref().map(|table| table.split(draw)).transpose()
 }
 
 /// What may learn at all: everything, or the adapters and the head.

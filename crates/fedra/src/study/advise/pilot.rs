@@ -316,15 +316,8 @@ impl<'e> Pilot<'e> {
     fn validate(&self, fleet: &mut LocalFleet, model: &ParamValues) -> Result<SetScores> {
         let on = EvaluationSet::ClientValidation;
         let (round, seed) = (Round(self.plan.horizon), self.experiment.seed);
-        let each = fleet.evaluate(&EvaluationRequest {
-            model,
-            on,
-            adapt: None,
-            round,
-            seed,
-            split: None,
-        })?;
-        Ok(SetScores::new(on, each))
+        let request = EvaluationRequest { model, on, adapt: None, round, seed, split: None };
+        Ok(SetScores::new(on, fleet.evaluate(&request)?))
     }
 
     /// What the kernel of each round is worth to the last model, and how it drifted.
