@@ -57,25 +57,22 @@ pub fn put(table: &mut Table, key: &str, value: Value) -> Result<(), ConfigError
     Ok(())
 }
 
+/// What the environment says of a name.
+type LookUp<'a> = &'a dyn Fn(&str) -> Option<String>;
+
 /// Replaces `${NAME}` by the environment's value in every text of a table.
 pub fn expand(table: &mut Table) -> Result<(), ConfigError> {
     expand_with(table, &|name| std::env::var(name).ok())
 }
 
-fn expand_with(
-    table: &mut Table,
-    look_up: &dyn Fn(&str) -> Option<String>,
-) -> Result<(), ConfigError> {
+fn expand_with(table: &mut Table, look_up: LookUp<'_>) -> Result<(), ConfigError> {
     for (key, value) in table.iter_mut() {
         expand_value(value, look_up).map_err(|refusal| refusal.inside(key))?;
     }
     Ok(())
 }
 
-fn expand_value(
-    value: &mut Value,
-    look_up: &dyn Fn(&str) -> Option<String>,
-) -> Result<(), ConfigError> {
+fn expand_value(value: &mut Value, look_up: LookUp<'_>) -> Result<(), ConfigError> {
     match value {
         Value::String(text) => *text = expanded(text, look_up)?,
         Value::Array(items) => {
@@ -87,7 +84,7 @@ fn expand_value(
     Ok(())
 }
 
-fn expanded(text: &str, look_up: &dyn Fn(&str) -> Option<String>) -> Result<String, ConfigError> {
+fn expanded(text: &str, look_up: LookUp<'_>) -> Result<String, ConfigError> {
     let mut out = String::new();
     let mut rest = text;
     while let Some((before, after)) = rest.split_once("${") {

@@ -33,11 +33,6 @@ use crate::forecast::traffic::stages::Stages;
 use crate::forecast::traffic::stretches::scored;
 use crate::prepare::prepared::Prepared;
 
-/// What a run by this recipe sends, at the least where that is not known beforehand.
-pub fn least_bytes(experiment: &Experiment, prepared: &Prepared, recipe: &Recipe) -> Result<Bytes> {
-    Ok(Forecast::of(experiment, prepared, recipe, Overlap::Most)?.total())
-}
-
 /// What clients will keep between the rounds of a run. Rounds are looked at only if that can matter.
 pub fn placement(
     experiment: &Experiment,

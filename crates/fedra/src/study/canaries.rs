@@ -222,18 +222,14 @@ fn check(run: &Run) -> Result<PrivateSteps> {
     let is_plain =
         matches!(solver, OptimiserConfig::Sgd { weight_decay, .. } if *weight_decay == 0.0);
     let sgd = "{ name = \"sgd\", rate = 0.1 }, from whose steps sums can be read";
+    let clipping = format!("{:?}", steps.clipping);
     let norm = clip.map_or(String::new(), |norm| norm.to_string());
     for (is_right, key, found, expected) in [
         (is_plain, "work.optimiser", "another one".to_owned(), sgd),
         (*local == LocalRule::Plain, "method", "a local rule".to_owned(), "a method without one"),
         (clip.is_none(), "work.clip", norm, "none together with privacy.clip"),
         (*encoding == Encoding::F32, "wire.encoding", encoding.to_string(), "\"f32\""),
-        (
-            steps.clipping == ClipRule::Flat,
-            "privacy.clipping",
-            format!("{:?}", steps.clipping),
-            "\"flat\"",
-        ),
+        (steps.clipping == ClipRule::Flat, "privacy.clipping", clipping, "\"flat\""),
         (recipe.split.is_none(), "split", "a cut model".to_owned(), "a whole one"),
     ] {
         ConfigError::new(key, found, format_args!("{expected} for an audit")).when(!is_right)?;

@@ -21,7 +21,8 @@ use super::pilot_plan::PilotPlan;
 use crate::config::{ConfigError, Experiment};
 use crate::error::{Context, Result};
 use crate::forecast::state_placement::StatePlacement;
-use crate::forecast::traffic;
+use crate::forecast::traffic::Forecast;
+use crate::forecast::traffic::choices::Overlap;
 use crate::listener::{Event, Finishes, Heard, Listener, Rounds};
 use crate::prepare::prepared::Prepared;
 use crate::run::federate::Run;
@@ -169,7 +170,8 @@ impl<'e> Pilot<'e> {
     /// What a whole run with this warm-up sends; `None` is a run that never freezes.
     pub fn bytes(&self, warmup: Option<u32>) -> Result<Bytes> {
         let recipe = self.freezing_at(warmup.unwrap_or(self.experiment.rounds))?;
-        traffic::least_bytes(self.experiment, self.prepared, &recipe)
+        let most = Overlap::Most;
+        Ok(Forecast::of(self.experiment, self.prepared, &recipe, most)?.total())
     }
 
     fn freezing_at(&self, warmup: u32) -> Result<Recipe> {
