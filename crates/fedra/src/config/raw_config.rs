@@ -348,16 +348,11 @@ settings! {
         /// Scales gradients down to this norm.
         pub clip: Option<f32> = None,
         /// How a gradient becomes a step.
-        pub optimiser: OptimiserConfig = adamw(),
+        pub optimiser: OptimiserConfig =
+            OptimiserConfig::AdamW { rate: 1e-3, beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: 0.01 },
         /// The rate over the rounds.
         pub schedule: Schedule = Schedule::Constant,
     }
-}
-
-/// What `work.optimiser` is unless given.
-const fn adamw() -> OptimiserConfig {
-    let (beta1, beta2, epsilon) = (0.9, 0.999, 1e-8);
-    OptimiserConfig::AdamW { rate: 1e-3, beta1, beta2, epsilon, weight_decay: 0.01 }
 }
 
 /// `[method]`: a name, and settings that only the method itself knows.

@@ -5,7 +5,7 @@
 //! each example and model decides, so that in each model members and others differ by nothing else.
 //! The unit is an example as it is trained on: a row, or one window of a longer text.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -103,7 +103,6 @@ impl ShadowModel {
             listener,
             seen: RefCell::new(Ok(Seen::default())),
             privacy: RefCell::default(),
-            is_over: Cell::new(false),
         };
         let ended = run_in_scratch(run, (experiment, scratch), &watch);
         let privacy = watch.privacy.take();
@@ -228,7 +227,6 @@ struct Watch<'a> {
     listener: &'a dyn Listener,
     seen: RefCell<Result<Seen>>,
     privacy: RefCell<Option<PrivacyReport>>,
-    is_over: Cell<bool>,
 }
 
 #[derive(Default)]
@@ -258,9 +256,7 @@ impl Listener for Watch<'_> {
             self.privacy.replace(spent.map(|spent| PrivacyReport { sites: Vec::new(), ..spent }));
         }
         if let Event::Model(completed, model) = event {
-            let seen = self.look(completed, model);
-            self.is_over.set(seen.as_ref().map_or(true, |seen| seen.is_reached));
-            *self.seen.borrow_mut() = seen;
+            *self.seen.borrow_mut() = self.look(completed, model);
         }
     }
 
@@ -269,6 +265,7 @@ impl Listener for Watch<'_> {
     }
 
     fn stops(&self) -> bool {
-        self.is_over.get() || self.listener.stops()
+        let is_over = self.seen.borrow().as_ref().map_or(true, |seen| seen.is_reached);
+        is_over || self.listener.stops()
     }
 }

@@ -68,10 +68,6 @@ impl HeatMap {
         })
     }
 
-    fn most(&self) -> f64 {
-        self.each().map(|(_, _, cell)| cell.value).fold(0.0, f64::max)
-    }
-
     fn check(&self) -> Result<(), ChartError> {
         if self.each().next().is_none() {
             return Err(ChartError::Empty { chart: self.title.clone() });
@@ -92,7 +88,8 @@ impl HeatMap {
         let all_named =
             self.y.1.iter().any(|name| name.contains(|letter: char| letter.is_alphabetic()));
         let high = (300.0 / rows).clamp(if all_named { LINE } else { 9.0 }, HIGHEST);
-        let (bottom, most) = (TOP + high * rows, self.most());
+        let bottom = TOP + high * rows;
+        let most = self.each().map(|(_, _, cell)| cell.value).fold(0.0, f64::max);
         let mut canvas = Canvas::default();
         canvas.text((2.0, 14.0), "start", (&self.y.0, WIDTH - 4.0));
         let names: Vec<(f64, String)> = (0_u16..)

@@ -25,7 +25,8 @@ pub(super) fn draw(chart: &Chart) -> Result<Drawing, ChartError> {
     // What is zero everywhere may rise, and is not shown in the middle of nothing.
     let above = heights().all(|height| height == 0.0).then_some(1.0);
     let y = Axis::holding(chart.y.1, heights().chain(above));
-    let frame = Frame::new(Axis::holding(chart.x.1, points().map(|point| point.x)), y);
+    let x = Axis::holding(chart.x.1, points().map(|point| point.x));
+    let frame = Frame { area: Area::beside(&y.ticks, HEIGHT), x, y };
     let mut canvas = Canvas::default();
     let is_whole = points().all(|point| point.x.fract() == 0.0);
     let first_whole = is_whole.then(|| points().map(|point| point.x).fold(f64::INFINITY, f64::min));
@@ -54,11 +55,6 @@ struct Frame {
 }
 
 impl Frame {
-    fn new(x: Axis, y: Axis) -> Self {
-        let area = Area::beside(&y.ticks, HEIGHT);
-        Self { x, y, area }
-    }
-
     fn across(&self, number: f64) -> f64 {
         self.area.left + self.x.place(number) * (self.area.right - self.area.left)
     }
