@@ -218,8 +218,8 @@ impl Sets<'_, '_> {
                     written = writeln!(out, "{line}");
                 }
             })?;
-            let what = || "the predictions".to_owned();
-            written.map_err(|source| Error::Unwritten { what: what(), source })?;
+            let what = "the predictions".to_owned();
+            written.map_err(|source| Error::Unwritten { what, source })?;
             scores
         } else {
             let found = format_args!("the task {}", self.evaluator.task.name());

@@ -237,14 +237,10 @@ fn read_rounds(path: &Path, detail: Detail) -> Result<(Vec<RoundReport>, LogMark
 
 /// Keeps of each client the one number that is drawn.
 fn slim(set: &mut SetScores, detail: Detail) {
-    match detail {
-        Detail::Means => set.each.clear(),
-        Detail::Clients => {
-            let Some((headline, _)) = headline_of(&set.mean) else { return set.each.clear() };
-            for one in &mut set.each {
-                one.tallies.clear();
-                one.scores.retain(|name, _| name == headline);
-            }
-        }
+    let headline = headline_of(&set.mean).filter(|_| detail == Detail::Clients);
+    let Some((headline, _)) = headline else { return set.each.clear() };
+    for one in &mut set.each {
+        one.tallies.clear();
+        one.scores.retain(|name, _| name == headline);
     }
 }

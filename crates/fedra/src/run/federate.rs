@@ -122,28 +122,21 @@ impl Run {
         device: Device,
         listener: &dyn Listener,
     ) -> Result<Self> {
-        let mut run = followed(experiment, listener, |work| {
+        let point = |error| experiment.origin.point(error);
+        let run = followed(experiment, listener, |work| {
             let holdings = PartitionedData::of_with(experiment, None, work)?;
             let (remarks, baseline) = (remarks::of_data(&holdings), Baseline::of(&holdings));
             let mut run = Self::with_holdings(experiment, holdings, (device, work))?;
             (run.remarks, run.baseline) = ([remarks, run.remarks].concat(), baseline);
             Ok(run)
-        })?;
-        run.settle().map_err(|error| experiment.origin.point(error))?;
+        });
+        let mut run = run.map_err(point)?;
+        run.settle().map_err(point)?;
         Ok(run)
     }
 
     /// Opens the model for these rows; what is scored waits for a census of everybody's examples.
     pub(crate) fn with_holdings(
-        experiment: &Experiment,
-        holdings: PartitionedData,
-        how: (Device, &Work<'_>),
-    ) -> Result<Self> {
-        let opened = Self::opened(experiment, holdings, how);
-        opened.map_err(|error| experiment.origin.point(error))
-    }
-
-    fn opened(
         experiment: &Experiment,
         holdings: PartitionedData,
         (device, work): (Device, &Work<'_>),

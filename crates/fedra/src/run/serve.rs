@@ -173,7 +173,8 @@ fn prepare(experiment: &Experiment, listener: &dyn Listener) -> Result<Run> {
         .when(experiment.recipe.population == Population::Pooled)?;
     followed(experiment, listener, |work| {
         let holdings = PartitionedData::of_server(experiment, work)?;
-        Run::with_holdings(experiment, holdings, (Device::frugal_cpu(), work))
+        let run = Run::with_holdings(experiment, holdings, (Device::frugal_cpu(), work));
+        run.map_err(|error| experiment.origin.point(error))
     })
 }
 
