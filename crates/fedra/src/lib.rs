@@ -106,6 +106,6 @@ pub use run::federate::{Ending, Run};
 pub use run::plan_report::{PlanReport, plan, plan_of, plan_with};
 pub use run::serve::serve;
 pub use run::site::{Joining, join, site};
-pub use run::start::{Output, Resumed, resume, resume_with, run};
+pub use run::start::{Output, Resumed, prepare, resume, resume_with, run};
 pub use study::advise::advise;
 pub use study::compare::compare;

@@ -24,7 +24,7 @@ fn refused(split: &str, privacy: &str) -> String {
     match open(split, privacy) {
         Err(error) => error,
         Ok(experiment) => {
-            fedra::Run::prepare(&experiment).map(drop).expect_err("it is not covered").to_string()
+            fedra::prepare(&experiment).map(drop).expect_err("it is not covered").to_string()
         }
     }
 }
@@ -37,7 +37,7 @@ fn the_ledger_of_a_run_agrees_with_its_plan() {
     {
         let split = format!("ends = \"{ends}\"\n{NOISE}");
         let experiment = open(&split, &format!("relation = \"{relation}\"")).unwrap();
-        let run = fedra::Run::prepare(&experiment).unwrap();
+        let run = fedra::prepare(&experiment).unwrap();
         let planned = run.privacy().unwrap().unwrap();
         let folder = place.path().join(format!("{ends}-{relation}"));
         let summary = fedra::run(&experiment, &Output::new(&folder), &Silent).unwrap();
@@ -69,12 +69,12 @@ fn the_ledger_of_a_run_agrees_with_its_plan() {
 fn a_large_epsilon_is_called_no_protection() {
     let noise = NOISE.replace("sigma = 16.0", "sigma = 0.5");
     let experiment = open(&format!("ends = \"frozen\"\n{noise}"), "").unwrap();
-    let planned = fedra::Run::prepare(&experiment).unwrap().privacy().unwrap().unwrap();
+    let planned = fedra::prepare(&experiment).unwrap().privacy().unwrap().unwrap();
     assert!(planned.epsilon.unwrap() > 100.0);
     assert!(planned.in_words().ends_with(" (this is no protection)"), "{}", planned.in_words());
     // A wish finds no noise here: it only ends the run in time.
     let experiment = open(&format!("ends = \"frozen\"\n{noise}"), "epsilon = 3.0").unwrap();
-    let wished = fedra::Run::prepare(&experiment).unwrap().privacy().unwrap().unwrap();
+    let wished = fedra::prepare(&experiment).unwrap().privacy().unwrap().unwrap();
     assert_eq!((wished.epsilon, wished.noise), (planned.epsilon, 0.5));
     let place = tempfile::tempdir().unwrap();
     let output = Output::new(place.path().join("run"));

@@ -111,7 +111,7 @@ pub fn check_begun(path: &Path) -> Result<()> {
         let shown = path.display();
         refuse!(
             "{shown}: found a log of more than one round and no checkpoint, expected both or \
-             neither\nhint: put the checkpoint back, or begin anew in another folder"
+             neither\nhint: put the checkpoint back, or start again in another folder"
         );
     }
     Ok(())
@@ -120,7 +120,7 @@ pub fn check_begun(path: &Path) -> Result<()> {
 fn expected(mark: LogMark) -> String {
     let reports = counted(mark.reports, "round");
     format!(
-        "the log of the {reports} that the checkpoint holds\nhint: put the log back, or begin anew"
+        "the log of the {reports} that the checkpoint holds\nhint: put the log back, or start again"
     )
 }
 

@@ -123,7 +123,7 @@ impl Folder {
             if self.path.join(CHECKPOINT).exists() {
                 refuse!(
                     "{shown}: found a checkpoint without {INPUTS}, expected both: what the run learned \
-                     from is not known\nhint: begin anew"
+                     from is not known\nhint: start again"
                 );
             }
             return json_file::write(&self.path.join(INPUTS), inputs);
@@ -132,7 +132,7 @@ impl Folder {
         if !changes.is_empty() {
             refuse!(
                 "{shown}: found {} than the run began with\n\
-                 hint: put back what it learned from, or begin anew",
+                 hint: put back what it learned from, or start again",
                 changes.join(" and ")
             );
         }

@@ -48,7 +48,7 @@ pub(super) fn contents(record: &RunRecord) -> Vec<Content> {
     facts.push(fact("Time", duration(seconds), Some(format!("{} a round", duration(each)))));
     facts.extend(client_memory(record));
     if let Some(summary) = summary {
-        let note = "the most that this process held, whoever was in it".to_owned();
+        let note = "the most that this process held, server and clients together".to_owned();
         let held = ByteCount(summary.peak_rss_bytes).to_string();
         facts.push(fact("Memory of the run", held, Some(note)));
     }

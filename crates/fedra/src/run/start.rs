@@ -33,6 +33,11 @@ impl Output {
     }
 }
 
+/// Reads the data, opens the model and settles what is scored; nothing is written.
+pub fn prepare(experiment: &Experiment) -> Result<Run> {
+    Run::prepare(experiment)
+}
+
 /// Runs an experiment in a folder. What a person should know is told to the listener first.
 pub fn run(experiment: &Experiment, output: &Output, listener: &dyn Listener) -> Result<Ending> {
     output_folder::check(&output.folder, experiment, output.over)?;

@@ -227,7 +227,7 @@ impl<'a> Progression<'a> {
                 }
             };
             if let Some(why) = why {
-                let note = format!("{}: {why}, runs anew", task.name);
+                let note = format!("{}: {why}, runs again", task.name);
                 self.listener.preparation().note(&note);
             }
             if standing != Standing::Unfinished {
