@@ -96,7 +96,7 @@ impl Audit {
 fn found(run: &CanaryRun, claimed: &PrivacySummary, trust: Confidence) -> Result<CanaryFinding> {
     let mut readings = Vec::new();
     for reading in Reading::ALL {
-        let mut evidence: Vec<CanaryEvidence> = (run.clients().iter().enumerate())
+        let mut evidence: Vec<CanaryEvidence> = (run.clients.iter().enumerate())
             .map(|(place, client)| {
                 CanaryEvidence::new(client.coins.len(), run.weight(place), claimed.noise)
             })
@@ -112,7 +112,7 @@ fn found(run: &CanaryRun, claimed: &PrivacySummary, trust: Confidence) -> Result
         }
         readings.push(evidence);
     }
-    let coins: Vec<bool> = run.clients().iter().flat_map(|client| client.coins.clone()).collect();
+    let coins: Vec<bool> = run.clients.iter().flat_map(|client| client.coins.clone()).collect();
     Ok(CanaryFinding::of_readings(&readings, &coins, trust)?)
 }
 

@@ -37,7 +37,7 @@ impl Written {
 
     /// The same for one party of a federation over a network.
     pub fn experiment_for(&self, party: Party) -> fedra::Result<Experiment> {
-        Experiment::open_for(&self.file, party, &self.overrides.as_given())
+        Experiment::open_for(&self.file, Some(party), &self.overrides.as_given())
     }
 }
 

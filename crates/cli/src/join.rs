@@ -94,7 +94,8 @@ impl Join {
         fedra_compute::Allocator.keep_little();
         let voice = self.quiet.voice();
         let way = self.way()?;
-        let experiment = Experiment::open_for(&self.file, Party::Site, &self.overrides.as_given())?;
+        let experiment =
+            Experiment::open_for(&self.file, Some(Party::Site), &self.overrides.as_given())?;
         let Joining { client, agreement, notes } =
             fedra::join(&experiment, &self.client, &Terminal::new(voice))?;
         let usual =

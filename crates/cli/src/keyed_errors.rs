@@ -53,7 +53,7 @@ fn worded(error: Error, keys: Keys) -> Error {
         return Error::Data(data_in_flags(error, keys));
     }
     if let Error::Config(refusal) = error {
-        let flag = flag(refusal.key(), keys);
+        let flag = flag(&refusal.key, keys);
         return Error::Config(refusal.with_key(flag));
     }
     if let Error::Within { what, source } = error {

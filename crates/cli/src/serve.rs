@@ -149,7 +149,8 @@ impl Serve {
             return model_server::serve((path, self.ends), self.bf16, &listen);
         };
         self.ends.refuse_without("--model (an experiment's cut is [split])")?;
-        let experiment = Experiment::open_for(file, Party::Server, &self.overrides.as_given())?;
+        let experiment =
+            Experiment::open_for(file, Some(Party::Server), &self.overrides.as_given())?;
         if !self.stock.is_empty() && experiment.recipe.method != "fedavg" {
             let found = &experiment.recipe.method;
             bail!(

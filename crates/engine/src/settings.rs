@@ -1,6 +1,7 @@
 //! Settings with their usual values.
 
 /// A struct of settings that a file may give in part: each field stands beside its usual value.
+#[macro_export]
 macro_rules! settings {
     (
         $(#[$about:meta])*

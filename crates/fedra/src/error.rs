@@ -14,7 +14,7 @@ use fedra_engine::EngineError;
 use fedra_model::ModelError;
 use fedra_plan::PlanError;
 
-use crate::config::config_error::ConfigError;
+use crate::config::ConfigError;
 use crate::folder::occupied::Occupied;
 use crate::run_files::SITES;
 
@@ -210,29 +210,23 @@ pub fn is_breakdown(error: &EngineError) -> bool {
 }
 
 /// Says what was being done when something went wrong.
-pub(crate) trait Context<T> {
+pub(crate) trait Context<T>: Sized {
     /// In words that are at hand.
-    fn context(self, what: impl Into<String>) -> Result<T>;
+    fn context(self, what: impl Into<String>) -> Result<T> {
+        self.with_context(|| what.into())
+    }
 
     /// In words that have to be put together.
     fn with_context(self, what: impl FnOnce() -> String) -> Result<T>;
 }
 
 impl<T, E: Into<Error>> Context<T> for std::result::Result<T, E> {
-    fn context(self, what: impl Into<String>) -> Result<T> {
-        self.with_context(|| what.into())
-    }
-
     fn with_context(self, what: impl FnOnce() -> String) -> Result<T> {
         self.map_err(|error| Error::Within { what: what(), source: Box::new(error.into()) })
     }
 }
 
 impl<T> Context<T> for Option<T> {
-    fn context(self, what: impl Into<String>) -> Result<T> {
-        self.ok_or_else(|| Error::Refused(what.into()))
-    }
-
     fn with_context(self, what: impl FnOnce() -> String) -> Result<T> {
         self.ok_or_else(|| Error::Refused(what()))
     }

@@ -69,7 +69,9 @@ fn experiment(folder: &Path, rows: &[String], sets: &[&str]) -> Experiment {
 fn released(experiment: &Experiment) -> Vec<(String, Vec<f64>)> {
     let device = Device::cpu();
     let holdings = PartitionedData::of(experiment).expect("legal rows");
-    let prepared = Prepared::of(experiment, holdings, &device).expect("a small model");
+    let prepared =
+        Prepared::of(experiment, holdings, (&device, None), &fedra::data::Work::default())
+            .expect("a small model");
     let recipe = &experiment.recipe;
     let steps = recipe.private_steps().expect("it promises something");
     let work = Work { private: Some(steps), max_steps: Some(1), ..recipe.work.clone() };

@@ -24,7 +24,7 @@ fn parts(shards: &Shards) -> Vec<Examples> {
 fn prepared(sets: &[&str], cache: Option<&Path>) -> Vec<Examples> {
     let experiment = experiment(sets, cache);
     let run = Run::prepare(&experiment).expect("it is legal");
-    parts(&run.parts().0.shards)
+    parts(&run.prepared.shards)
 }
 
 fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use fedra::client::to_values;
-use fedra::data::Tokenizer;
+use fedra::data::{Tokenizer, Work};
 use fedra::engine::ClientId;
 use fedra::prepare::partitioned_data::PartitionedData;
 use fedra::prepare::prepared::Prepared;
@@ -61,7 +61,13 @@ fn a_client_made_from_its_own_rows_is_the_one_of_the_whole_federation() {
     let device = fedra::compute::Device::cpu();
     for sets in [&[][..], &["data.sample=0.7"], &["data.max_examples=6", "data.max_test=2"]] {
         let all = experiment(place.path(), "all.jsonl", sets).unwrap();
-        let whole = Prepared::of(&all, PartitionedData::of(&all).unwrap(), &device).unwrap();
+        let whole = Prepared::of(
+            &all,
+            PartitionedData::of(&all).unwrap(),
+            (&device, None),
+            &Work::default(),
+        )
+        .unwrap();
         for (number, name) in (0..).zip(CLIENTS) {
             let own = experiment(place.path(), &format!("{name}.jsonl"), sets).unwrap();
             let client = fedra::site(&own, name, ClientId(number)).unwrap();

@@ -85,6 +85,9 @@ impl Point {
     }
 }
 
+/// What bars and cells take.
+pub(crate) const AT_LEAST_ZERO: &str = "a finite number of at least zero";
+
 /// Why a chart cannot be drawn.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ChartError {
@@ -113,14 +116,16 @@ pub enum ChartError {
 }
 
 impl ChartError {
-    /// A number of a series that has no place on its axis.
-    pub(crate) fn unplottable(
-        (chart, series): (&str, &str),
-        (place, found): (usize, f64),
-        expected: &'static str,
-    ) -> Self {
+    /// Refuses the first of some numbers that has no place on its axis: each with its series, its place there, whether
+    /// it has one, and what the axis takes.
+    pub(crate) fn check<'a>(
+        chart: &str,
+        mut numbers: impl Iterator<Item = (&'a str, usize, f64, bool, &'static str)>,
+    ) -> Result<(), Self> {
+        let bad = numbers.find(|number| !number.3);
+        let Some((series, place, found, _, expected)) = bad else { return Ok(()) };
         let (chart, series) = (chart.to_owned(), series.to_owned());
-        Self::Unplottable { chart, series, place, found, expected }
+        Err(Self::Unplottable { chart, series, place, found, expected })
     }
 }
 
@@ -130,17 +135,15 @@ impl Chart {
         if self.series.iter().all(|series| series.points.is_empty()) {
             return Err(ChartError::Empty { chart: self.title.clone() });
         }
-        for series in &self.series {
-            for (place, point) in series.points.iter().enumerate() {
-                let vertical = [point.y, point.band.0, point.band.1].map(|y| (self.y.1, y));
-                for (scale, found) in [(self.x.1, point.x)].into_iter().chain(vertical) {
-                    if !scale.takes(found) {
-                        let of = (&*self.title, &*series.name);
-                        return Err(ChartError::unplottable(of, (place, found), scale.expects()));
-                    }
-                }
-            }
-        }
-        Ok(())
+        let numbers = self.series.iter().flat_map(|series| {
+            series.points.iter().enumerate().flat_map(move |(place, point)| {
+                let (across, up) = (self.x.1, self.y.1);
+                let vertical = [point.y, point.band.0, point.band.1].map(|y| (up, y));
+                [(across, point.x)].into_iter().chain(vertical).map(move |(scale, found)| {
+                    (&*series.name, place, found, scale.takes(found), scale.expects())
+                })
+            })
+        });
+        ChartError::check(&self.title, numbers)
     }
 }

@@ -16,7 +16,8 @@ mod text;
 pub use axis::Scale;
 pub use chart::{Chart, ChartError, Point, Series, Stroke};
 pub use document::{
-    CellFace, Content, Document, Fact, Folded, Freshness, HeatCell, HeatMap, Holder, Layer,
-    ModelSegment, PartsDrawing, PartsRow, PlotRow, RowPlot, Section, StackedBars,
+    CellFace, Content, Document, Fact, Freshness, HeatCell, HeatMap, Layer, ModelSegment,
+    PartsDrawing, PartsRow, PlotRow, RowPlot, Section, StackedBars,
 };
 pub use table::{Column, Side, Table};
+pub use text::wrapped;

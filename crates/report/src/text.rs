@@ -3,9 +3,13 @@
 use std::fmt::Write;
 
 /// Appends a line.
-pub(crate) fn put(out: &mut String, line: std::fmt::Arguments<'_>) {
-    writeln!(out, "{line}").expect("a string takes every text");
+macro_rules! put {
+    ($out:expr, $($line:tt)+) => {{
+        use std::fmt::Write as _;
+        writeln!($out, $($line)+).expect("a string takes every text");
+    }};
 }
+pub(crate) use put;
 
 /// Text of several lines; tabs and ends of lines stay.
 pub(crate) fn lines_escaped(text: &str) -> String {
@@ -13,7 +17,7 @@ pub(crate) fn lines_escaped(text: &str) -> String {
 }
 
 /// Lines of at most this many characters, broken at spaces.
-pub(crate) fn wrapped(text: &str, characters: usize) -> Vec<String> {
+pub fn wrapped(text: &str, characters: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
         match lines.last_mut() {

@@ -96,7 +96,7 @@ impl Quickstart {
             let run = Run::prepare(experiment)?;
             if story.is_empty() {
                 story.floor =
-                    run.baseline().and_then(|floor| floor.score("central_test", "span_f1"));
+                    run.baseline.as_ref().and_then(|floor| floor.score("central_test", "span_f1"));
                 voice.say(format_args!("{}\n", run.introduction()));
             }
             let client_memory = fedra::plan_of(&run, Cuts::default())?.client_memory;

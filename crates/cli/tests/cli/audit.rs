@@ -24,7 +24,7 @@ fn run(sets: &[&str]) -> CanaryRun {
 /// What a run proves when it is read under another's promise.
 fn bound(run: &CanaryRun, promised: &PrivacySummary) -> f64 {
     let read = |reading| {
-        let mut evidence: Vec<CanaryEvidence> = (run.clients().iter().enumerate())
+        let mut evidence: Vec<CanaryEvidence> = (run.clients.iter().enumerate())
             .map(|(place, client)| {
                 CanaryEvidence::new(client.coins.len(), run.weight(place), promised.noise)
             })
@@ -36,7 +36,7 @@ fn bound(run: &CanaryRun, promised: &PrivacySummary) -> f64 {
         .unwrap();
         evidence
     };
-    let coins: Vec<bool> = run.clients().iter().flat_map(|client| client.coins.clone()).collect();
+    let coins: Vec<bool> = run.clients.iter().flat_map(|client| client.coins.clone()).collect();
     let trust = Confidence::new(promised.promise.delta.get(), 0.95).unwrap();
     CanaryFinding::of_readings(&Reading::ALL.map(read), &coins, trust).unwrap().epsilon
 }

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use fedra_client::{EVALUATION_TOKENS, Evaluator, Examples, Scores};
+use fedra_client::{Evaluator, Examples, Scores};
 use fedra_compute::{Device, ThreadPool};
 use fedra_data::{ByLabel, Calibration, CalibrationScore, ConfusionMatrix, Split, Task};
 use fedra_engine::EvaluationSet;
@@ -21,17 +21,16 @@ use fedra_model::peft::AdapterFolder;
 use serde::Serialize;
 
 use crate::apply::run_model::RunModel;
-use crate::apply::trained_model::{AdapterAnswers, ModelChoice, ModelFolders, one_label_note};
-use crate::config::Experiment;
-use crate::config::config_error::ConfigError;
+use crate::apply::trained_model::{ModelChoice, ModelFolders, adapter_answers, one_label_note};
 use crate::config::raw_config::{
     Data, Federation, HeadChoice, Model as ModelTable, RawConfig, Source,
 };
+use crate::config::{ConfigError, Experiment};
 use crate::error::{Context, Error, Result, refuse};
 use crate::folder::predictions::{self, Place};
 use crate::listener::{Listener, followed};
 use crate::prepare::partitioned_data::PartitionedData;
-use crate::prepare::prepared::Prepared;
+use crate::prepare::prepared::{Prepared, evaluator};
 use crate::prepare::remarks;
 use crate::prepare::token_lengths::TokenLengths;
 use crate::text::grid::{Grid, counted, grouped};
@@ -63,8 +62,8 @@ pub struct EvaluationReport {
     pub notes: Vec<String>,
 }
 
-/// The scores on one set.
-#[derive(Clone, Debug, Serialize)]
+/// The scores on one set, or on one client's examples of it.
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct SetReport {
     /// How many examples.
     pub examples: u64,
@@ -78,16 +77,7 @@ pub struct SetReport {
     pub calibration: Option<Calibration>,
     /// Each client's own scores, where clients are told apart.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub clients: BTreeMap<String, ClientReport>,
-}
-
-/// The scores on one client's examples.
-#[derive(Clone, Debug, Serialize)]
-pub struct ClientReport {
-    /// How many examples.
-    pub examples: u64,
-    /// Every score.
-    pub scores: BTreeMap<String, f64>,
+    pub clients: BTreeMap<String, SetReport>,
 }
 
 /// The name of the set that a file's rows make.
@@ -120,7 +110,7 @@ pub fn evaluate(
     let device = Device::cpu();
     let (prepared, division, owners, read) = followed(&experiment, listener, |work| {
         let holdings = match data {
-            EvaluationData::Experiment(_) => PartitionedData::of_with(&experiment, work)?,
+            EvaluationData::Experiment(_) => PartitionedData::of_with(&experiment, None, work)?,
             EvaluationData::File(file, split) => {
                 let mut holdings = PartitionedData::of_server(&experiment, work)?;
                 keep_split(&mut holdings, *split, file)?;
@@ -136,17 +126,11 @@ pub fn evaluate(
         if let (EvaluationData::Experiment(_), Some(run)) = (data, &run) {
             read.extend(run.note_on_rows(&holdings));
         }
-        let prepared = Prepared::of_part(&experiment, holdings, (&device, None), work)?;
+        let prepared = Prepared::of(&experiment, holdings, (&device, None), work)?;
         Ok((prepared, division, owners, read))
     })?;
     let shards = &prepared.shards;
-    let evaluator = Evaluator {
-        model: &prepared.model,
-        device: &device,
-        task: shards.task,
-        labels: &shards.labels,
-        tokens: EVALUATION_TOKENS,
-    };
+    let evaluator = evaluator(&prepared.model, &device, shards);
     let mut sets = Sets { prepared: &prepared, evaluator, predictions, reports: BTreeMap::new() };
     match data {
         EvaluationData::Experiment(_) => {
@@ -179,6 +163,8 @@ pub fn evaluate(
     if reports.is_empty() {
         refuse!("found no test or validation example in the data, expected at least one");
     }
+    let positions = prepared.model.longest();
+    let cut_rows = TokenLengths::of(shards, experiment.max_tokens, positions).note();
     let shown = folders.adapter.as_ref().unwrap_or(&folders.model);
     Ok(EvaluationReport {
         model: shown.display().to_string(),
@@ -189,17 +175,9 @@ pub fn evaluate(
             .into_iter()
             .chain(read)
             .chain(prepared.notes.iter().cloned())
-            .chain(note_on_cut_rows(&prepared, &experiment))
+            .chain(cut_rows.map(|note| note.trim_start_matches("note: ").to_owned()))
             .collect(),
     })
-}
-
-/// How many rows are cut.
-fn note_on_cut_rows(prepared: &Prepared, experiment: &Experiment) -> Option<String> {
-    let positions = prepared.model.longest();
-    let longest = experiment.max_tokens;
-    let note = TokenLengths::of(&prepared.shards, longest, positions).note()?;
-    Some(note.trim_start_matches("note: ").to_owned())
 }
 
 /// Scores of sets as they grow, client by client.
@@ -213,7 +191,7 @@ struct Sets<'a, 'w> {
 struct Growing {
     scores: Scores,
     calibration: CalibrationScore,
-    clients: BTreeMap<String, ClientReport>,
+    clients: BTreeMap<String, SetReport>,
 }
 
 impl Sets<'_, '_> {
@@ -240,15 +218,13 @@ impl Sets<'_, '_> {
                     written = writeln!(out, "{line}");
                 }
             })?;
-            let what = || "the predictions".to_owned();
-            written.map_err(|source| Error::Unwritten { what: what(), source })?;
+            let what = "the predictions".to_owned();
+            written.map_err(|source| Error::Unwritten { what, source })?;
             scores
         } else {
-            if self.predictions.is_some() {
-                let found = format!("the task {}", self.evaluator.task.name());
-                let expected = "one whose labels a head answers";
-                return Err(ConfigError::new("evaluate.predictions", found, expected).into());
-            }
+            let found = format_args!("the task {}", self.evaluator.task.name());
+            ConfigError::new("evaluate.predictions", found, "one whose labels a head answers")
+                .when(self.predictions.is_some())?;
             self.evaluator.score(params, examples)?
         };
         let empty = || Growing {
@@ -260,7 +236,8 @@ impl Sets<'_, '_> {
         growing.scores.merge(&scores);
         growing.calibration.merge(&calibration);
         if let Some(client) = client {
-            let report = ClientReport { examples: scores.examples, scores: named(&scores) };
+            let (examples, scores) = (scores.examples(), named(&scores));
+            let report = SetReport { examples, scores, ..SetReport::default() };
             growing.clients.insert(client.to_owned(), report);
         }
         Ok(())
@@ -287,17 +264,18 @@ fn named(scores: &Scores) -> BTreeMap<String, f64> {
     scores.named().into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-fn keep_split(holdings: &mut PartitionedData, split: Option<Split>, file: &Data) -> Result<()> {
+fn keep_split(
+    holdings: &mut PartitionedData,
+    split: Option<Split>,
+    file: &Data,
+) -> Result<(), ConfigError> {
     let Some(split) = split else { return Ok(()) };
     let examples = &holdings.table.examples;
     holdings.division.central_test.retain(|&row| examples[row].split == Some(split));
-    if holdings.division.central_test.is_empty() {
-        let path = file.path.as_deref().unwrap_or(Path::new("the file"));
-        let found = format!("no such row in {}", path.display());
-        let expected = "at least one: the column \"split\" says which are";
-        return Err(ConfigError::new("data.split", found, expected).into());
-    }
-    Ok(())
+    let path = file.path.as_deref().unwrap_or(Path::new("the file"));
+    let found = format_args!("no such row in {}", path.display());
+    ConfigError::new("data.split", found, "at least one: the column \"split\" says which are")
+        .when(holdings.division.central_test.is_empty())
 }
 
 /// The experiment with this model in place of its own, and nothing of how it learnt.
@@ -305,16 +283,8 @@ fn of_experiment(given: &Experiment, folders: &ModelFolders) -> Result<Experimen
     let RawConfig { name, seed, threads, data, federation, .. } = given.raw.clone();
     let Federation { clients, names, .. } = federation;
     let federation = Federation { rounds: Some(1), clients, names, ..Federation::default() };
-    let model = model_table(folders, given.task);
-    Experiment::new(RawConfig {
-        name,
-        seed,
-        threads,
-        data,
-        model,
-        federation,
-        ..RawConfig::default()
-    })
+    let (model, rest) = (model_table(folders, given.task), RawConfig::default());
+    Experiment::new(RawConfig { name, seed, threads, data, model, federation, ..rest })
 }
 
 /// An experiment whose data are one file, and what a person should know about its task. Where no columns are
@@ -357,8 +327,8 @@ fn model_table(folders: &ModelFolders, task: Task) -> ModelTable {
 fn task_of(config: &Config, folders: &ModelFolders) -> Result<(Task, Option<String>)> {
     let (answers, problem) = if let Some(adapter) = &folders.adapter {
         let opened = AdapterFolder::open(adapter, config).context("model.path")?;
-        let told = AdapterAnswers::of(adapter, &opened).context("data.task")?;
-        (Some(told.answers), told.problem)
+        let (answers, problem) = adapter_answers(adapter, &opened).context("data.task")?;
+        (Some(answers), problem)
     } else {
         let answers = config.architecture().and_then(fedra_model::hf::Architecture::answers);
         (answers, config.labels().and_then(|labels| labels.problem))

@@ -7,7 +7,7 @@ use std::fs::{self, File, Permissions};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use crate::config::config_error::ConfigError;
+use crate::config::ConfigError;
 use crate::error::{Context, Error, Result};
 use fedra_engine::durable;
 
@@ -44,9 +44,8 @@ impl OutputFile {
     pub fn create(name: &str, path: &Path, existing: Existing) -> Result<Self> {
         let shown = path.display();
         let found = fs::metadata(path);
-        if found.as_ref().is_ok_and(fs::Metadata::is_dir) {
-            return Err(ConfigError::new(name, format!("the folder {shown}"), "a file").into());
-        }
+        ConfigError::new(name, format_args!("the folder {shown}"), "a file")
+            .when(found.as_ref().is_ok_and(fs::Metadata::is_dir))?;
         let path = path.to_owned();
         if found.as_ref().is_ok_and(|found| !found.is_file()) {
             let file = File::options().write(true).open(&path);

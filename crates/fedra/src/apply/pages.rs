@@ -21,9 +21,12 @@ pub struct Written {
 /// Makes the page of the run or the comparison in a folder. With a comparison, the pages of its runs are made
 /// too; a run that cannot be read leaves the others theirs.
 pub fn write(folder: &Path) -> Result<Written> {
-    let runs = runs_of(folder)?;
-    let pages = runs.iter().map(|run| write_run(run));
-    let damaged = pages.filter_map(Result::err).collect();
+    let mut variants = Vec::new();
+    if !folder.join(EXPERIMENT).is_file() && folder.join(COMPARISON).is_file() {
+        variants = report_page::variants_in(folder)?;
+    }
+    let runs = variants.iter().flat_map(|variant| &variant.runs);
+    let damaged = runs.filter_map(|(_, run)| write_run(run).err()).collect();
     Ok(Written { page: write_page(folder, &document(folder)?)?, damaged })
 }
 
@@ -39,13 +42,4 @@ pub fn document(folder: &Path) -> Result<Document> {
         "found neither {EXPERIMENT} nor {COMPARISON} in {}, expected the folder of a run or of a comparison",
         folder.display()
     )
-}
-
-/// The complete runs of a comparison; none of a run.
-fn runs_of(folder: &Path) -> Result<Vec<PathBuf>> {
-    if folder.join(EXPERIMENT).is_file() || !folder.join(COMPARISON).is_file() {
-        return Ok(Vec::new());
-    }
-    let variants = report_page::variants_in(folder)?;
-    Ok(variants.into_iter().flat_map(|variant| variant.runs).map(|(_, path)| path).collect())
 }

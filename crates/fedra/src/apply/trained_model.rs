@@ -17,7 +17,7 @@ use fedra_model::{Classifier, Loaded, Model, Wanted, load_checkpoint, open_confi
 use fedra_plan::ParamId;
 use serde_json::Value;
 
-use crate::config::config_error::ConfigError;
+use crate::config::ConfigError;
 use crate::error::{Context, Result, refuse};
 use crate::prepare::pretrained::Pretrained;
 use crate::run_files::{ADAPTER, ADAPTER_BEST, EXPERIMENT, MODEL, MODEL_BEST};
@@ -33,15 +33,7 @@ pub struct ModelChoice {
     pub base: Option<PathBuf>,
 }
 
-/// Which of a run's models.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum WhichRound {
-    /// That of the last round.
-    #[default]
-    Last,
-    /// That of the round that did best on validation examples.
-    Best,
-}
+pub use crate::folder::model_card::WhichRound;
 
 /// The folders that a choice comes down to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,27 +83,28 @@ impl ModelChoice {
     /// The folders behind it.
     pub fn folders(&self) -> Result<ModelFolders> {
         let shown = self.path.display();
-        if !self.path.exists() {
-            let expected = "the folder of a run or of a model";
-            return Err(ConfigError::new("model.path", format!("no {shown}"), expected).into());
-        }
+        ConfigError::new(
+            "model.path",
+            format_args!("no {shown}"),
+            "the folder of a run or of a model",
+        )
+        .when(!self.path.exists())?;
         let mut path = self.path.clone();
         if path.join(EXPERIMENT).is_file() {
             path = match self.round {
                 WhichRound::Last => path.join(MODEL),
                 WhichRound::Best => path.join(MODEL_BEST),
             };
-            if !path.is_dir() {
-                let why = match self.round {
-                    WhichRound::Last => "it is not complete, or every client keeps its own model",
-                    WhichRound::Best => "it did not follow its best round",
-                };
-                let found = format!("no {} in the run", path.display());
-                return Err(ConfigError::new("model.path", found, format!("one: {why}")).into());
-            }
-        } else if self.round == WhichRound::Best {
-            let expected = format!("the folder of a run, which has {EXPERIMENT}");
-            return Err(ConfigError::new("model.best", shown, expected).into());
+            let why = match self.round {
+                WhichRound::Last => "it is not complete, or every client keeps its own model",
+                WhichRound::Best => "it did not follow its best round",
+            };
+            let found = format_args!("no {} in the run", path.display());
+            ConfigError::new("model.path", found, format_args!("one: {why}"))
+                .when(!path.is_dir())?;
+        } else {
+            let expected = format_args!("the folder of a run, which has {EXPERIMENT}");
+            ConfigError::new("model.best", shown, expected).when(self.round == WhichRound::Best)?;
         }
         if path.join(ADAPTER_CONFIG).is_file() {
             let base = match &self.base {
@@ -182,17 +175,11 @@ impl TrainedModel {
 
     /// Reads its outputs as any number of labels a text, whatever the folder says.
     pub fn read_several(&mut self) -> Result<()> {
-        match self.reading {
-            Reading::OneLabel | Reading::SeveralLabels => {
-                self.reading = Reading::SeveralLabels;
-                self.notes.clear();
-                Ok(())
-            }
-            Reading::Words => {
-                let expected = "one for whole texts";
-                Err(ConfigError::new("model.multi_label", "a head for words", expected).into())
-            }
-        }
+        ConfigError::new("model.multi_label", "a head for words", "one for whole texts")
+            .when(self.reading == Reading::Words)?;
+        self.reading = Reading::SeveralLabels;
+        self.notes.clear();
+        Ok(())
     }
 
     /// What applies it.
@@ -258,39 +245,33 @@ fn whole(
     Ok((loaded, names, reading))
 }
 
-/// What the head beside adapters answers, as their folder or the run around it says.
-pub(crate) struct AdapterAnswers {
-    /// Whole texts or words.
-    pub answers: Answers,
-    /// How outputs are read; unknown for adapters that come from elsewhere.
-    pub problem: Option<Problem>,
-}
-
-impl AdapterAnswers {
-    /// Reads what the folder of adapters says.
-    pub fn of(path: &Path, adapter: &AdapterFolder) -> Result<Self> {
-        let shown = path.display();
-        let config = read_json(&path.join(ADAPTER_CONFIG))?;
-        let answers = match config["task_type"].as_str() {
-            Some("SEQ_CLS") => Answers::Sequences,
-            Some("TOKEN_CLS") => Answers::Tokens,
-            Some("CAUSAL_LM") => refuse!(
-                "{shown}: found adapters of a decoder that writes text, expected a head that classifies"
-            ),
-            Some(_) | None => refuse!(
-                "{shown}: {ADAPTER_CONFIG}: task_type: found {}, expected \"SEQ_CLS\" or \"TOKEN_CLS\"",
-                config["task_type"]
-            ),
-        };
-        // Adapters of earlier versions do not say it; the whole model beside them in a run does.
-        let is_of_run = |name: &std::ffi::OsStr| name == ADAPTER || name == ADAPTER_BEST;
-        let beside = || {
-            path.file_name().filter(|name| is_of_run(name))?;
-            let model = open_config(&path.parent()?.join(MODEL)).ok()?;
-            model.labels().and_then(|labels| labels.problem)
-        };
-        Ok(Self { answers, problem: adapter.problem().or_else(beside) })
-    }
+/// What the head beside adapters answers, as their folder or the run around it says: whole texts or words, and how
+/// outputs are read, which is unknown for adapters that come from elsewhere.
+pub(crate) fn adapter_answers(
+    path: &Path,
+    adapter: &AdapterFolder,
+) -> Result<(Answers, Option<Problem>)> {
+    let shown = path.display();
+    let config = read_json(&path.join(ADAPTER_CONFIG))?;
+    let answers = match config["task_type"].as_str() {
+        Some("SEQ_CLS") => Answers::Sequences,
+        Some("TOKEN_CLS") => Answers::Tokens,
+        Some("CAUSAL_LM") => refuse!(
+            "{shown}: found adapters of a decoder that writes text, expected a head that classifies"
+        ),
+        Some(_) | None => refuse!(
+            "{shown}: {ADAPTER_CONFIG}: task_type: found {}, expected \"SEQ_CLS\" or \"TOKEN_CLS\"",
+            config["task_type"]
+        ),
+    };
+    // Adapters of earlier versions do not say it; the whole model beside them in a run does.
+    let is_of_run = |name: &std::ffi::OsStr| name == ADAPTER || name == ADAPTER_BEST;
+    let beside = || {
+        path.file_name().filter(|name| is_of_run(name))?;
+        let model = open_config(&path.parent()?.join(MODEL)).ok()?;
+        model.labels().and_then(|labels| labels.problem)
+    };
+    Ok((answers, adapter.problem().or_else(beside)))
 }
 
 /// Adapters, and the head that learnt with them, over their base.
@@ -301,7 +282,7 @@ fn adapted(
 ) -> Result<(Loaded, Vec<String>, Reading)> {
     let adapter = AdapterFolder::open(path, checkpoint.config()).context("model.path")?;
     let shown = path.display();
-    let AdapterAnswers { answers, problem } = AdapterAnswers::of(path, &adapter)?;
+    let (answers, problem) = adapter_answers(path, &adapter)?;
     let names = match adapter.trained_head() {
         TrainedHead::Named(names) => names,
         TrainedHead::Numbered(count) => (0..count).map(fedra_model::hf::Labels::numbered).collect(),

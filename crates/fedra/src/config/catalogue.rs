@@ -20,12 +20,12 @@ pub const TAGGED: [(&str, &str, [&str; 3]); 2] = [
 /// Adds to a error about an unknown key where that key, or one like it, is known.
 pub fn advise<T: DeserializeOwned>(mut refusal: ConfigError) -> ConfigError {
     let last = |key: &str| key.rsplit('.').next().unwrap_or_default().to_owned();
-    let name = last(refusal.key());
+    let name = last(&refusal.key);
     if refusal.near_mut().is_some_and(|near| near.is_empty()) {
         for (table, tag, words) in TAGGED {
             let knows = |word: &&str| tagged_keys::<T>(table, tag, word).contains(&name.as_str());
             let owners: Vec<&str> = words.into_iter().filter(knows).collect();
-            if refusal.key() == format!("{table}.{name}") && !owners.is_empty() {
+            if refusal.key == format!("{table}.{name}") && !owners.is_empty() {
                 let owners = owners.join(", ");
                 return refusal.with_hint(format!("{name} is a setting of the {tag} {owners}"));
             }
@@ -49,7 +49,7 @@ pub fn advise_method(mut refusal: ConfigError) -> ConfigError {
     if refusal.near_mut().is_none_or(|near| !near.is_empty()) {
         return refusal;
     }
-    let Some(key) = refusal.key().strip_prefix("method.").map(str::to_owned) else {
+    let Some(key) = refusal.key.strip_prefix("method.").map(str::to_owned) else {
         return refusal;
     };
     let knows = |method: &&str| method_keys(method).contains(&key);
@@ -111,7 +111,7 @@ fn nested(path: &[&str], value: Value) -> Table {
 }
 
 fn known_there(refusal: &ConfigError) -> Option<&'static [&'static str]> {
-    if let Problem::Unknown { known, .. } = refusal.problem() { Some(known) } else { None }
+    if let Problem::Unknown { known, .. } = &*refusal.problem { Some(known) } else { None }
 }
 
 #[cfg(test)]

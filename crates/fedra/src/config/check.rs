@@ -19,7 +19,7 @@ use super::checked::Experiment;
 use super::origin::Origin;
 use super::raw_config::RawConfig;
 use super::split_table::SplitTable;
-use crate::config::config_error::ConfigError;
+use crate::config::ConfigError;
 
 /// Tokens of an example, unless the file says otherwise.
 const USUAL_TOKENS: usize = 128;
@@ -72,7 +72,7 @@ pub fn check(mut raw: RawConfig, rows: Option<Arc<Table>>) -> Result<Experiment>
         model,
         rounds,
         recipe,
-        evaluate: raw.evaluate,
+
         cut,
         compare: raw.compare.take(),
         raw,

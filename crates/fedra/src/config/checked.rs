@@ -9,7 +9,7 @@ use fedra_engine::Recipe;
 use fedra_model::hf::Config;
 
 use super::origin::Origin;
-use super::raw_config::{CompareTable, Evaluate, RawConfig};
+use super::raw_config::{CompareTable, RawConfig};
 use super::split_table::CutChoice;
 use crate::error::Result;
 
@@ -34,8 +34,7 @@ pub struct Experiment {
     pub rounds: u32,
     /// The method as the engine takes it.
     pub recipe: Recipe,
-    /// What is scored and kept on the way.
-    pub evaluate: Evaluate,
+
     /// How the model is cut, where that waits for the model; the recipe has the rest.
     pub cut: Option<CutChoice>,
     /// The rest, as written and now known to be legal; also what `experiment.toml` says.

@@ -9,16 +9,19 @@ use std::fmt;
 use serde::de::{Error, Expected, Unexpected};
 use toml::Value;
 
+use crate::text::grid::joined;
+
 /// One key that cannot be used as it is written.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ConfigError {
     /// The key with its tables, as `work.optimiser.rate`.
-    key: String,
-    problem: Box<Problem>,
+    pub key: String,
+    /// What is wrong with it.
+    pub problem: Box<Problem>,
     /// What to do about it.
     hint: Option<String>,
     /// Where it was written, in lines that show it.
-    place: Option<String>,
+    pub(super) place: Option<String>,
 }
 
 /// What is wrong with a key.
@@ -96,16 +99,6 @@ impl ConfigError {
         Self::about("", problem)
     }
 
-    /// The key with its tables.
-    pub fn key(&self) -> &str {
-        &self.key
-    }
-
-    /// What is wrong with it.
-    pub fn problem(&self) -> &Problem {
-        &self.problem
-    }
-
     /// The same about another key.
     pub fn with_key(self, key: impl Into<String>) -> Self {
         Self { key: key.into(), ..self }
@@ -121,14 +114,6 @@ impl ConfigError {
         if holds { Err(self) } else { Ok(()) }
     }
 
-    /// The same with the known word that was probably meant, if there is one.
-    fn with_nearest(self, word: &str, known: &[&str]) -> Self {
-        match nearest(word, known) {
-            Some(near) => self.with_hint(format_args!("the nearest is {near:?}")),
-            None => self,
-        }
-    }
-
     /// Where no such key exists: those that were probably meant.
     pub(super) fn near_mut(&mut self) -> Option<&mut Vec<String>> {
         if let Problem::Unknown { near, .. } = &mut *self.problem { Some(near) } else { None }
@@ -137,11 +122,6 @@ impl ConfigError {
     /// The same with the lines that show where it was written.
     pub(super) fn at(self, place: String) -> Self {
         Self { place: Some(place), ..self }
-    }
-
-    /// Whether it is known where it was written.
-    pub(super) const fn has_place(&self) -> bool {
-        self.place.is_some()
     }
 
     /// The message, the place where it was written, and the hint.
@@ -252,7 +232,11 @@ impl Error for ConfigError {
     }
 
     fn unknown_variant(found: &str, known: &'static [&'static str]) -> Self {
-        Self::value(found.into(), listed(known)).with_nearest(found, known)
+        let refusal = Self::value(found.into(), listed(known));
+        match nearest(found, known) {
+            Some(near) => refusal.with_hint(format_args!("the nearest is {near:?}")),
+            None => refusal,
+        }
     }
 
     fn unknown_field(found: &str, known: &'static [&'static str]) -> Self {
@@ -266,11 +250,7 @@ impl Error for ConfigError {
 }
 
 fn listed(known: &[&str]) -> String {
-    match known {
-        [] => "none here".to_owned(),
-        [one] => (*one).to_owned(),
-        [most @ .., last] => format!("{} or {last}", most.join(", ")),
-    }
+    if known.is_empty() { "none here".to_owned() } else { joined(known, "or") }
 }
 
 #[expect(clippy::wildcard_enum_match_arm, reason = "serde has words for what TOML has not")]

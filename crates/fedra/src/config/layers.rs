@@ -8,16 +8,14 @@
 use toml::{Table, Value};
 
 use super::origin::excerpt;
-use crate::config::config_error::ConfigError;
+use crate::config::ConfigError;
 use crate::error::{Error, Result};
 
 /// Reads the text of an experiment file.
 pub fn parse(text: &str, file: &str) -> Result<Table> {
     text.parse::<Table>().map_err(|error| {
-        let place = match error.span() {
-            Some(span) => format!("\n{}", excerpt(file, text, &span)),
-            None => String::new(),
-        };
+        let shown = |span| format!("\n{}", excerpt(file, text, &span));
+        let place = error.span().map_or(String::new(), shown);
         // A parser that found several things wrong says them in several lines.
         let message = error.message().trim().replace('\n', "; ");
         Error::Refused(format!("{file}: found TOML that cannot be read: {message}{place}"))
@@ -59,25 +57,22 @@ pub fn put(table: &mut Table, key: &str, value: Value) -> Result<(), ConfigError
     Ok(())
 }
 
+/// What the environment says of a name.
+type LookUp<'a> = &'a dyn Fn(&str) -> Option<String>;
+
 /// Replaces `${NAME}` by the environment's value in every text of a table.
 pub fn expand(table: &mut Table) -> Result<(), ConfigError> {
     expand_with(table, &|name| std::env::var(name).ok())
 }
 
-fn expand_with(
-    table: &mut Table,
-    look_up: &dyn Fn(&str) -> Option<String>,
-) -> Result<(), ConfigError> {
+fn expand_with(table: &mut Table, look_up: LookUp<'_>) -> Result<(), ConfigError> {
     for (key, value) in table.iter_mut() {
         expand_value(value, look_up).map_err(|refusal| refusal.inside(key))?;
     }
     Ok(())
 }
 
-fn expand_value(
-    value: &mut Value,
-    look_up: &dyn Fn(&str) -> Option<String>,
-) -> Result<(), ConfigError> {
+fn expand_value(value: &mut Value, look_up: LookUp<'_>) -> Result<(), ConfigError> {
     match value {
         Value::String(text) => *text = expanded(text, look_up)?,
         Value::Array(items) => {
@@ -89,7 +84,7 @@ fn expand_value(
     Ok(())
 }
 
-fn expanded(text: &str, look_up: &dyn Fn(&str) -> Option<String>) -> Result<String, ConfigError> {
+fn expanded(text: &str, look_up: LookUp<'_>) -> Result<String, ConfigError> {
     let mut out = String::new();
     let mut rest = text;
     while let Some((before, after)) = rest.split_once("${") {

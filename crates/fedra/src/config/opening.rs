@@ -7,22 +7,18 @@ use super::origin::Origin;
 use super::overrides::Overrides;
 use super::raw_config::{RawConfig, Source};
 use super::{catalogue, check, kind, layers, reading};
-use crate::config::config_error::ConfigError;
+use crate::config::ConfigError;
 use crate::error::Result;
 
 impl Experiment {
     /// Reads and checks a file.
     pub fn open(file: &Path, overrides: &Overrides) -> Result<Self> {
-        Self::open_as(file, None, overrides)
+        Self::open_for(file, None, overrides)
     }
 
     /// Reads and checks a file for one party of a federation over a network: the files of the others
     /// need not be there. The central test set is the server's, all other rows are the sites'.
-    pub fn open_for(file: &Path, party: Party, overrides: &Overrides) -> Result<Self> {
-        Self::open_as(file, Some(party), overrides)
-    }
-
-    fn open_as(file: &Path, party: Option<Party>, overrides: &Overrides) -> Result<Self> {
+    pub fn open_for(file: &Path, party: Option<Party>, overrides: &Overrides) -> Result<Self> {
         let text = kind::text_of(file)?;
         let name = file.file_stem().map(|stem| stem.to_string_lossy()).unwrap_or_default();
         Self::read((&text, &file.display().to_string()), &name, party, overrides)
@@ -113,22 +109,18 @@ impl Party {
             raw.federation.names = data.clients.keys().cloned().collect();
         }
         let has_clients = !std::mem::take(&mut data.clients).is_empty();
-        match self {
-            Self::Server if data.source.format().is_some() => {
-                let expected = "the names of all clients: a server does not see their rows";
-                ConfigError::missing("federation.names", expected)
-                    .when(raw.federation.names.is_empty())?;
-                (data.path, data.train, data.validation) = (None, None, None);
+        if self == Self::Site {
+            let expected = "the file of this site: it has none of the others in data.clients";
+            ConfigError::missing("data.path", expected)
+                .when(has_clients && data.path.is_none() && data.train.is_none())?;
+            if data.test.take().is_some() {
+                data.shares.central = 0.0;
             }
-            Self::Server => {}
-            Self::Site => {
-                let expected = "the file of this site: it has none of the others in data.clients";
-                ConfigError::missing("data.path", expected)
-                    .when(has_clients && data.path.is_none() && data.train.is_none())?;
-                if data.test.take().is_some() {
-                    data.shares.central = 0.0;
-                }
-            }
+        } else if data.source.format().is_some() {
+            let expected = "the names of all clients: a server does not see their rows";
+            ConfigError::missing("federation.names", expected)
+                .when(raw.federation.names.is_empty())?;
+            (data.path, data.train, data.validation) = (None, None, None);
         }
         Ok(())
     }
@@ -163,7 +155,7 @@ fn draft_of(
 /// says so, and how to be rid of them. Otherwise says whose setting it is.
 fn left_over(mut error: ConfigError, written: Option<&toml::Value>, method: &str) -> ConfigError {
     let is_unknown = error.near_mut().is_some();
-    let key = error.key().strip_prefix("method.").filter(|_| is_unknown);
+    let key = error.key.strip_prefix("method.").filter(|_| is_unknown);
     let written = written.and_then(toml::Value::as_table);
     let (Some(key), Some(written)) = (key, written) else { return catalogue::advise_method(error) };
     let old = written.get("name").and_then(toml::Value::as_str).unwrap_or("fedavg");

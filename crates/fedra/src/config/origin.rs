@@ -17,7 +17,7 @@ use toml::Value;
 use toml::de::{DeTable, DeValue};
 
 use super::overrides::Overrides;
-use crate::config::config_error::ConfigError;
+use crate::config::ConfigError;
 use crate::error::Error;
 
 /// Letters of a line that are shown.
@@ -50,8 +50,9 @@ impl Origin {
 
     /// The same error with the place of its key.
     pub fn place(&self, mut refusal: ConfigError) -> ConfigError {
-        let key = refusal.key().to_owned();
-        if refusal.has_place() || key.is_empty() || key.starts_with('-') || self.file.is_empty() {
+        let key = refusal.key.clone();
+        if refusal.place.is_some() || key.is_empty() || key.starts_with('-') || self.file.is_empty()
+        {
             return refusal;
         }
         let of = |set: &&String| {

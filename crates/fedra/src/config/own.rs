@@ -12,7 +12,7 @@ use fedra_engine::methods::Method;
 use super::check;
 use super::checked::Experiment;
 use super::raw_config::{self, RawConfig};
-use crate::config::config_error::ConfigError;
+use crate::config::ConfigError;
 use crate::error::Result;
 
 impl Experiment {

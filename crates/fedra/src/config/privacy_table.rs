@@ -3,60 +3,40 @@
 use std::num::NonZeroU64;
 use std::path::PathBuf;
 
-use fedra_engine::{ClipRule, NoiseMultiplier, Privacy, PrivateSelection};
+use fedra_engine::{ClipRule, NoiseMultiplier, Privacy, PrivateSelection, settings};
 use fedra_privacy::{Budget, Delta, PrivacyError, Promise, Relation, Unit};
-use serde::{Deserialize, Serialize};
 
-use crate::config::config_error::ConfigError;
+use crate::config::ConfigError;
 use crate::config::split_table::{NoiseTable, SplitTable};
 
-/// The table.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct PrivacyTable {
-    /// Whose presence is hidden: one example, or a client with all of its.
-    pub unit: Unit,
-    /// The most that may be spent; noise is found for it unless given.
-    pub epsilon: Option<f64>,
-    /// The chance with which the promise may fail.
-    pub delta: f64,
-    /// How neighbouring datasets differ.
-    pub relation: Relation,
-    /// Deviation of the noise over the clip norm.
-    pub noise: Option<f64>,
-    /// The norm down to which a contribution is scaled.
-    pub clip: f64,
-    /// How an example's gradient is scaled down.
-    pub clipping: ClipRule,
-    /// Batches of more than so many times `work.batch` are cut down.
-    pub cap: Option<f64>,
-    /// A public number of training rows of a client, from which rate, steps and weight follow in place of the
-    /// true one; only for examples.
-    pub rows: Option<NonZeroU64>,
-    /// Where the ranking of blocks comes from, where a method would let clients measure.
-    pub selection: PrivateSelection,
-    /// Text that anybody may have, in the format of the data, for `selection = "public"`.
-    pub public: Option<PathBuf>,
-    /// Whether clients score the model on validation and test examples of their own, which nothing hides.
-    pub client_scores: bool,
-}
-
-impl Default for PrivacyTable {
-    fn default() -> Self {
-        Self {
-            unit: Unit::Example,
-            epsilon: None,
-            delta: 1e-5,
-            relation: Relation::AddRemove,
-            noise: None,
-            clip: 1.0,
-            clipping: ClipRule::Flat,
-            cap: None,
-            rows: None,
-            selection: PrivateSelection::NoisyUpdate,
-            public: None,
-            client_scores: false,
-        }
+settings! {
+    /// The table.
+    pub struct PrivacyTable {
+        /// Whose presence is hidden: one example, or a client with all of its.
+        pub unit: Unit = Unit::Example,
+        /// The most that may be spent; noise is found for it unless given.
+        pub epsilon: Option<f64> = None,
+        /// The chance with which the promise may fail.
+        pub delta: f64 = 1e-5,
+        /// How neighbouring datasets differ.
+        pub relation: Relation = Relation::AddRemove,
+        /// Deviation of the noise over the clip norm.
+        pub noise: Option<f64> = None,
+        /// The norm down to which a contribution is scaled.
+        pub clip: f64 = 1.0,
+        /// How an example's gradient is scaled down.
+        pub clipping: ClipRule = ClipRule::Flat,
+        /// Batches of more than so many times `work.batch` are cut down.
+        pub cap: Option<f64> = None,
+        /// A public number of training rows of a client, from which rate, steps and weight follow in place of the
+        /// true one; only for examples.
+        pub rows: Option<NonZeroU64> = None,
+        /// Where the ranking of blocks comes from, where a method would let clients measure.
+        pub selection: PrivateSelection = PrivateSelection::NoisyUpdate,
+        /// Text that anybody may have, in the format of the data, for `selection = "public"`.
+        pub public: Option<PathBuf> = None,
+        /// Whether clients score the model on validation and test examples of their own, which nothing hides.
+        pub client_scores: bool = false,
     }
 }
 

@@ -13,7 +13,7 @@ use fedra_data::{
 };
 use fedra_engine::{
     Conditions, Encoding, MaxNorm, MinArrivals, OptimiserConfig, Sampler, Schedule, Start,
-    USUAL_RETRIES,
+    USUAL_RETRIES, settings,
 };
 use fedra_plan::Role;
 use serde::{Deserialize, Serialize};
@@ -22,74 +22,50 @@ use toml::Table;
 use super::privacy_table::PrivacyTable;
 use super::split_table::SplitTable;
 
-/// The whole file.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct RawConfig {
-    /// What the run is called; the file's name unless given.
-    pub name: Option<String>,
-    /// Where every draw starts.
-    pub seed: u64,
-    /// Who computes: `auto` or `cpu`.
-    pub device: String,
-    /// How many threads; all cores unless given.
-    pub threads: Option<usize>,
-    /// Where a simulation keeps what its idle clients keep.
-    pub keep: Keep,
-    /// Where rounds are logged beside `rounds.jsonl`.
-    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
-    pub log: BTreeSet<LogFormat>,
-    /// What is learnt from.
-    pub data: Data,
-    /// What learns.
-    pub model: Model,
-    /// Who takes part, and how often.
-    pub federation: Federation,
-    /// What a client does in a round.
-    pub work: Work,
-    /// The method's name and its settings.
-    pub method: Method,
-    /// How parameters travel.
-    pub wire: Wire,
-    /// How the model is cut between clients and server; absent: it is not.
-    pub split: Option<SplitTable>,
-    /// When the model is tested.
-    pub evaluate: Evaluate,
-    /// What goes wrong on purpose; absent: nothing.
-    pub conditions: Option<Conditions>,
-    /// What `fedra compare` varies; a run takes no part of it.
-    pub compare: Option<CompareTable>,
-    /// What is promised to those whose rows are learnt from; absent: nothing.
-    pub privacy: Option<PrivacyTable>,
+settings! {
+    /// The whole file.
+    pub struct RawConfig {
+        /// What the run is called; the file's name unless given.
+        pub name: Option<String> = None,
+        /// Where every draw starts.
+        pub seed: u64 = 1,
+        /// Who computes: `auto` or `cpu`.
+        pub device: String = "auto".to_owned(),
+        /// How many threads; all cores unless given.
+        pub threads: Option<usize> = None,
+        /// Where a simulation keeps what its idle clients keep.
+        pub keep: Keep = Keep::default(),
+        /// Where rounds are logged beside `rounds.jsonl`.
+        #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+        pub log: BTreeSet<LogFormat> = BTreeSet::new(),
+        /// What is learnt from.
+        pub data: Data = Data::default(),
+        /// What learns.
+        pub model: Model = Model::default(),
+        /// Who takes part, and how often.
+        pub federation: Federation = Federation::default(),
+        /// What a client does in a round.
+        pub work: Work = Work::default(),
+        /// The method's name and its settings.
+        pub method: Method = Method::default(),
+        /// How parameters travel.
+        pub wire: Wire = Wire::default(),
+        /// How the model is cut between clients and server; absent: it is not.
+        pub split: Option<SplitTable> = None,
+        /// When the model is tested.
+        pub evaluate: Evaluate = Evaluate::default(),
+        /// What goes wrong on purpose; absent: nothing.
+        pub conditions: Option<Conditions> = None,
+        /// What `fedra compare` varies; a run takes no part of it.
+        pub compare: Option<CompareTable> = None,
+        /// What is promised to those whose rows are learnt from; absent: nothing.
+        pub privacy: Option<PrivacyTable> = None,
+    }
 }
 
 impl RawConfig {
     /// What an experiment is called that neither its text nor a file names.
     pub(super) const UNNAMED: &str = "experiment";
-}
-
-impl Default for RawConfig {
-    fn default() -> Self {
-        Self {
-            name: None,
-            seed: 1,
-            device: "auto".to_owned(),
-            threads: None,
-            keep: Keep::default(),
-            log: BTreeSet::new(),
-            data: Data::default(),
-            model: Model::default(),
-            federation: Federation::default(),
-            work: Work::default(),
-            method: Method::default(),
-            wire: Wire::default(),
-            split: None,
-            evaluate: Evaluate::default(),
-            conditions: None,
-            compare: None,
-            privacy: None,
-        }
-    }
 }
 
 /// Where idle clients' states lie; changes memory and time and no result.
@@ -284,21 +260,21 @@ pub enum HeadChoice {
     Trained,
 }
 
-/// `[model] lora`
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Lora {
-    /// Rank of the correction.
-    pub rank: usize,
-    /// The correction is multiplied by alpha / rank.
-    pub alpha: f32,
-    /// The projections that get an adapter, in every block.
-    pub roles: Vec<Role>,
-    /// How adapters of several clients become one.
-    pub mean: LoraMean,
-    /// Whether the head learns beside the adapters.
-    #[serde(skip_serializing_if = "LoraHead::is_usual")]
-    pub head: LoraHead,
+settings! {
+    /// `[model] lora`
+    pub struct Lora {
+        /// Rank of the correction.
+        pub rank: usize = 8,
+        /// The correction is multiplied by alpha / rank.
+        pub alpha: f32 = 16.0,
+        /// The projections that get an adapter, in every block.
+        pub roles: Vec<Role> = vec![Role::Query, Role::Value],
+        /// How adapters of several clients become one.
+        pub mean: LoraMean = LoraMean::Separate,
+        /// Whether the head learns beside the adapters.
+        #[serde(skip_serializing_if = "LoraHead::is_usual")]
+        pub head: LoraHead = LoraHead::Learns,
+    }
 }
 
 /// `model.lora.head`
@@ -332,90 +308,58 @@ pub enum LoraMean {
     Exact,
 }
 
-impl Default for Lora {
-    fn default() -> Self {
-        let (roles, mean) = (vec![Role::Query, Role::Value], LoraMean::Separate);
-        Self { rank: 8, alpha: 16.0, roles, mean, head: LoraHead::Learns }
+settings! {
+    /// `[federation]`
+    pub struct Federation {
+        /// How many rounds.
+        pub rounds: Option<u32> = None,
+        /// How many clients; the source's own number unless given.
+        pub clients: Option<usize> = None,
+        /// The clients' names in the order of their numbers, for a server that has nobody's rows; those
+        /// of the rows unless given.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        pub names: Vec<String> = Vec::new(),
+        /// Who takes part in a round.
+        pub sample: Sampler = Sampler::default(),
+        /// The fewest updates with which a round counts: a number of clients, or a share of the cohort.
+        pub min_arrivals: MinArrivals = MinArrivals::default(),
+        /// The largest norm of an update: a number, or a multiple of the cohort's median.
+        pub max_norm: Option<MaxNorm> = None,
+        /// How often a round with fewer is repeated, with a new cohort, before the run stops.
+        pub retries: u32 = USUAL_RETRIES,
+        /// What clients hold before the first round: nothing (`sent`), or the model (`shared`).
+        pub start: Start = Start::default(),
+        /// How many of the blocks a client has, by name; all of them unless given. `default` may say
+        /// the model's own number.
+        #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+        pub depths: BTreeMap<String, u16> = BTreeMap::new(),
     }
 }
 
-/// `[federation]`
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Federation {
-    /// How many rounds.
-    pub rounds: Option<u32>,
-    /// How many clients; the source's own number unless given.
-    pub clients: Option<usize>,
-    /// The clients' names in the order of their numbers, for a server that has nobody's rows; those
-    /// of the rows unless given.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub names: Vec<String>,
-    /// Who takes part in a round.
-    pub sample: Sampler,
-    /// The fewest updates with which a round counts: a number of clients, or a share of the cohort.
-    pub min_arrivals: MinArrivals,
-    /// The largest norm of an update: a number, or a multiple of the cohort's median.
-    pub max_norm: Option<MaxNorm>,
-    /// How often a round with fewer is repeated, with a new cohort, before the run stops.
-    pub retries: u32,
-    /// What clients hold before the first round: nothing (`sent`), or the model (`shared`).
-    pub start: Start,
-    /// How many of the blocks a client has, by name; all of them unless given. `default` may say
-    /// the model's own number.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub depths: BTreeMap<String, u16>,
-}
-
-impl Default for Federation {
-    fn default() -> Self {
-        Self {
-            rounds: None,
-            clients: None,
-            names: Vec::new(),
-            sample: Sampler::default(),
-            min_arrivals: MinArrivals::default(),
-            max_norm: None,
-            retries: USUAL_RETRIES,
-            start: Start::default(),
-            depths: BTreeMap::new(),
-        }
-    }
-}
-
-/// `[work]`
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Work {
-    /// Passes over a client's examples.
-    pub epochs: u32,
-    /// Examples in a step.
-    pub batch: u32,
-    /// Stops a client's round early.
-    pub max_steps: Option<u32>,
-    /// Scales gradients down to this norm.
-    pub clip: Option<f32>,
-    /// How a gradient becomes a step.
-    pub optimiser: OptimiserConfig,
-    /// The rate over the rounds.
-    pub schedule: Schedule,
-}
-
-impl Default for Work {
-    fn default() -> Self {
-        let (beta1, beta2, epsilon) = (0.9, 0.999, 1e-8);
-        let optimiser =
-            OptimiserConfig::AdamW { rate: 1e-3, beta1, beta2, epsilon, weight_decay: 0.01 };
-        let schedule = Schedule::Constant;
-        Self { epochs: 1, batch: 16, max_steps: None, clip: None, optimiser, schedule }
+settings! {
+    /// `[work]`
+    pub struct Work {
+        /// Passes over a client's examples.
+        pub epochs: u32 = 1,
+        /// Examples in a step.
+        pub batch: u32 = 16,
+        /// Stops a client's round early.
+        pub max_steps: Option<u32> = None,
+        /// Scales gradients down to this norm.
+        pub clip: Option<f32> = None,
+        /// How a gradient becomes a step.
+        pub optimiser: OptimiserConfig =
+            OptimiserConfig::AdamW { rate: 1e-3, beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: 0.01 },
+        /// The rate over the rounds.
+        pub schedule: Schedule = Schedule::Constant,
     }
 }
 
 /// `[method]`: a name, and settings that only the method itself knows.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Method {
     /// The name.
-    #[serde(default = "fedavg")]
     pub name: String,
     /// All other keys.
     #[serde(flatten)]
@@ -424,12 +368,8 @@ pub struct Method {
 
 impl Default for Method {
     fn default() -> Self {
-        Self { name: fedavg(), settings: Table::new() }
+        Self { name: "fedavg".to_owned(), settings: Table::new() }
     }
-}
-
-fn fedavg() -> String {
-    "fedavg".to_owned()
 }
 
 /// `[wire]`
@@ -442,25 +382,26 @@ pub struct Wire {
     pub download: Encoding,
 }
 
-/// `[evaluate]`
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Evaluate {
-    /// Every so many rounds; the last is always tested.
-    pub every: u32,
-    /// Measure how far the clients of each round go apart; methods that need it do so anyway.
-    pub drift: bool,
-    /// Follow the attention of the model on a fixed sample of each client's training examples.
-    pub attention: bool,
-    /// Keep the model of the round that did best on the clients' validation examples too; so it is
-    /// unless given, where there are such examples.
-    pub best: Option<bool>,
-    /// Stop once so many scorings in a row brought nothing better on those examples.
-    pub patience: Option<u32>,
-    /// Write each example of the central test set with its truth and the last model's answer to
-    /// `predictions.jsonl`.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub predictions: bool,
+settings! {
+    /// `[evaluate]`
+    #[derive(Copy, Eq)]
+    pub struct Evaluate {
+        /// Every so many rounds; the last is always tested.
+        pub every: u32 = 1,
+        /// Measure how far the clients of each round go apart; methods that need it do so anyway.
+        pub drift: bool = false,
+        /// Follow the attention of the model on a fixed sample of each client's training examples.
+        pub attention: bool = false,
+        /// Keep the model of the round that did best on the clients' validation examples too; so it is
+        /// unless given, where there are such examples.
+        pub best: Option<bool> = None,
+        /// Stop once so many scorings in a row brought nothing better on those examples.
+        pub patience: Option<u32> = None,
+        /// Write each example of the central test set with its truth and the last model's answer to
+        /// `predictions.jsonl`.
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        pub predictions: bool = false,
+    }
 }
 
 impl Evaluate {
@@ -473,13 +414,6 @@ impl Evaluate {
     pub fn deciding(&self) -> impl Iterator<Item = &'static str> {
         let best = (self.best == Some(true)).then_some("best");
         best.into_iter().chain(self.patience.map(|_| "patience"))
-    }
-}
-
-impl Default for Evaluate {
-    fn default() -> Self {
-        let (best, patience) = (None, None);
-        Self { every: 1, drift: false, attention: false, best, patience, predictions: false }
     }
 }
 

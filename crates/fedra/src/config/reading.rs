@@ -12,10 +12,13 @@ use serde::de::{
 use serde::forward_to_deserialize_any;
 use toml::{Table, Value};
 
-use crate::config::config_error::ConfigError;
+use crate::config::ConfigError;
+
+/// What reading comes to.
+type Result<T> = std::result::Result<T, ConfigError>;
 
 /// The value that a table spells.
-pub fn read<T: DeserializeOwned>(table: Table) -> Result<T, ConfigError> {
+pub fn read<T: DeserializeOwned>(table: Table) -> Result<T> {
     T::deserialize(spelt(table))
 }
 
@@ -30,7 +33,7 @@ pub struct Spelt(Value);
 impl<'de> Deserializer<'de> for Spelt {
     type Error = ConfigError;
 
-    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ConfigError> {
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value> {
         match self.0 {
             Value::String(text) => visitor.visit_string(text),
             Value::Integer(number) => match u64::try_from(number) {
@@ -42,12 +45,12 @@ impl<'de> Deserializer<'de> for Spelt {
             Value::Datetime(_) => {
                 Err(ConfigError::invalid_type(Unexpected::Other("a date"), &visitor))
             }
-            Value::Array(items) => visitor.visit_seq(Items { rest: items.into_iter(), place: 0 }),
+            Value::Array(items) => visitor.visit_seq(Items(items.into_iter().enumerate())),
             Value::Table(table) => visitor.visit_map(Keys { rest: table.into_iter(), value: None }),
         }
     }
 
-    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ConfigError> {
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value> {
         visitor.visit_some(self)
     }
 
@@ -55,7 +58,7 @@ impl<'de> Deserializer<'de> for Spelt {
         self,
         _name: &'static str,
         visitor: V,
-    ) -> Result<V::Value, ConfigError> {
+    ) -> Result<V::Value> {
         visitor.visit_newtype_struct(self)
     }
 
@@ -64,7 +67,7 @@ impl<'de> Deserializer<'de> for Spelt {
         _name: &'static str,
         fields: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, ConfigError> {
+    ) -> Result<V::Value> {
         if self.0.is_table() {
             return self.deserialize_any(visitor);
         }
@@ -76,7 +79,7 @@ impl<'de> Deserializer<'de> for Spelt {
         _name: &'static str,
         variants: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, ConfigError> {
+    ) -> Result<V::Value> {
         // A type may say better than its words how it is written.
         let told = (&visitor as &dyn Expected).to_string();
         let told = Some(told).filter(|told| !told.starts_with("enum "));
@@ -108,20 +111,14 @@ struct Keys {
 impl<'de> MapAccess<'de> for Keys {
     type Error = ConfigError;
 
-    fn next_key_seed<K: DeserializeSeed<'de>>(
-        &mut self,
-        seed: K,
-    ) -> Result<Option<K::Value>, ConfigError> {
+    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>> {
         let Some((key, value)) = self.rest.next() else { return Ok(None) };
         self.value = Some((key.clone(), value));
         let key: StringDeserializer<ConfigError> = key.into_deserializer();
         seed.deserialize(key).map(Some)
     }
 
-    fn next_value_seed<V: DeserializeSeed<'de>>(
-        &mut self,
-        seed: V,
-    ) -> Result<V::Value, ConfigError> {
+    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value> {
         let (key, value) = self.value.take().expect("a key comes before its value");
         let found = value.clone();
         if let Some((_, tag)) = TAGS.iter().find(|(table, _)| *table == key) {
@@ -138,24 +135,15 @@ impl<'de> MapAccess<'de> for Keys {
     }
 }
 
-struct Items {
-    rest: std::vec::IntoIter<Value>,
-    place: usize,
-}
+struct Items(std::iter::Enumerate<std::vec::IntoIter<Value>>);
 
 impl<'de> SeqAccess<'de> for Items {
     type Error = ConfigError;
 
-    fn next_element_seed<S: DeserializeSeed<'de>>(
-        &mut self,
-        seed: S,
-    ) -> Result<Option<S::Value>, ConfigError> {
-        let Some(item) = self.rest.next() else { return Ok(None) };
-        let place = format!("[{}]", self.place);
-        self.place += 1;
-        let found = item.clone();
-        let read = seed.deserialize(Spelt(item));
-        read.map(Some).map_err(|refusal| refusal.within(&place, &found))
+    fn next_element_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>> {
+        let Some((place, item)) = self.0.next() else { return Ok(None) };
+        let read = seed.deserialize(Spelt(item.clone()));
+        read.map(Some).map_err(|refusal| refusal.within(&format!("[{place}]"), &item))
     }
 }
 
@@ -169,10 +157,7 @@ impl<'de> EnumAccess<'de> for Choice {
     type Error = ConfigError;
     type Variant = Self;
 
-    fn variant_seed<V: DeserializeSeed<'de>>(
-        self,
-        seed: V,
-    ) -> Result<(V::Value, Self), ConfigError> {
+    fn variant_seed<V: DeserializeSeed<'de>>(self, seed: V) -> Result<(V::Value, Self)> {
         let word: StringDeserializer<ConfigError> = self.word.clone().into_deserializer();
         Ok((seed.deserialize(word)?, self))
     }
@@ -181,22 +166,19 @@ impl<'de> EnumAccess<'de> for Choice {
 impl<'de> VariantAccess<'de> for Choice {
     type Error = ConfigError;
 
-    fn unit_variant(self) -> Result<(), ConfigError> {
+    fn unit_variant(self) -> Result<()> {
         let Self { word, value } = self;
         let Some(value) = value else { return Ok(()) };
         let expected = format!("the word {word:?} alone");
         Err(ConfigError::value(Table::from_iter([(word, value)]).into(), expected))
     }
 
-    fn newtype_variant_seed<T: DeserializeSeed<'de>>(
-        self,
-        seed: T,
-    ) -> Result<T::Value, ConfigError> {
+    fn newtype_variant_seed<T: DeserializeSeed<'de>>(self, seed: T) -> Result<T::Value> {
         let (word, value) = self.with_value(|word| format!("{{ {word} = ... }}"))?;
         seed.deserialize(Spelt(value)).map_err(|refusal| refusal.inside(&word))
     }
 
-    fn tuple_variant<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, ConfigError> {
+    fn tuple_variant<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value> {
         Err(ConfigError::invalid_type(Unexpected::TupleVariant, &visitor))
     }
 
@@ -204,7 +186,7 @@ impl<'de> VariantAccess<'de> for Choice {
         self,
         _: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, ConfigError> {
+    ) -> Result<V::Value> {
         let expected = (&visitor as &dyn Expected).to_string();
         let (word, value) = self.with_value(|_| expected.clone())?;
         if !value.is_table() {
@@ -215,10 +197,7 @@ impl<'de> VariantAccess<'de> for Choice {
 }
 
 impl Choice {
-    fn with_value(
-        self,
-        expected: impl FnOnce(&str) -> String,
-    ) -> Result<(String, Value), ConfigError> {
+    fn with_value(self, expected: impl FnOnce(&str) -> String) -> Result<(String, Value)> {
         let Self { word, value } = self;
         match value {
             Some(value) => Ok((word, value)),

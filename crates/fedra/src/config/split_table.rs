@@ -7,7 +7,7 @@ use fedra_plan::ByteCount;
 use fedra_wire::RowEncoding;
 use serde::{Deserialize, Serialize};
 
-use crate::config::config_error::ConfigError;
+use crate::config::ConfigError;
 
 /// The table.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

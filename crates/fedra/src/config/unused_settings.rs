@@ -3,8 +3,6 @@
 //! They are no mistake by themselves, since a sweep over methods or selectors keeps one table for
 //! all of them, so they are told and not refused.
 
-use std::fmt::Display;
-
 use fedra_engine::{Begins, Criterion, Masks, Schedule, ServerRule, USUAL_RETRIES};
 use fedra_plan::Probe;
 use toml::Table;
@@ -14,102 +12,60 @@ use super::privacy_table::PrivacyTable;
 
 /// One line for each setting that changes nothing in this experiment.
 pub fn unused_settings(experiment: &Experiment) -> Vec<String> {
-    let mut unused = Unused(Vec::new());
-    for look in [work, conditions, method, privacy, stage, safl, predictions] {
-        look(experiment, &mut unused);
-    }
-    unused.0
-}
-
-/// The lines so far.
-struct Unused(Vec<String>);
-
-impl Unused {
-    fn add(&mut self, key: impl Display, why: impl Display) {
-        self.0.push(format!("note: {key} does nothing here: {why}"));
-    }
-}
-
-/// Rates that are 0, from the start or from some round on.
-fn work(experiment: &Experiment, unused: &mut Unused) {
-    let (work, rounds) = (&experiment.recipe.work, experiment.rounds);
-    if work.solver.rate() == 0.0 {
-        unused.add("work.optimiser", "its rate is 0, so no client learns");
-    }
-    if let Schedule::Linear { rounds: last } | Schedule::Cosine { rounds: last } = work.schedule
-        && last < rounds
+    let Experiment { recipe, rounds, raw, .. } = experiment;
+    let mut lines = Vec::new();
+    let mut unused = |holds: bool, key: &str, why: &str| {
+        if holds {
+            lines.push(format!("note: {key} does nothing here: {why}"));
+        }
+    };
+    // Rates that are 0, from the start or from some round on.
+    let still = recipe.work.solver.rate() == 0.0;
+    unused(still, "work.optimiser", "its rate is 0, so no client learns");
+    if let Schedule::Linear { rounds: last } | Schedule::Cosine { rounds: last } =
+        recipe.work.schedule
     {
         let why = format!("work.schedule takes the rate to 0, and the run has {rounds} rounds");
-        unused.add(format_args!("training from round {} on", last + 1), why);
+        unused(last < *rounds, &format!("training from round {} on", last + 1), &why);
     }
-}
-
-/// Answers of a model that there is not, or to examples that there are not.
-fn predictions(experiment: &Experiment, unused: &mut Unused) {
-    let raw = &experiment.raw;
-    if !raw.evaluate.predictions {
-        return;
-    }
-    if raw.method.name == "local-only" {
-        unused.add("evaluate.predictions", "every client keeps its own model, none is global");
-    } else if raw.data.shares.central == 0.0 && raw.data.test.is_none() {
-        let why = "there is no central test set (data.shares.central, data.test)";
-        unused.add("evaluate.predictions", why);
-    }
-}
-
-/// Bad luck that cannot strike, and repetitions that nothing asks for.
-fn conditions(experiment: &Experiment, unused: &mut Unused) {
-    let (recipe, rounds) = (&experiment.recipe, experiment.rounds);
+    // Bad luck that cannot strike, and repetitions that nothing asks for.
     let conditions = &recipe.conditions;
-    if conditions.slow.share > 0.0 && conditions.close_with.is_none() {
-        let why = "without conditions.close_with a round waits for everybody";
-        unused.add("conditions.slow", why);
-    }
+    let waits = conditions.slow.share > 0.0 && conditions.close_with.is_none();
+    unused(waits, "conditions.slow", "without conditions.close_with a round waits for everybody");
     for (name, away) in &conditions.away {
-        for one in away.iter().filter(|one| one.from > rounds) {
+        for one in away {
             let key = format!("conditions.away of {name:?} from round {}", one.from);
-            unused.add(key, format_args!("the run has {rounds} rounds"));
+            unused(one.from > *rounds, &key, &format!("the run has {rounds} rounds"));
         }
     }
-    if recipe.min_arrivals.of(0) == 0 && recipe.retries != USUAL_RETRIES {
-        unused.add("federation.retries", "federation.min_arrivals = 0 lets every round pass");
-    }
-}
-
-/// A server that does not move.
-fn method(experiment: &Experiment, unused: &mut Unused) {
-    if let ServerRule::Average { rate: 0.0 }
-    | ServerRule::Momentum { rate: 0.0, .. }
-    | ServerRule::Adaptive { rate: 0.0, .. } = experiment.recipe.server
-    {
-        unused.add("the server", "its rate is 0, so the model never changes");
-    }
-}
-
-/// A norm of gradients where rows are clipped instead.
-fn privacy(experiment: &Experiment, unused: &mut Unused) {
-    let raw = &experiment.raw;
-    let clip = raw.privacy.as_ref().map(|table| table.clip);
-    let given = clip.is_some_and(|clip| clip != PrivacyTable::default().clip);
-    if given && raw.split.is_some() {
-        unused.add("privacy.clip", "beside [split] rows are clipped, to split.noise.norm");
-    }
-}
-
-/// A second stage that the run does not live to see.
-fn stage(experiment: &Experiment, unused: &mut Unused) {
-    let rounds = experiment.rounds;
-    if let Some(Begins::At(round)) = experiment.recipe.stage.as_ref().map(|stage| stage.begins)
-        && round.0 >= rounds
-    {
+    let passes = recipe.min_arrivals.of(0) == 0 && recipe.retries != USUAL_RETRIES;
+    unused(passes, "federation.retries", "federation.min_arrivals = 0 lets every round pass");
+    let still = matches!(
+        recipe.server,
+        ServerRule::Average { rate: 0.0 }
+            | ServerRule::Momentum { rate: 0.0, .. }
+            | ServerRule::Adaptive { rate: 0.0, .. }
+    );
+    unused(still, "the server", "its rate is 0, so the model never changes");
+    let usual = PrivacyTable::default().clip;
+    let clips = raw.split.is_some() && raw.privacy.as_ref().is_some_and(|it| it.clip != usual);
+    unused(clips, "privacy.clip", "beside [split] rows are clipped, to split.noise.norm");
+    if let Some(Begins::At(round)) = recipe.stage.as_ref().map(|stage| stage.begins) {
         let why = format!("it begins after {} rounds, and the run has {rounds}", round.0);
-        unused.add("the second stage of fedfrozen", why);
+        unused(round.0 >= *rounds, "the second stage of fedfrozen", &why);
     }
+    safl(experiment, &mut unused);
+    let (asked, alone) = (raw.evaluate.predictions, raw.method.name == "local-only");
+    let why = "every client keeps its own model, none is global";
+    unused(asked && alone, "evaluate.predictions", why);
+    let untested = raw.data.shares.central == 0.0 && raw.data.test.is_none();
+    let why = "there is no central test set (data.shares.central, data.test)";
+    unused(asked && !alone && untested, "evaluate.predictions", why);
+    lines
 }
 
 /// Settings of SAFL that its selector does not look at.
-fn safl(experiment: &Experiment, unused: &mut Unused) {
+fn safl(experiment: &Experiment, unused: &mut dyn FnMut(bool, &str, &str)) {
     let Some((table, settings)) = safl_table(experiment) else { return };
     let recipe = &experiment.recipe;
     let selection = &recipe.selection;
@@ -130,9 +86,7 @@ fn safl(experiment: &Experiment, unused: &mut Unused) {
         ("settle", measures, unmeasured),
         ("mask", own_masks || consensus, "this selector takes the same blocks at every client"),
     ] {
-        if !works && settings.contains_key(key) {
-            unused.add(format_args!("{table}.{key}"), why);
-        }
+        unused(!works && settings.contains_key(key), &format!("{table}.{key}"), why);
     }
 }
 

@@ -8,8 +8,8 @@
 
 use std::path::Path;
 
-use fedra_engine::{EngineError, EvaluationSet, RoundReport, Sink};
-use fedra_plan::{Digest, Round};
+use fedra_engine::{EngineError, EvaluationSet, RoundReport, Sink, durable};
+use fedra_plan::Digest;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Context, Result};
@@ -17,7 +17,6 @@ use crate::folder::json_file;
 use crate::prepare::fingerprint::of_file;
 use crate::run_files::{BEST, MODEL_BEST};
 use crate::text::headline::{headline_of, set_name};
-use fedra_engine::durable;
 
 /// The best round of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -45,7 +44,8 @@ pub(crate) const TIED: &str = "other rounds equal it, with no lower loss";
 /// Follows the validation scores of a run.
 #[derive(Clone, Debug, Default)]
 pub struct BestRound {
-    best: Option<Best>,
+    /// The best so far.
+    pub best: Option<Best>,
     /// Scorings since the best.
     idle: u32,
 }
@@ -94,19 +94,9 @@ impl BestRound {
         Some(Best { model: model.map(str::to_owned), ..self.best.clone()? })
     }
 
-    /// Whether the last complete round is the best.
-    pub fn is_at_best(&self, completed: Round) -> bool {
-        self.best.as_ref().is_some_and(|best| best.round + 1 == completed.0)
-    }
-
     /// Whether so many scorings in a row brought nothing better.
     pub const fn has_waited(&self, patience: u32) -> bool {
         self.idle >= patience
-    }
-
-    /// The index of the best round.
-    pub fn round(&self) -> Option<u32> {
-        self.best.as_ref().map(|best| best.round)
     }
 }
 
@@ -184,7 +174,11 @@ mod tests {
         ];
         for (round, (score, best)) in (0..).zip(scores) {
             best_round.note(&report(round, score));
-            assert_eq!(best_round.is_at_best(Round(round + 1)), best, "round {round}");
+            assert_eq!(
+                best_round.best.as_ref().map(|it| it.round) == Some(round),
+                best,
+                "round {round}"
+            );
         }
         // Rounds that were not scored count for nothing.
         assert!(best_round.has_waited(2) && !best_round.has_waited(3));

@@ -42,16 +42,21 @@ impl Lock {
 
     /// Refuses a folder in which somebody is at work, and leaves it as it is.
     pub fn check(folder: &Path) -> Result<()> {
-        match File::options().read(true).write(true).open(folder.join(FILE)) {
+        match opened(folder) {
             Ok(file) => hold(&file, folder),
             Err(_) => Ok(()),
         }
     }
 }
 
+/// The file of a folder's lock.
+fn opened(folder: &Path) -> std::io::Result<File> {
+    File::options().read(true).write(true).open(folder.join(FILE))
+}
+
 /// Whether a process is at work in a folder, as far as its file system can tell.
 pub fn is_at_work(folder: &Path) -> bool {
-    match File::options().read(true).write(true).open(folder.join(FILE)) {
+    match opened(folder) {
         Ok(file) => file.try_lock().is_err(),
         Err(error) => error.kind() != std::io::ErrorKind::NotFound,
     }
@@ -59,7 +64,7 @@ pub fn is_at_work(folder: &Path) -> bool {
 
 /// Who is at work in a folder, in words; nobody where its lock is free, or cannot be asked for.
 pub fn holder(folder: &Path) -> Option<String> {
-    let file = File::options().read(true).write(true).open(folder.join(FILE)).ok()?;
+    let file = opened(folder).ok()?;
     match file.try_lock() {
         Err(TryLockError::WouldBlock) => Some(named(&file)),
         Ok(()) | Err(TryLockError::Error(_)) => None,

@@ -14,7 +14,7 @@ use fedra_privacy::Unit;
 
 use crate::error::{Context, Result};
 use crate::folder::summary::{Stopped, Summary};
-use crate::text::grid::{Grid, counted, grouped};
+use crate::text::grid::{Grid, counted, grouped, listed};
 use fedra_engine::durable;
 
 /// The file in a model folder.
@@ -30,7 +30,7 @@ pub struct CardSubject<'a> {
     /// What the folder holds.
     pub holds: Holds,
     /// Whose model it is.
-    pub round: CardRound,
+    pub round: WhichRound,
 }
 
 /// What a folder holds.
@@ -43,9 +43,10 @@ pub enum Holds {
 }
 
 /// The round that a model comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CardRound {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WhichRound {
     /// The last one.
+    #[default]
     Last,
     /// The one that did best on validation examples.
     Best,
@@ -101,12 +102,12 @@ fn introduction(subject: CardSubject<'_>, summary: &Summary) -> String {
         Holds::Adapter => "Low-rank adapters and a head",
     };
     let round = match (subject.round, &summary.best) {
-        (CardRound::Best, Some(best)) => format!(
+        (WhichRound::Best, Some(best)) => format!(
             "It is the model of round {} of {}, the best on the clients' validation examples.",
             best.round + 1,
             summary.rounds
         ),
-        (CardRound::Best, None) | (CardRound::Last, _) => {
+        (WhichRound::Best, None) | (WhichRound::Last, _) => {
             let early = match summary.stopped {
                 None => "",
                 Some(Stopped::Patience(_)) => ", which stopped early because nothing better came",
@@ -132,7 +133,7 @@ fn introduction(subject: CardSubject<'_>, summary: &Summary) -> String {
 }
 
 fn scores(subject: CardSubject<'_>, summary: &Summary) -> String {
-    if subject.round == CardRound::Best {
+    if subject.round == WhichRound::Best {
         let Some(best) = &summary.best else { return String::new() };
         return format!(
             "## Scores\n\n{} {:.4} on the clients' validation examples, by which the round was chosen. The run's \
@@ -153,26 +154,21 @@ fn scores(subject: CardSubject<'_>, summary: &Summary) -> String {
     for (set, by_label) in &summary.by_label {
         let mut grid = Grid::new(["label", ">precision", ">recall", ">F1", ">support"]);
         for one in by_label.labels.iter().take(MOST_LABELS) {
-            let number = |value: f64| format!("{value:.4}");
-            let cells = [number(one.precision), number(one.recall), number(one.f1)];
-            let [precision, recall, f1] = cells;
+            let [precision, recall, f1] =
+                [one.precision, one.recall, one.f1].map(|value| format!("{value:.4}"));
             grid.row([safe(&one.label), precision, recall, f1, grouped(one.support)]);
         }
         parts.push(format!("By label on the {}:\n\n{}", set.replace('_', " "), grid.markdown()));
     }
-    if let Some(baseline) = &summary.baseline {
-        let value = summary
-            .score
-            .as_ref()
-            .and_then(|score| Some((score, baseline.score(&score.on, &score.name)?)));
-        parts.extend(value.map(|(score, value)| {
-            format!(
-                "Without a model ({}) the {} on the {} is {value:.4}.",
-                safe(&baseline.answer),
-                score.name,
-                score.on.replace('_', " ")
-            )
-        }));
+    if let Some(score) = &summary.score
+        && let Some((answer, value)) = summary.floor(score)
+    {
+        parts.push(format!(
+            "Without a model ({}) the {} on the {} is {value:.4}.",
+            safe(answer),
+            score.name,
+            score.on.replace('_', " ")
+        ));
     }
     parts.join("\n\n")
 }
@@ -181,13 +177,7 @@ fn labels(subject: CardSubject<'_>) -> String {
     if subject.labels.is_empty() {
         return String::new();
     }
-    let shown: Vec<String> =
-        subject.labels.iter().take(MOST_LABELS).map(|name| safe(name)).collect();
-    let more = match subject.labels.len().saturating_sub(MOST_LABELS) {
-        0 => String::new(),
-        more => format!(" and {} more", grouped(more as u64)),
-    };
-    format!("## Labels\n\n{}{more}", shown.join(", "))
+    format!("## Labels\n\n{}", listed(subject.labels.iter().map(|name| safe(name)), MOST_LABELS))
 }
 
 fn training(summary: &Summary) -> String {
@@ -253,9 +243,9 @@ fn inputs(summary: &Summary) -> String {
 }
 
 fn repeat(subject: CardSubject<'_>, summary: &Summary) -> String {
-    let folder = match (subject.holds, subject.round) {
-        (Holds::Model, _) => "this folder",
-        (Holds::Adapter, _) => "these adapters",
+    let folder = match subject.holds {
+        Holds::Model => "this folder",
+        Holds::Adapter => "these adapters",
     };
     let told = if summary.privacy.is_none() { " (the digests above tell)" } else { "" };
     format!(
@@ -294,7 +284,7 @@ mod tests {
     use crate::folder::summary::Score;
 
     fn subject(labels: &[String]) -> CardSubject<'_> {
-        CardSubject { task: Task::Classes, labels, holds: Holds::Model, round: CardRound::Last }
+        CardSubject { task: Task::Classes, labels, holds: Holds::Model, round: WhichRound::Last }
     }
 
     #[test]

@@ -14,17 +14,16 @@ use fedra_privacy::{Ledger, shown};
 
 use crate::config::{ConfigError, Experiment, ModelSource};
 use crate::error::{Error, Result, refuse};
-use crate::folder::json_file;
 use crate::folder::lock::Lock;
 use crate::folder::occupied::{GoesOn, Occupied};
-use crate::folder::regular_file;
-use crate::folder::run_folder;
 use crate::folder::summary::Summary;
+use crate::folder::{json_file, regular_file, run_folder};
 use crate::prepare::fingerprint::Inputs;
 use crate::prepare::partitioned_data::PartitionedData;
 use crate::run_files::{
     CHECKPOINT, EXPERIMENT, FILES, FOLDERS, LEDGER, ROUNDS, SITES, SUMMARY, TENSORBOARD,
 };
+use crate::text::grid::joined;
 
 /// How a checkpoint of any version begins.
 const CHECKPOINT_MAGIC: [u8; 4] = *b"FDCK";
@@ -112,12 +111,10 @@ fn whose(path: &Path, experiment: &Experiment) -> (String, bool) {
     let now = PartitionedData::of(experiment).and_then(|rows| Inputs::of(experiment, &rows));
     let Ok(now) = now else { return unknown };
     let changes: Vec<&str> = held.changes(&now).iter().map(|change| change.what).collect();
-    let what = match changes.split_last() {
-        None => return (" of this very experiment".to_owned(), true),
-        Some((only, [])) => (*only).to_owned(),
-        Some((last, others)) => format!("{} and {last}", others.join(", ")),
-    };
-    (format!(" of the same file with other {what}"), false)
+    if changes.is_empty() {
+        return (" of this very experiment".to_owned(), true);
+    }
+    (format!(" of the same file with other {}", joined(&changes, "and")), false)
 }
 
 /// What a person should know before a private run is replaced: its ledger goes, and what it spent stays spent.
@@ -178,15 +175,14 @@ fn is_written(path: &Path, experiment: &Experiment) -> bool {
 }
 
 /// A run may not replace the model that it starts from.
-fn check_model(path: &Path, experiment: &Experiment) -> Result<()> {
+fn check_model(path: &Path, experiment: &Experiment) -> Result<(), ConfigError> {
     let ModelSource::Folder(model) = &experiment.model else { return Ok(()) };
     let real = |path: &Path| fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     let adapter = experiment.raw.model.adapter.as_ref().map(|path| ("model.adapter", path));
     for (key, model) in [("model.path", model)].into_iter().chain(adapter) {
-        if FOLDERS.iter().any(|name| real(model) == real(&path.join(name))) {
-            let expected = "a model outside of the folder that the run writes to";
-            return Err(ConfigError::new(key, model.display(), expected).into());
-        }
+        let expected = "a model outside of the folder that the run writes to";
+        ConfigError::new(key, model.display(), expected)
+            .when(FOLDERS.iter().any(|name| real(model) == real(&path.join(name))))?;
     }
     Ok(())
 }

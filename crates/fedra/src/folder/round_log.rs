@@ -50,27 +50,24 @@ impl Sink for RoundLog {
 /// marked one.
 pub fn read(path: &Path, mark: LogMark, each: &mut dyn FnMut(RoundReport)) -> Result<u64> {
     let shown = path.display();
-    let mut log = match regular_file::open(path) {
-        Ok(file) => BufReader::new(file),
-        Err(error) if error.kind() == ErrorKind::NotFound && mark.reports == 0 => return Ok(0),
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            refuse!("{shown}: found no log, expected {}", expected(mark))
+    let (mut so_far, mut bytes) = (LogMark::default(), 0);
+    let is_there = whole_lines(path, &mut |line| {
+        if so_far.reports == mark.reports {
+            return Ok(false);
         }
-        Err(error) => return Err(error).with_context(|| format!("cannot read {shown}")),
-    };
-    let (mut so_far, mut bytes, mut line) = (LogMark::default(), 0, Vec::new());
-    while so_far.reports < mark.reports {
-        line.clear();
-        let length =
-            log.read_until(b'\n', &mut line).with_context(|| format!("cannot read {shown}"))?;
-        let Ok(next) = so_far.with(&line) else {
-            let found = counted(so_far.reports, "whole line");
-            refuse!("{shown}: found {found}, expected {}", expected(mark));
-        };
-        (so_far, bytes) = (next, bytes + length as u64);
-        let report = serde_json::from_slice(&line)
-            .with_context(|| format!("{shown}: line {} is no report", so_far.reports))?;
-        each(report);
+        let Ok(next) = so_far.with(line) else { return Ok(false) };
+        so_far = next;
+        bytes += line.len() as u64;
+        let report = serde_json::from_slice(line);
+        each(report.with_context(|| format!("{shown}: line {} is no report", so_far.reports))?);
+        Ok(true)
+    })?;
+    if !is_there && mark.reports > 0 {
+        refuse!("{shown}: found no log, expected {}", expected(mark));
+    }
+    if so_far.reports < mark.reports {
+        let found = counted(so_far.reports, "whole line");
+        refuse!("{shown}: found {found}, expected {}", expected(mark));
     }
     if so_far != mark {
         refuse!("{shown}: found lines that were changed, expected {}", expected(mark));
@@ -78,15 +75,32 @@ pub fn read(path: &Path, mark: LogMark, each: &mut dyn FnMut(RoundReport)) -> Re
     Ok(bytes)
 }
 
+/// Shows the lines of a log as long as more are asked for, and says whether there is a log. A last line without
+/// its end is a round that is being written, and is left out.
+pub fn whole_lines(path: &Path, each: &mut dyn FnMut(&[u8]) -> Result<bool>) -> Result<bool> {
+    let shown = path.display();
+    let mut log = match regular_file::open(path) {
+        Ok(file) => BufReader::new(file),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(error).with_context(|| format!("cannot read {shown}")),
+    };
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        log.read_until(b'\n', &mut line).with_context(|| format!("cannot read {shown}"))?;
+        if line.last() != Some(&b'\n') || !each(&line)? {
+            return Ok(true);
+        }
+    }
+}
+
 /// Rounds that a log tells of; a last line without its end is none.
 pub fn lines(path: &Path) -> u64 {
-    let Ok(file) = regular_file::open(path) else { return 0 };
-    let (mut log, mut line, mut count) = (BufReader::new(file), Vec::new(), 0);
-    while log.read_until(b'\n', &mut line).is_ok_and(|read| read > 0) && line.last() == Some(&b'\n')
-    {
+    let mut count = 0;
+    let _unreadable = whole_lines(path, &mut |_| {
         count += 1;
-        line.clear();
-    }
+        Ok(true)
+    });
     count
 }
 
@@ -97,7 +111,7 @@ pub fn check_begun(path: &Path) -> Result<()> {
         let shown = path.display();
         refuse!(
             "{shown}: found a log of more than one round and no checkpoint, expected both or \
-             neither\nhint: put the checkpoint back, or begin anew in another folder"
+             neither\nhint: put the checkpoint back, or start again in another folder"
         );
     }
     Ok(())
@@ -106,7 +120,7 @@ pub fn check_begun(path: &Path) -> Result<()> {
 fn expected(mark: LogMark) -> String {
     let reports = counted(mark.reports, "round");
     format!(
-        "the log of the {reports} that the checkpoint holds\nhint: put the log back, or begin anew"
+        "the log of the {reports} that the checkpoint holds\nhint: put the log back, or start again"
     )
 }
 

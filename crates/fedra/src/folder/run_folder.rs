@@ -28,23 +28,16 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use fedra_engine::LogMark;
-use serde::Serialize;
-
 use crate::config::Experiment;
 use crate::error::{Context, Result, refuse};
-use crate::folder::client_names::ClientNames;
-use crate::folder::held_ledger;
-use crate::folder::json_file;
+
 use crate::folder::lock::Lock;
-use crate::folder::model_card;
 use crate::folder::round_files::is_event_file;
-use crate::folder::round_log;
 use crate::folder::summary::{Stopped, Summary};
+use crate::folder::{held_ledger, json_file, model_card, round_log};
 use crate::prepare::fingerprint::{Change, Inputs};
 use crate::run_files::{
-    CHECKPOINT, CLIENTS, EXPERIMENT, FILES, FOLDERS, INPUTS, LEDGER, PREDICTIONS, ROUNDS, SITES,
-    SUMMARY, TENSORBOARD,
+    CHECKPOINT, EXPERIMENT, FILES, FOLDERS, INPUTS, LEDGER, ROUNDS, SITES, SUMMARY, TENSORBOARD,
 };
 use fedra_engine::durable;
 
@@ -130,7 +123,7 @@ impl Folder {
             if self.path.join(CHECKPOINT).exists() {
                 refuse!(
                     "{shown}: found a checkpoint without {INPUTS}, expected both: what the run learned \
-                     from is not known\nhint: begin anew"
+                     from is not known\nhint: start again"
                 );
             }
             return json_file::write(&self.path.join(INPUTS), inputs);
@@ -139,7 +132,7 @@ impl Folder {
         if !changes.is_empty() {
             refuse!(
                 "{shown}: found {} than the run began with\n\
-                 hint: put back what it learned from, or begin anew",
+                 hint: put back what it learned from, or start again",
                 changes.join(" and ")
             );
         }
@@ -183,7 +176,7 @@ impl Folder {
 
     fn summary(path: &Path, experiment: &Experiment) -> Result<Option<Summary>> {
         let summary = json_file::read_if_there(&path.join(SUMMARY), "summary")?;
-        let patience = experiment.evaluate.patience;
+        let patience = experiment.raw.evaluate.patience;
         let whole = |summary: &Summary| {
             let stopped = summary.stopped.is_some_and(|stopped| match stopped {
                 Stopped::Patience(waited) => Some(waited) == patience,
@@ -218,17 +211,14 @@ impl Folder {
             Ok(None) if !begun => {}
             Ok(None) | Err(_) => return Standing::OtherInputs(Vec::new()),
         }
+        // Whether the log is the one that the summary was made of.
+        let log_is = |mark| round_log::read(&path.join(ROUNDS), mark, &mut |_| {}).is_ok();
         match Self::summary(path, experiment) {
-            Ok(Some(summary)) if !Self::log_is(path, summary.log) => Standing::OtherLog,
+            Ok(Some(summary)) if !log_is(summary.log) => Standing::OtherLog,
             // Whoever reads a summary that cannot be read says what is wrong with it.
             Ok(Some(_)) | Err(_) => Standing::Complete,
             Ok(None) => Standing::Unfinished,
         }
-    }
-
-    /// Whether the log in a folder is the one that a summary was made of.
-    fn log_is(path: &Path, mark: LogMark) -> bool {
-        round_log::read(&path.join(ROUNDS), mark, &mut |_| {}).is_ok()
     }
 
     /// Removes the summary of fewer rounds than are now asked for: a run that goes on is not
@@ -267,37 +257,13 @@ impl Folder {
         copy().with_context(|| format!("cannot copy {} to {}", from.display(), to.display()))
     }
 
-    /// Where the summary of the run in a folder is.
-    pub fn summary_of(path: &Path) -> PathBuf {
-        path.join(SUMMARY)
-    }
-
-    /// Where the reports of the run in a folder are.
-    pub fn rounds_of(path: &Path) -> PathBuf {
-        path.join(ROUNDS)
-    }
-
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Writes the summary.
-    pub fn write_summary(&self, summary: &impl Serialize) -> Result<()> {
-        json_file::write(&self.path.join(SUMMARY), summary)
-    }
-
-    /// Writes what was answered to the central test set.
-    pub fn write_predictions(&self, lines: &str) -> Result<()> {
-        self.write(PREDICTIONS, lines.as_bytes())
-    }
-
-    /// Writes whose numbers the log has.
-    pub(crate) fn write_clients(&self, clients: &ClientNames) -> Result<()> {
-        json_file::write(&self.path.join(CLIENTS), clients)
-    }
-
-    fn write(&self, name: &str, bytes: &[u8]) -> Result<()> {
+    /// Writes one of its files whole.
+    pub(crate) fn write(&self, name: &str, bytes: &[u8]) -> Result<()> {
         let path = self.path.join(name);
         durable::write(&path, bytes).with_context(|| format!("cannot write {}", path.display()))
     }
@@ -378,11 +344,11 @@ mod tests {
         assert_eq!(standing(3), Standing::Absent);
         let run = Folder::create(path, &of_rounds(3)).unwrap();
         assert_eq!(standing(3), Standing::Unfinished);
-        run.write_summary(&Summary::of_nothing(3)).unwrap();
+        json_file::write(&run.path().join(SUMMARY), &Summary::of_nothing(3)).unwrap();
         assert_eq!(standing(3), Standing::OtherInputs(Vec::new()));
         run.settle_inputs(&inputs).unwrap();
         for (rounds, expected) in [(1, Standing::Unfinished), (3, Standing::Complete)] {
-            run.write_summary(&Summary::of_nothing(rounds)).unwrap();
+            json_file::write(&run.path().join(SUMMARY), &Summary::of_nothing(rounds)).unwrap();
             assert_eq!(standing(3), expected);
         }
         assert_eq!(standing(4), Standing::OtherExperiment);

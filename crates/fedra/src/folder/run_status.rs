@@ -6,7 +6,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use fedra_client::Observer;
@@ -14,6 +14,7 @@ use fedra_engine::{Arrival, ClientInfo, RoundProgress};
 use fedra_plan::Round;
 use serde_json::json;
 
+use crate::process::locked;
 use crate::run_files::STATUS;
 
 /// It is written no more often.
@@ -60,16 +61,11 @@ impl RunStatus {
         let _best_effort = fs::write(&unfinished, format!("{status:#}\n"))
             .and_then(|()| fs::rename(&unfinished, &self.path));
     }
-
-    fn last(&self) -> MutexGuard<'_, Last> {
-        // It holds a number and a moment: no panic leaves half of one.
-        self.last.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 impl Observer for RunStatus {
     fn started(&self, client: &ClientInfo, round: Round) {
-        self.last().round = round;
+        locked(&self.last).round = round;
         self.observer.started(client, round);
     }
 

@@ -92,6 +92,19 @@ pub enum Stopped {
     Budget,
 }
 
+impl Stopped {
+    /// Why, in words.
+    pub fn in_words(self) -> String {
+        match self {
+            Self::Patience(patience) => {
+                let scorings = counted(u64::from(patience), "scoring");
+                format!("{scorings} in a row brought nothing better")
+            }
+            Self::Budget => "the next round would pass privacy.epsilon".to_owned(),
+        }
+    }
+}
+
 /// The number the task is judged by.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Score {
@@ -144,7 +157,7 @@ impl Summary {
     }
 
     /// What the answer without a model is, and its value of this score.
-    fn floor(&self, score: &Score) -> Option<(&str, f64)> {
+    pub(crate) fn floor(&self, score: &Score) -> Option<(&str, f64)> {
         let baseline = self.baseline.as_ref()?;
         Some((&baseline.answer, baseline.score(&score.on, &score.name)?))
     }
@@ -201,15 +214,8 @@ impl Summary {
             let Best { name, score, .. } = best;
             fact("best", format!("round {round}: {name} {score:.3} on validation{tied}{kept}"));
         }
-        match self.stopped {
-            None => {}
-            Some(Stopped::Patience(patience)) => {
-                let scorings = counted(u64::from(patience), "scoring");
-                fact("stopped early", format!("{scorings} in a row brought nothing better"));
-            }
-            Some(Stopped::Budget) => {
-                fact("stopped early", "the next round would pass privacy.epsilon".to_owned());
-            }
+        if let Some(stopped) = self.stopped {
+            fact("stopped early", stopped.in_words());
         }
         if let Some(stage) = &self.stage {
             let from = |round: fedra_plan::Round| format!("from round {}", round.0 + 1);

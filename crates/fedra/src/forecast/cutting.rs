@@ -10,7 +10,7 @@ use fedra_model::Model;
 use fedra_plan::{ByteCount, Cut, Layer, Plan, Round, Rule, Scope};
 
 use crate::config::Experiment;
-use crate::config::config_error::ConfigError;
+
 use crate::config::split_table::EndsAre;
 use crate::error::Result;
 use crate::forecast::largest_batches::LargestBatches;
@@ -86,27 +86,21 @@ fn within(
     let blocks = model.layout().blocks();
     // Near and far have to find the same cut, and a server has no rows.
     let batches = LargestBatches::full(experiment, model, recipe);
-    let needed = |kept: u16| {
+    let needed = |kept: u16| -> Result<(ClientBlocks, ByteCount)> {
         let ends = ClientBlocks { first: kept.div_ceil(2), last: kept / 2 };
         let (learns, split) = (learning(experiment, ends, blocks), Some(SplitConfig::new(ends)));
         let recipe = &Recipe { learns, split, ..recipe.clone() };
         let plan = plan_of(recipe, model, ends)?;
         let tensors = batches.client(model, recipe, &plan)?;
         let memory = memory::client(tensors, model, (recipe, experiment), &plan);
-        Ok::<_, crate::error::Error>((ends, memory))
+        Ok((ends, memory))
     };
-    let mut fits = None;
-    for kept in 0..blocks {
-        let (ends, memory) = needed(kept)?;
-        if memory <= budget {
-            fits = Some(ends);
-        }
-    }
-    if let Some(ends) = fits {
-        return Ok(ends);
-    }
-    let expected = format!("at least {}, for embedding and head alone", needed(0)?.1);
-    Err(ConfigError::new("split.client_memory", budget, expected).into())
+    memory::last_within(
+        budget,
+        0..blocks,
+        needed,
+        ("split.client_memory", "embedding and head alone"),
+    )
 }
 
 /// A client's plan under a cut.

@@ -69,9 +69,15 @@ impl LargestBatches {
                     steps[step].push(batch.iter().map(|&place| lengths[place]).collect());
                 }
             }
-            for (step, all) in steps.into_iter().enumerate() {
-                let into = if step == 0 { &mut first } else { &mut later };
-                into.see_joined(largest_of(all, clients));
+            for (step, mut all) in steps.into_iter().enumerate() {
+                // The sequences of as many clients as take part, those with the most tokens.
+                all.sort_by_key(|lengths| std::cmp::Reverse(lengths.iter().sum::<usize>()));
+                all.truncate(clients as usize);
+                let (joined, into) =
+                    (all.concat(), if step == 0 { &mut first } else { &mut later });
+                if joined.iter().sum::<usize>() > into.joined.iter().sum() {
+                    into.joined = joined;
+                }
             }
         }
         let steps: Vec<LargestStep> =
@@ -203,13 +209,6 @@ fn most(all: impl Iterator<Item = Result<ByteCount, ClientError>>) -> Result<Byt
     Ok(all.into_iter().max().unwrap_or_default())
 }
 
-/// The sequences of as many clients as take part, those with the most tokens.
-fn largest_of(mut step: Vec<Vec<usize>>, clients: u64) -> Vec<usize> {
-    step.sort_by_key(|lengths| std::cmp::Reverse(lengths.iter().sum::<usize>()));
-    step.truncate(clients as usize);
-    step.concat()
-}
-
 impl LargestStep {
     /// Keeps the batch with the most tokens.
     fn see(&mut self, batch: &[usize], (encoded, lengths): (&[Encoded], &[usize])) {
@@ -227,13 +226,6 @@ impl LargestStep {
         let lengths: Vec<usize> = encoded.iter().map(length).collect();
         for batch in evaluation_batches(&lengths, EVALUATION_TOKENS) {
             self.see(&batch, (encoded, &lengths));
-        }
-    }
-
-    /// Keeps the sequences with the most tokens.
-    fn see_joined(&mut self, lengths: Vec<usize>) {
-        if lengths.iter().sum::<usize>() > self.joined.iter().sum() {
-            self.joined = lengths;
         }
     }
 }

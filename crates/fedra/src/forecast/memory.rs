@@ -3,6 +3,8 @@
 //! Each has a machine of its own here. What all of them take in one process, where clients share
 //! weights and threads, is another question ([`crate::forecast::run_memory`]).
 
+use std::ops::Range;
+
 use fedra_engine::{
     Choice, ClientId, ClientInfo, LocalRule, Recipe, ServerRule, SideMemory, Start,
 };
@@ -113,7 +115,7 @@ pub fn blocks_within(
 ) -> Result<u16> {
     // Near and far have to find the same number, and a server has no rows.
     let batches = LargestBatches::full(experiment, model, recipe);
-    let needed = |k: u16| -> Result<ByteCount> {
+    let needed = |k: u16| -> Result<(u16, ByteCount)> {
         let mut recipe = recipe.clone();
         recipe.selection.k = k;
         let (layout, seed) = (model.layout(), experiment.seed);
@@ -127,17 +129,23 @@ pub fn blocks_within(
         };
         let plan = choice.plan(&anyone.name, &order)?;
         let tensors = batches.client(model, &recipe, &plan)?;
-        Ok(client(tensors, model, (&recipe, experiment), &plan))
+        Ok((k, client(tensors, model, (&recipe, experiment), &plan)))
     };
-    let mut fits = None;
-    for k in 1..=model.layout().blocks() {
-        if needed(k)? <= budget {
-            fits = Some(k);
-        }
-    }
-    if let Some(k) = fits {
-        return Ok(k);
-    }
-    let expected = format!("at least {}, for one block and the longest rows", needed(1)?);
-    Err(ConfigError::new("method.k.memory", budget, expected).into())
+    let what = ("method.k.memory", "one block and the longest rows");
+    last_within(budget, 1..model.layout().blocks() + 1, needed, what)
+}
+
+/// The last of some choices whose need fits into a memory that a key gives; where none does, what the first
+/// one needs, and for what, is said.
+pub(crate) fn last_within<T>(
+    budget: ByteCount,
+    choices: Range<u16>,
+    needed: impl Fn(u16) -> Result<(T, ByteCount)>,
+    (key, what): (&str, &str),
+) -> Result<T> {
+    let all = choices.map(needed).collect::<Result<Vec<_>>>()?;
+    let least = all.first().map_or(ByteCount(0), |(_, needed)| *needed);
+    let fits = all.into_iter().rev().find(|(_, needed)| *needed <= budget);
+    let expected = format_args!("at least {least}, for {what}");
+    Ok(fits.ok_or_else(|| ConfigError::new(key, budget, expected))?.0)
 }

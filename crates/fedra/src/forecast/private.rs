@@ -20,8 +20,7 @@ use fedra_privacy::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::config::Experiment;
-use crate::config::config_error::ConfigError;
+use crate::config::{ConfigError, Experiment};
 use crate::error::Result;
 use crate::forecast::traffic::stretches::stretches;
 use crate::prepare::client_counts::ClientCounts;
@@ -56,6 +55,21 @@ pub const SIMULATED: &str = "This was a simulation: its noise and its coins foll
     draw their own (fedra serve and fedra join).";
 
 impl PrivacySummary {
+    /// What was spent under a promise.
+    pub fn new(privacy: &Privacy, spent: Spent, statement: String) -> Self {
+        let finite = |epsilon: f64| epsilon.is_finite().then_some(epsilon);
+        Self {
+            epsilon: finite(spent.pld),
+            epsilon_rdp: finite(spent.rdp),
+            promise: privacy.promise,
+            noise: privacy.noise.get(),
+            clip: privacy.clip,
+            sites: Vec::new(),
+            simulated: false,
+            statement,
+        }
+    }
+
     /// How large the signal was beside the noise, for a table.
     pub fn signal_in_words(&self) -> Option<String> {
         if self.sites.is_empty() {
@@ -121,10 +135,9 @@ pub fn settle(
         (Unit::Example, None) => (census.examples(), "there are"),
         (Unit::Client, _) => (clients, "there are"),
     };
-    if units > 0 && delta.below_one_of(units).is_err() {
-        let expected = format!("below one of the {units} {unit}s {which}: 1 / {units}");
-        return Err(ConfigError::new("privacy.delta", delta, expected).into());
-    }
+    let expected = format_args!("below one of the {units} {unit}s {which}: 1 / {units}");
+    ConfigError::new("privacy.delta", delta, expected)
+        .when(units > 0 && delta.below_one_of(units).is_err())?;
     let noise = experiment.raw.privacy.as_ref().and_then(|table| table.noise);
     // Beside a cut the noise is that of its rows, and whatever it comes to is told.
     if let (Some(budget), None, None) = (budget, noise, &recipe.split) {
@@ -168,23 +181,6 @@ pub fn foreseen(
     let spent = Foreseen::of(recipe, experiment, (census, layout))?.spent(recipe);
     let spent = spent.map_err(EngineError::from)?;
     Ok(Some(PrivacySummary::new(privacy, spent, String::new())))
-}
-
-impl PrivacySummary {
-    /// What was spent under a promise.
-    pub fn new(privacy: &Privacy, spent: Spent, statement: String) -> Self {
-        let finite = |epsilon: f64| epsilon.is_finite().then_some(epsilon);
-        Self {
-            epsilon: finite(spent.pld),
-            epsilon_rdp: finite(spent.rdp),
-            promise: privacy.promise,
-            noise: privacy.noise.get(),
-            clip: privacy.clip,
-            sites: Vec::new(),
-            simulated: false,
-            statement,
-        }
-    }
 }
 
 /// The norm of the signal over that of the noise; chance can hide a small one.
@@ -301,12 +297,10 @@ impl Foreseen {
             let (round, mechanism) = (Round(0), mechanism.to_owned());
             events.push(Event { round, mechanism, client, input: None, release });
         };
-        let gaussian = match privacy.selection {
-            PrivateSelection::Gaussian { noise } => Some(noise),
-            PrivateSelection::NoisyUpdate
-            | PrivateSelection::Public
-            | PrivateSelection::PrivateUnaccounted => None,
-        };
+        let mut gaussian = None;
+        if let PrivateSelection::Gaussian { noise } = privacy.selection {
+            gaussian = Some(noise);
+        }
         if privacy.selection == PrivateSelection::PrivateUnaccounted && self.measured > 0 {
             let (what, why) = ("block scores".to_owned(), "they are exact".to_owned());
             release(BLOCK_SCORES, None, Release::NonPrivate { what, why });

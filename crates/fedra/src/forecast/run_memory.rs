@@ -64,7 +64,13 @@ impl RunMemory {
         let (model, threads) = (&prepared.model, threads(experiment, placement));
         let whole = ByteCount(4 * model.layout().elements() as u64);
         let noted = ByteCount(NOTED * placement.clients as u64);
-        let clients = kept(placement, threads) + noted;
+        // As far as it is in memory, and what those at work have of it.
+        let in_memory = match placement.location {
+            StateLocation::Memory => placement.keepers as u64,
+            StateLocation::Disk => threads,
+        };
+        let kept = (in_memory + threads * JOBS_AHEAD as u64) * placement.each.bytes().0;
+        let clients = ByteCount(kept) + noted;
         let mut all = Self { prepared: held, clients, ..Self::default() };
         for (_, plan) in stages {
             let cached = prefix(model, (recipe, plan), &prepared.shards.clients);
@@ -93,13 +99,4 @@ fn prefix(model: &Model, (recipe, plan): (&Recipe, &Plan), clients: &[Shard]) ->
     let tokens = |shard: &Shard| shard.train.encoded().iter().map(|row| row.ids.len()).sum();
     let most: usize = clients.iter().map(tokens).max().unwrap_or(0);
     ByteCount(4 * (most * model.width()) as u64).min(PREFIX_CACHE)
-}
-
-/// What clients keep between rounds, as far as it is in memory, and what those at work have of it.
-fn kept(placement: &StatePlacement, threads: u64) -> ByteCount {
-    let in_memory = match placement.location {
-        StateLocation::Memory => placement.keepers as u64,
-        StateLocation::Disk => threads,
-    };
-    ByteCount((in_memory + threads * JOBS_AHEAD as u64) * placement.each.bytes().0)
 }

@@ -33,11 +33,6 @@ use crate::forecast::traffic::stages::Stages;
 use crate::forecast::traffic::stretches::scored;
 use crate::prepare::prepared::Prepared;
 
-/// What a run by this recipe sends, at the least where that is not known beforehand.
-pub fn least_bytes(experiment: &Experiment, prepared: &Prepared, recipe: &Recipe) -> Result<Bytes> {
-    Ok(Forecast::of(experiment, prepared, recipe, Overlap::Most)?.total())
-}
-
 /// What clients will keep between the rounds of a run. Rounds are looked at only if that can matter.
 pub fn placement(
     experiment: &Experiment,
@@ -90,10 +85,11 @@ impl Forecast {
         recipe: &Recipe,
         overlap: Overlap,
     ) -> Result<Self> {
-        let setting = &Setting { experiment, prepared, recipe };
+        let setting = Setting { experiment, prepared, recipe };
         let course = Course::of(setting);
         let layout = prepared.model.layout();
-        let mut holds = Holds::new(recipe.start);
+        let versions = ClientVersions::new(recipe.start);
+        let mut holds = Holds { versions, looked: BTreeSet::new() };
         let mut forecast = Self { rounds: Vec::new(), stages: Stages::default() };
         let scorers = scorers(&course.clients, prepared, recipe);
         let (mut guess, every) = (ForeseenChoices::new(overlap), recipe.evaluation.every.max(1));
@@ -108,24 +104,21 @@ impl Forecast {
                     && recipe.split.is_none()
                     && !rule.needs_choice();
                 let round = Round(number);
-                let mut bytes = match recipe.population {
-                    Population::Pooled => Bytes::default(),
-                    Population::Federated => {
-                        let mut bytes = holds.bytes(recipe, (round, &cohort), &foreseen, layout);
-                        let crossed =
-                            crossing((experiment, prepared, recipe), round, &cohort, &foreseen);
-                        bytes.up += crossed.up();
-                        bytes.down += crossed.down();
-                        bytes.crossing = crossed;
-                        bytes
+                let is_pooled = recipe.population == Population::Pooled;
+                let mut bytes = Bytes::default();
+                if !is_pooled {
+                    bytes = holds.bytes(recipe, (round, &cohort), &foreseen, layout);
+                    bytes.crossing =
+                        crossing((experiment, prepared, recipe), round, &cohort, &foreseen);
+                    bytes.up += bytes.crossing.up();
+                    bytes.down += bytes.crossing.down();
+                }
+                let evaluation = || {
+                    if is_pooled {
+                        return Ok(ByteCount(0));
                     }
-                };
-                let evaluation = || match recipe.population {
-                    Population::Pooled => Ok(ByteCount(0)),
-                    Population::Federated => {
-                        let own = holds.evaluation((recipe, round.next()), &scorers, layout)?;
-                        Ok::<_, Error>(own + scoring_crossing(prepared, recipe))
-                    }
+                    let own = holds.evaluation((recipe, round.next()), &scorers, layout)?;
+                    Ok::<_, Error>(own + scoring_crossing(prepared, recipe))
                 };
                 let is_scored = scored(number..number + 1, every, experiment.rounds) > 0;
                 let plain = bytes;
@@ -189,10 +182,6 @@ struct Holds {
 }
 
 impl Holds {
-    fn new(start: Start) -> Self {
-        Self { versions: ClientVersions::new(start), looked: BTreeSet::new() }
-    }
-
     /// The bytes of a round in which everybody drawn answers.
     fn bytes(
         &mut self,
@@ -359,7 +348,7 @@ mod tests {
         let text = include_str!("../../tests/tiny.toml");
         let experiment = Experiment::from_toml(text, &overrides).unwrap();
         let run = Run::prepare(&experiment).unwrap();
-        let (prepared, recipe) = run.parts();
+        let (prepared, recipe) = (&run.prepared, &run.recipe);
         check(&Setting { experiment: &experiment, prepared, recipe });
     }
 

@@ -4,8 +4,7 @@ use fedra_data::AnswerForm;
 use fedra_model::hf::Config;
 
 use super::proposal::Proposal;
-use crate::config::config_error::ConfigError;
-use crate::config::{Experiment, ModelSource, Overrides};
+use crate::config::{ConfigError, Experiment, ModelSource, Overrides};
 use crate::error::{Context, Result};
 use crate::listener::Listener;
 use crate::prepare::partitioned_data::PartitionedData;
@@ -37,18 +36,17 @@ impl Proposal {
 }
 
 /// Refuses an encoder with fresh weights for a task that is answered in text.
-fn check_preset(experiment: &Experiment) -> Result<()> {
+fn check_preset(experiment: &Experiment) -> Result<(), ConfigError> {
     let ModelSource::Fresh(config, _) = &experiment.model else { return Ok(()) };
     let is_encoder = matches!(**config, Config::Bert(_));
-    if !is_encoder || experiment.task.answer_form() == AnswerForm::Labels {
-        return Ok(());
-    }
     let preset = experiment.raw.model.preset.as_deref().unwrap_or_default();
-    let found = format!("{preset:?}, which is an encoder");
-    let expected = format!("a decoder for the task {}", experiment.task.name());
+    let found = format_args!("{preset:?}, which is an encoder");
+    let expected = format_args!("a decoder for the task {}", experiment.task.name());
     let hint = "the preset smollm2 is one, so is many a pretrained model; a column with labels is what an \
-                encoder can learn";
-    Err(ConfigError::new("preset", found, expected).with_hint(hint).into())
+             encoder can learn";
+    ConfigError::new("preset", found, expected)
+        .with_hint(hint)
+        .when(is_encoder && experiment.task.answer_form() == AnswerForm::Text)
 }
 
 /// The experiment that a proposal's text says. No file holds the text yet, so no error shall point into one.

@@ -6,9 +6,8 @@
 //! one was taken and why the others were not. Nothing is fetched.
 
 use std::collections::BTreeSet;
-use std::env;
-use std::fs;
 use std::path::{Path, PathBuf};
+use std::{env, fs};
 
 use fedra_data::printable;
 use fedra_model::{Head, Model};
@@ -76,10 +75,8 @@ impl ModelShape {
 
     /// What it is, in a few words.
     pub fn in_words(&self) -> String {
-        let head = match self.labels {
-            Some(labels) => format!(", with a head for {} labels", grouped(labels as u64)),
-            None => String::new(),
-        };
+        let named = |labels: usize| format!(", with a head for {} labels", grouped(labels as u64));
+        let head = self.labels.map_or(String::new(), named);
         format!(
             "{} of {} blocks and {} parameters{head}",
             self.family(),

@@ -25,25 +25,22 @@ impl Proposal {
         if let Some(label) =
             roles.label.as_ref().and_then(|label| sight.survey.column(&label.value))
         {
-            match roles.task.value.shape() {
-                LabelShape::One => {
-                    if self.wishes.missing != Some(Missing::Drop) {
-                        notes.extend(without_label(label, sight.survey.rows));
-                    }
-                    notes.extend(missing(label));
-                    notes.extend(too_many(label));
-                }
-                LabelShape::Many => notes.extend(missing(label)),
-                LabelShape::PerWord | LabelShape::Absent => {}
+            let shape = roles.task.value.shape();
+            if shape == LabelShape::One && self.wishes.missing != Some(Missing::Drop) {
+                notes.extend(without_label(label, sight.survey.rows));
             }
+            if matches!(shape, LabelShape::One | LabelShape::Many) {
+                notes.extend(missing(label));
+            }
+            notes.extend(too_many(label).filter(|_| shape == LabelShape::One));
         }
         notes.extend(self.unused_client());
-        if let Some(column) = training.few_documents.as_ref() {
+        if let Some((column, documents)) = &training.few_documents {
             notes.push(format!(
                 "column {:?} has {}, whose rows stay together, so rows are partitioned over no more than {}",
-                short(&column.name),
-                counted(column.documents as u64, "different value"),
-                counted(training.clients as u64, "client"),
+                short(column),
+ counted(*documents as u64, "different value"),
+ counted(training.clients as u64, "client"),
             ));
         }
         let is_chosen = self.wishes.preset.is_some() || self.wishes.tokenizer.is_some();

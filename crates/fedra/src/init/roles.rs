@@ -10,7 +10,7 @@ use fedra_data::{ColumnSurvey, Format, LabelShape, Split, Task, printable};
 
 use super::sight::Sight;
 use super::wishes::{Chosen, Wishes};
-use crate::config::config_error::ConfigError;
+use crate::config::ConfigError;
 use crate::error::{Result, refuse};
 use crate::text::grid::grouped;
 
@@ -66,13 +66,15 @@ impl Roles {
             let names: Vec<String> = columns.iter().map(|column| short(&column.name)).collect();
             refuse!("found no column {absent:?}, expected one of {}", names.join(", "));
         }
-        if wishes.text.len() > 2 {
-            let found = format!("{} columns", wishes.text.len());
-            return Err(ConfigError::new("text", found, "one or two").into());
-        }
+        ConfigError::new("text", format_args!("{} columns", wishes.text.len()), "one or two")
+            .when(wishes.text.len() > 2)?;
         let free: Vec<&ColumnSurvey> =
             columns.iter().copied().filter(|column| !wished.contains(&&column.name)).collect();
-        let split = called(&free, SPLIT).find(|column| is_split(column));
+        let is_split = |column: &&ColumnSurvey| {
+            let says = |value: &String| Split::parse(value).is_some();
+            !column.has_more && column.distinct() > 0 && column.values.keys().all(says)
+        };
+        let split = called(&free, SPLIT).find(is_split);
         let split = split.map(|column| column.name.clone());
         let client = client(sight, wishes, &free);
         let document = document(&free);
@@ -94,11 +96,9 @@ impl Roles {
         };
         let text = text(&rest, (task.value, label.as_ref()), wishes)?;
         let needs = task.value != Task::Language && sight.found.format != Format::Conll;
-        if label.is_none() && needs {
-            let found = format!("no column that could be that of the task {}", task.value.name());
-            let expected = format!("the name of one\n{}", listed(&columns));
-            return Err(ConfigError::new("label", found, expected).into());
-        }
+        let found = format_args!("no column that could be that of the task {}", task.value.name());
+        let expected = format_args!("the name of one\n{}", listed(&columns));
+        ConfigError::new("label", found, expected).when(label.is_none() && needs)?;
         let labels = label.as_ref().and_then(|label| sight.survey.column(&label.value));
         let separator =
             labels.and_then(separator).filter(|_| task.value.shape() == LabelShape::Many);
@@ -141,12 +141,6 @@ fn is_called(column: &ColumnSurvey, name: &str) -> bool {
     let own = column.name.to_lowercase().replace([' ', '-'], "_");
     let rest = own.rsplit('.').next().and_then(|last| last.strip_prefix(name));
     rest.is_some_and(|rest| ["", "_name", "_id"].contains(&rest))
-}
-
-fn is_split(column: &ColumnSurvey) -> bool {
-    !column.has_more
-        && column.distinct() > 0
-        && column.values.keys().all(|value| Split::parse(value).is_some())
 }
 
 fn client(sight: &Sight, wishes: &Wishes, free: &Columns<'_>) -> Option<Chosen<String>> {
@@ -246,10 +240,8 @@ fn task(
 ) -> Result<Chosen<Task>> {
     let is_conll = sight.found.format == Format::Conll;
     if let Some(task) = wishes.task {
-        if is_conll && task.shape() != LabelShape::PerWord {
-            let expected = "tokens or concepts for CoNLL";
-            return Err(ConfigError::new("task", task.name(), expected).into());
-        }
+        ConfigError::new("task", task.name(), "tokens or concepts for CoNLL")
+            .when(is_conll && task.shape() != LabelShape::PerWord)?;
         return Ok(Chosen::wished(task));
     }
     let tags =

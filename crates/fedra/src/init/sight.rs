@@ -8,7 +8,7 @@ use fedra_data::{FoundFormat, Reader, Survey};
 
 use super::models::{FoundModel, ModelPlaces};
 use super::wishes::ClientFile;
-use crate::config::config_error::ConfigError;
+use crate::config::ConfigError;
 use crate::error::{Context, Result, refuse};
 use crate::text::grid::counted;
 
@@ -50,17 +50,11 @@ pub fn look(data: Option<&Path>, clients: &[(String, PathBuf)]) -> Result<Sight>
         (Some(data), []) if data.is_dir() => in_folder(data, &mut left_out)?,
         (Some(data), []) => vec![ClientFile { client: None, path: data.to_owned() }],
         (None, [_, ..]) => {
-            let named: BTreeMap<&String, &PathBuf> =
-                clients.iter().map(|(name, path)| (name, path)).collect();
-            if named.len() < clients.len() {
-                let expected = "one file for each client";
-                return Err(ConfigError::new("client", "a name twice", expected).into());
-            }
-            let file = |(name, path): (&&String, &&PathBuf)| ClientFile {
-                client: Some((*name).clone()),
-                path: (*path).clone(),
-            };
-            named.iter().map(file).collect()
+            let named: BTreeMap<String, PathBuf> = clients.iter().cloned().collect();
+            ConfigError::new("client", "a name twice", "one file for each client")
+                .when(named.len() < clients.len())?;
+            let file = |(client, path)| ClientFile { client: Some(client), path };
+            named.into_iter().map(file).collect()
         }
         (Some(data), [_, ..]) => {
             return Err(ConfigError::excludes("client", data.display()).into());

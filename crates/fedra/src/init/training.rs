@@ -10,7 +10,7 @@ use super::models::{self, ModelShape};
 use super::roles::{MOST_LISTED, Roles, short};
 use super::sight::Sight;
 use super::wishes::{Chosen, Wishes};
-use crate::config::config_error::ConfigError;
+use crate::config::ConfigError;
 use crate::error::{Context, Result};
 use crate::prepare::token_lengths::{TokenLengths, cut_rows};
 use crate::text::grid::grouped;
@@ -51,7 +51,8 @@ pub struct Training {
     pub clients: usize,
     /// How many rows the smallest client has.
     pub fewest: usize,
-    /// What must stay together, where there are fewer of it than clients would be made up.
+    /// The column of what must stay together and how many values it has, where these are fewer than clients would
+    /// be made up.
     pub few_documents: Option<FewDocuments>,
     /// Tokens of an example.
     pub max_tokens: Chosen<usize>,
@@ -69,14 +70,8 @@ pub struct Training {
     pub sample: Option<usize>,
 }
 
-/// A column whose values are too few to make up the usual number of clients.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FewDocuments {
-    /// The column.
-    pub name: String,
-    /// How many values it has.
-    pub documents: usize,
-}
+/// A column and how many values it has, which are too few to make up the usual number of clients.
+pub type FewDocuments = (String, usize);
 
 /// What learns.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,11 +86,9 @@ impl Training {
     pub(super) fn of(sight: &Sight, roles: &Roles, wishes: &Wishes) -> Result<Self> {
         let (model, model_why, parameters, positions) = model(sight, roles, wishes)?;
         let is_fresh = matches!(model, ModelChoice::Preset(..));
-        if wishes.epsilon.is_some() && is_fresh && wishes.tokenizer.is_none() {
-            let expected =
-                "one of them: a vocabulary grown from clients' rows would tell their words";
-            return Err(ConfigError::new("epsilon", "no model and no tokenizer", expected).into());
-        }
+        let expected = "one of them: a vocabulary grown from clients' rows would tell their words";
+        ConfigError::new("epsilon", "no model and no tokenizer", expected)
+            .when(wishes.epsilon.is_some() && is_fresh && wishes.tokenizer.is_none())?;
         let labels = roles.labels(sight).map(|labels| labels.len());
         let lists = match (roles.task.value, wishes.epsilon) {
             (Task::Choice, _) => Some("task"),
@@ -106,11 +99,9 @@ impl Training {
             let found = format!("{MOST_LISTED} different labels or more");
             return Err(ConfigError::new(key, found, "so few that the file can list them").into());
         }
-        if let Some(method) = &wishes.method
-            && !Method::NAMES.contains(&method.as_str())
-        {
-            let found = format!("{method:?}");
-            return Err(ConfigError::new("method", found, Method::NAMES.join(", ")).into());
+        if let Some(method) = &wishes.method {
+            ConfigError::new("method", format_args!("{method:?}"), Method::NAMES.join(", "))
+                .when(!Method::NAMES.contains(&method.as_str()))?;
         }
         let lora = !is_fresh && parameters >= LARGE;
         let (clients, fewest, few_documents) = clients(sight, roles, wishes)?;
@@ -133,8 +124,13 @@ impl Training {
             Chosen::new(rounds, why)
         };
         let rounds = wishes.rounds.map_or_else(usual, Chosen::wished);
+        let why = match (is_fresh, lora) {
+            (true, _) => "fresh weights take large steps",
+            (false, true) => "adapters take larger steps than weights",
+            (false, false) => "where a first run should begin",
+        };
         let rate = match (is_fresh || lora || wishes.epsilon.is_some(), parameters) {
-            (true, _) | (false, 0..5_000_000) => Chosen::new(1e-3, rate_why(is_fresh, lora)),
+            (true, _) | (false, 0..5_000_000) => Chosen::new(1e-3, why),
             (false, 5_000_000..50_000_000) => Chosen::new(2e-4, "a small pretrained model"),
             (false, _) => Chosen::new(5e-5, "a pretrained model"),
         };
@@ -191,14 +187,6 @@ impl Training {
     }
 }
 
-fn rate_why(is_fresh: bool, lora: bool) -> &'static str {
-    match (is_fresh, lora) {
-        (true, _) => "fresh weights take large steps",
-        (false, true) => "adapters take larger steps than weights",
-        (false, false) => "where a first run should begin",
-    }
-}
-
 /// How many clients there are, the rows of the smallest, and what keeps their number low.
 fn clients(
     sight: &Sight,
@@ -220,21 +208,19 @@ fn clients(
         Some(column) => column.distinct() + rows.saturating_sub(column.filled),
         None => rows,
     };
-    if let Some(wished) = wishes.clients
-        && wished > documents
-    {
+    if let Some(wished) = wishes.clients {
         let what = column.map_or("the rows there are".to_owned(), |column| {
             let name = short(&column.name);
             format!("the different values of column {name:?}, whose rows stay together")
         });
-        let expected = format!("at most {documents}, {what}");
-        return Err(ConfigError::new("clients", wished, expected).into());
+        ConfigError::new("clients", wished, format_args!("at most {documents}, {what}"))
+            .when(wished > documents)?;
     }
     // Some are set aside for the central test set.
     let most = (documents * 4 / 5).max(1);
     let clients = wishes.clients.unwrap_or(MADE_UP.min(most));
     let few = column.filter(|_| wishes.clients.is_none() && most < MADE_UP);
-    let few = few.map(|column| FewDocuments { name: column.name.clone(), documents });
+    let few = few.map(|column| (column.name.clone(), documents));
     Ok((clients, rows / clients.max(1), few))
 }
 
@@ -247,16 +233,12 @@ fn model(
     let needs_decoder = roles.task.value.answer_form() == AnswerForm::Text;
     let task = roles.task.value.name();
     if let Some(path) = &wishes.model {
-        if wishes.preset.is_some() {
-            return Err(ConfigError::excludes("preset", "a model").into());
-        }
+        ConfigError::excludes("preset", "a model").when(wishes.preset.is_some())?;
         let shown = path.display();
         let shape = ModelShape::open(path).with_context(|| format!("model {shown}"))?;
-        if needs_decoder && !shape.is_decoder {
-            let found = format!("an encoder of {} blocks in {shown}", shape.blocks);
-            let expected = format!("a decoder for the task {task}");
-            return Err(ConfigError::new("model", found, expected).into());
-        }
+        let found = format_args!("an encoder of {} blocks in {shown}", shape.blocks);
+        ConfigError::new("model", found, format_args!("a decoder for the task {task}"))
+            .when(needs_decoder && !shape.is_decoder)?;
         let why = format!("a pretrained {}", shape.in_words());
         return Ok((ModelChoice::Folder(path.clone()), why, shape.parameters, shape.positions));
     }

@@ -3,6 +3,7 @@
 use std::fmt::{Display, Write as _};
 
 use fedra_data::{Format, LabelShape, Missing, Task, printable};
+use fedra_report::wrapped;
 
 use super::proposal::Proposal;
 use super::roles::short;
@@ -371,16 +372,9 @@ impl TomlText {
 
     /// A sentence in lines of comments.
     fn comment(&mut self, sentence: &str) {
-        let mut line = "#".to_owned();
-        for word in printable(sentence).split_whitespace() {
-            if line.chars().count() + 1 + word.chars().count() > WIDTH && line.len() > 1 {
-                self.line(&line);
-                "#".clone_into(&mut line);
-            }
-            line.push(' ');
-            line.push_str(word);
+        for line in wrapped(&printable(sentence), WIDTH - 2) {
+            self.line(format_args!("# {line}"));
         }
-        self.line(line);
     }
 }
 

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use fedra_client::{Counts, Scores};
-use fedra_data::{Body, Choice, Holding, LabelScore, Labels, SpanScore, printable};
+use fedra_data::{Body, Holding, LabelScore, Labels, SpanScore, printable};
 use serde::{Deserialize, Serialize};
 
 use crate::prepare::partitioned_data::PartitionedData;
@@ -77,7 +77,7 @@ impl<'a> Guess<'a> {
             Counts::Classes(_) => {
                 let mut counts: BTreeMap<u32, usize> = BTreeMap::new();
                 for &row in rows() {
-                    for label in single_labels(&table.examples[row].labels) {
+                    for label in table.examples[row].labels.numbers() {
                         *counts.entry(*label).or_default() += 1;
                     }
                 }
@@ -104,7 +104,7 @@ impl<'a> Guess<'a> {
             Self::Label(guess) => {
                 let mut score = LabelScore::new(table.labels.len());
                 for &row in rows {
-                    for label in single_labels(&table.examples[row].labels) {
+                    for label in table.examples[row].labels.numbers() {
                         score.add(&[*label], &[*guess]);
                     }
                 }
@@ -140,15 +140,6 @@ const OUTSIDE: &str = "O";
 /// The most frequent; the last of equals.
 fn commonest(counts: &BTreeMap<u32, usize>) -> Option<u32> {
     counts.iter().max_by_key(|(_, count)| **count).map(|(label, _)| *label)
-}
-
-/// The labels of an example of which each is the only one in its place.
-fn single_labels(labels: &Labels) -> &[u32] {
-    match labels {
-        Labels::One(label) | Labels::Choice(Choice { label, .. }) => std::slice::from_ref(label),
-        Labels::PerWord(tags) => tags,
-        Labels::Many(_) | Labels::Absent | Labels::Text(_) => &[],
-    }
 }
 
 fn tagged(holdings: &PartitionedData, row: usize) -> Option<(&Vec<String>, &Vec<u32>)> {

@@ -5,7 +5,7 @@
 //! kept whole, and the run takes over all of its classes: a model that is trained on loses nothing
 //! that it could say.
 
-use fedra_data::{Choice, Example, LabelSet, Labels, Table, printable};
+use fedra_data::{Example, LabelSet, Labels, Table, printable};
 use fedra_model::Classifier;
 use fedra_model::hf::trained::listed;
 use fedra_model::hf::{Answers, Checkpoint, HeadFit, TrainedHead, WhyFresh};
@@ -90,14 +90,7 @@ fn occurring(table: &Table) -> Vec<String> {
 fn first_strange(table: &Table, why: &WhyFresh) -> String {
     let WhyFresh::OtherLabels { stored, .. } = why else { return String::new() };
     let strange = |example: &Example| {
-        let labels = match &example.labels {
-            Labels::One(label) | Labels::Choice(Choice { label, .. }) => {
-                std::slice::from_ref(label)
-            }
-            Labels::Many(labels) | Labels::PerWord(labels) => labels,
-            Labels::Absent | Labels::Text(_) => &[],
-        };
-        let mut names = labels.iter().map(|label| table.labels.name(*label));
+        let mut names = example.labels.numbers().iter().map(|label| table.labels.name(*label));
         names.find(|name| stored.iter().all(|other| other != name))
     };
     let mut found = table.examples.iter().filter(|example| example.place.get().is_some());

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use fedra_compute::Params;
@@ -45,7 +45,7 @@ pub struct Inputs {
 impl Inputs {
     /// Hashes what an experiment starts from.
     pub fn of(experiment: &Experiment, holdings: &PartitionedData) -> Result<Self> {
-        Self::of_rows(holdings).with_model(Folder::of(&experiment.model)?, experiment)
+        Self::of_rows(holdings).with_model(model_digests(&experiment.model)?, experiment)
     }
 
     /// Hashes rows and their division; of the model nothing is known yet.
@@ -65,50 +65,49 @@ impl Inputs {
         }
         dealt.numbers(&division.central_test);
         let (rows, labels, division) = (rows.end(), labels.end(), dealt.end());
-        let Folder { config, weights, tokenizer } = Folder::default();
-        Self { rows, labels, division, config, weights, tokenizer, adapter: None }
+        let [config, weights, tokenizer, adapter] = [None; 4];
+        Self { rows, labels, division, config, weights, tokenizer, adapter }
     }
 
-    fn with_model(self, folder: Folder, experiment: &Experiment) -> Result<Self> {
-        let Folder { config, weights, tokenizer } = folder;
+    fn with_model(self, model: ModelDigests, experiment: &Experiment) -> Result<Self> {
+        let [config, weights, tokenizer] = model;
         Ok(Self { config, weights, tokenizer, adapter: adapter(experiment)?, ..self })
     }
 
     /// Takes note that clients learn from some of their examples only.
     pub(crate) fn keep(&mut self, kept: &[Vec<bool>]) {
-        let mut digest = Sum::new();
-        digest.text(&self.division.to_string());
-        for client in kept {
-            digest.numbers(&client.iter().map(|kept| usize::from(*kept)).collect::<Vec<_>>());
-        }
-        self.division = digest.end();
+        self.division = digest(|sum| {
+            sum.text(&self.division.to_string());
+            for client in kept {
+                sum.numbers(&client.iter().map(|kept| usize::from(*kept)).collect::<Vec<_>>());
+            }
+        });
     }
 
     /// Takes note of rows that were put between those of the clients.
     pub(crate) fn add(&mut self, what: &str) {
-        let mut digest = Sum::new();
-        digest.text(&self.rows.to_string());
-        digest.text(what);
-        self.rows = digest.end();
+        self.rows = digest(|sum| {
+            sum.text(&self.rows.to_string());
+            sum.text(what);
+        });
     }
 
     /// What is another than it was, with both digests.
     pub fn changes(&self, now: &Self) -> Vec<Change> {
-        let some = |digest: &Digest| Some(*digest);
-        let pairs = [
-            ("rows", some(&self.rows), some(&now.rows)),
-            ("labels", some(&self.labels), some(&now.labels)),
-            ("division", some(&self.division), some(&now.division)),
-            ("config", self.config, now.config),
-            ("weights", self.weights, now.weights),
-            ("tokenizer", self.tokenizer, now.tokenizer),
-            ("adapter", self.adapter, now.adapter),
-        ];
+        const NAMES: [&str; 7] =
+            ["rows", "labels", "division", "config", "weights", "tokenizer", "adapter"];
         // A row's place follows from the row: another division beside other rows says nothing more.
         let other_rows = self.rows != now.rows || self.labels != now.labels;
-        let counts = |what: &str| !(other_rows && what == "division");
-        let changed = pairs.into_iter().filter(|(what, was, is)| was != is && counts(what));
-        changed.map(|(what, expected, found)| Change { what, expected, found }).collect()
+        let pairs = NAMES.into_iter().zip(self.digests().into_iter().zip(now.digests()));
+        let changed =
+            pairs.filter(|(what, (was, is))| was != is && !(other_rows && *what == "division"));
+        changed.map(|(what, (expected, found))| Change { what, expected, found }).collect()
+    }
+
+    /// Rows, labels, division, config, weights, tokenizer, adapter.
+    pub fn digests(&self) -> [Option<Digest>; 7] {
+        let [rows, labels, division] = [self.rows, self.labels, self.division].map(Some);
+        [rows, labels, division, self.config, self.weights, self.tokenizer, self.adapter]
     }
 
     /// Which of a run's rows and their division is another here; labels decide about neither.
@@ -162,7 +161,7 @@ type DataKey = (toml::Value, Option<usize>, u64);
 #[derive(Debug, Default)]
 pub struct Fingerprints {
     data: Vec<(DataKey, Inputs)>,
-    folders: BTreeMap<PathBuf, Folder>,
+    folders: BTreeMap<PathBuf, ModelDigests>,
 }
 
 impl Fingerprints {
@@ -182,18 +181,17 @@ impl Fingerprints {
             self.data.push((key, data.clone()));
             data
         };
-        let folder = match &experiment.model {
-            ModelSource::Fresh(_, Vocabulary::Grown(_)) => Folder::default(),
+        let model = match &experiment.model {
             // Only its tokenizer counts, and a few files are soon read.
-            ModelSource::Fresh(_, Vocabulary::Declared(_)) => Folder::of(&experiment.model)?,
+            ModelSource::Fresh(..) => model_digests(&experiment.model)?,
             ModelSource::Folder(path) => {
                 let known = self.folders.get(path).copied();
-                let folder = known.map_or_else(|| Folder::of(&experiment.model), Ok)?;
-                self.folders.insert(path.clone(), folder);
-                folder
+                let model = known.map_or_else(|| model_digests(&experiment.model), Ok)?;
+                self.folders.insert(path.clone(), model);
+                model
             }
         };
-        data.with_model(folder, experiment)
+        data.with_model(model, experiment)
     }
 
     /// Takes note of inputs that were found out elsewhere.
@@ -249,40 +247,29 @@ fn add_row(sum: &mut Sum, example: &Example) {
     }
 }
 
-/// The files of a model folder that decide what a run starts from.
-#[derive(Clone, Copy, Debug, Default)]
-struct Folder {
-    config: Option<Digest>,
-    weights: Option<Digest>,
-    tokenizer: Option<Digest>,
-}
+/// Configuration, weights and tokenizer of a model folder: what decides what a run starts from.
+type ModelDigests = [Option<Digest>; 3];
 
 const SINGLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
 const TOKENIZER: [&str; 4] =
     ["tokenizer.json", "vocab.txt", "tokenizer_config.json", "special_tokens_map.json"];
 
-impl Folder {
-    fn of(model: &ModelSource) -> Result<Self> {
-        let path = match model {
-            ModelSource::Fresh(_, Vocabulary::Grown(_)) => return Ok(Self::default()),
-            ModelSource::Fresh(_, Vocabulary::Declared(path)) => {
-                let tokenizer = files(path, TOKENIZER.map(str::to_owned))?;
-                return Ok(Self { tokenizer, ..Self::default() });
-            }
-            ModelSource::Folder(path) => path,
-        };
-        if path.is_file() {
-            // One file is all three, under whatever name.
-            let digest = of_file(path).with_context(|| format!("cannot read {}", path.display()));
-            return Ok(Self { weights: Some(digest?), ..Self::default() });
+fn model_digests(model: &ModelSource) -> Result<ModelDigests> {
+    let path = match model {
+        ModelSource::Fresh(_, Vocabulary::Grown(_)) => return Ok([None; 3]),
+        ModelSource::Fresh(_, Vocabulary::Declared(path)) => {
+            return Ok([None, None, files(path, TOKENIZER.map(str::to_owned))?]);
         }
-        Ok(Self {
-            config: files(path, ["config.json".to_owned()])?,
-            weights: files(path, weights(path)?)?,
-            tokenizer: files(path, TOKENIZER.map(str::to_owned))?,
-        })
+        ModelSource::Folder(path) => path,
+    };
+    if path.is_file() {
+        // One file is all three, under whatever name.
+        let digest = of_file(path).with_context(|| format!("cannot read {}", path.display()));
+        return Ok([None, Some(digest?), None]);
     }
+    let config = files(path, ["config.json".to_owned()])?;
+    Ok([config, files(path, weights(path)?)?, files(path, TOKENIZER.map(str::to_owned))?])
 }
 
 /// The adapters that an experiment starts from.
@@ -327,23 +314,16 @@ fn files(folder: &Path, names: impl IntoIterator<Item = String>) -> Result<Optio
 }
 
 /// The digest of one file.
-pub fn of_file(path: &Path) -> std::io::Result<Digest> {
+pub fn of_file(path: &Path) -> io::Result<Digest> {
     let mut sum = Sum::new();
     sum.file(path)?;
     Ok(sum.end())
 }
 
-/// The digest of some names in their order.
-pub fn of_texts(texts: &[String]) -> Digest {
+/// The digest of what is added.
+pub(crate) fn digest(add: impl FnOnce(&mut Sum)) -> Digest {
     let mut sum = Sum::new();
-    sum.texts(texts);
-    sum.end()
-}
-
-/// The digest of a file that is in memory.
-pub fn of_bytes(bytes: &[u8]) -> Digest {
-    let mut sum = Sum::new();
-    sum.bytes(bytes);
+    add(&mut sum);
     sum.end()
 }
 
@@ -360,13 +340,6 @@ pub fn of_model(path: &Path) -> Result<Digest> {
     Ok(found)
 }
 
-/// The digest of every parameter's name and bits.
-pub fn of_params(params: &Params) -> Digest {
-    let mut sum = Sum::new();
-    sum.params(params);
-    sum.end()
-}
-
 /// SHA-256 over values that cannot run into each other: each has its length before it.
 pub(crate) struct Sum(Sha256);
 
@@ -380,7 +353,8 @@ impl Sum {
         self.0.update((count as u64).to_le_bytes());
     }
 
-    fn bytes(&mut self, bytes: &[u8]) {
+    /// The bytes of a file.
+    pub fn bytes(&mut self, bytes: &[u8]) {
         self.count(bytes.len());
         self.0.update(bytes);
     }
@@ -440,7 +414,7 @@ impl Sum {
         }
     }
 
-    fn file(&mut self, path: &Path) -> std::io::Result<()> {
+    fn file(&mut self, path: &Path) -> io::Result<()> {
         let mut file = File::open(path)?;
         self.0.update(file.metadata()?.len().to_le_bytes());
         let mut buffer = vec![0; 1 << 20];

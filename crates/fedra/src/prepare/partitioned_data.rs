@@ -47,32 +47,30 @@ impl PartitionedData {
 
     /// The same while somebody listens.
     pub fn heard(experiment: &Experiment, listener: &dyn Listener) -> Result<Self> {
-        followed(experiment, listener, |work| Self::of_with(experiment, work))
+        followed(experiment, listener, |work| Self::of_with(experiment, None, work))
     }
 
-    pub(crate) fn of_with(experiment: &Experiment, work: &Work<'_>) -> Result<Self> {
-        let dealt = Self::deal(experiment, Sight::Everybody, work);
+    /// The same, of everybody or of the named site, which knows nobody else. Rows that name no client are the site's
+    /// own.
+    pub(crate) fn of_with(
+        experiment: &Experiment,
+        site: Option<&str>,
+        work: &Work<'_>,
+    ) -> Result<Self> {
+        let dealt = Self::deal(experiment, site, work);
         dealt.map_err(|error| experiment.origin.point(error))
     }
 
-    /// The same for the named site, which knows nobody else. Rows that name no client are its own.
-    pub(crate) fn of_site(experiment: &Experiment, name: &str, work: &Work<'_>) -> Result<Self> {
-        let dealt = Self::deal(experiment, Sight::OneSite(name), work);
-        dealt.map_err(|error| experiment.origin.point(error))
-    }
-
-    fn deal(experiment: &Experiment, sight: Sight<'_>, work: &Work<'_>) -> Result<Self> {
+    fn deal(experiment: &Experiment, site: Option<&str>, work: &Work<'_>) -> Result<Self> {
         let seed = experiment.seed.0;
         let mut table = read(experiment, work)?;
-        if let Sight::OneSite(name) = sight
+        if let Some(name) = site
             && table.examples.iter().all(|example| example.client.is_none())
         {
             table.examples.iter_mut().for_each(|example| example.client = Some(name.to_owned()));
         }
         leave_out(&mut table, &experiment.raw.data.partition.leave_out)?;
-        if table.examples.is_empty() {
-            return Err(ConfigError::new("data", "no rows", "at least one").into());
-        }
+        ConfigError::new("data", "no rows", "at least one").when(table.examples.is_empty())?;
         let division = experiment.partition.divide(&table, experiment.raw.data.shares, seed);
         let mut division = division.map_err(|error| {
             if let DataError::Setting { name, found, expected } = error {
@@ -85,16 +83,12 @@ impl PartitionedData {
         let mut small = 0;
         if let Some(fewest) = partition.min_examples {
             small = division.without_small(fewest, partition.small.unwrap_or_default());
-            if division.clients.is_empty() {
-                let expected = "a number that some client reaches";
-                return Err(
-                    ConfigError::new("data.partition.min_examples", fewest, expected).into()
-                );
-            }
+            let expected = "a number that some client reaches";
+            ConfigError::new("data.partition.min_examples", fewest, expected)
+                .when(division.clients.is_empty())?;
         }
-        match sight {
-            Sight::Everybody => check_clients(experiment, &mut division.clients, dealt)?,
-            Sight::OneSite(_) => {}
+        if site.is_none() {
+            check_clients(experiment, &mut division.clients, dealt)?;
         }
         check_private(experiment, &table)?;
         let data = &experiment.raw.data;
@@ -116,24 +110,20 @@ impl PartitionedData {
         if let Some(most) = data.max_test {
             keep(&mut division.central_test, (&lots, "cap central"), Few::Most(most));
         }
-        if matches!(sight, Sight::Everybody)
-            && division.clients.iter().all(|holding| holding.train.is_empty())
-        {
-            let found = "no training row at any client";
-            let hint = "where a row goes is drawn for each row by itself; with few rows, lower \
-                        data.shares or declare a split (data.columns.split, data.train)";
-            let refusal = ConfigError::new("data", found, "at least one");
-            return Err(refusal.with_hint(hint).into());
-        }
+        let hint = "where a row goes is drawn for each row by itself; with few rows, lower data.shares or \
+            declare a split (data.columns.split, data.train)";
+        let untrained = division.clients.iter().all(|holding| holding.train.is_empty());
+        ConfigError::new("data", "no training row at any client", "at least one")
+            .with_hint(hint)
+            .when(site.is_none() && untrained)?;
         Ok(Self { table, division, small })
     }
 
     /// What a server has: the central test set, and names that stand for everybody else's rows.
     pub(crate) fn of_server(experiment: &Experiment, work: &Work<'_>) -> Result<Self> {
-        match &experiment.source {
-            // Whoever has the seed has all of it.
-            Source::Clinic(_) => return Self::of_with(experiment, work),
-            Source::Files(..) | Source::Mimic(..) | Source::Rows(_) => {}
+        // Whoever has the seed has all of it.
+        if matches!(experiment.source, Source::Clinic(_)) {
+            return Self::of_with(experiment, None, work);
         }
         let table = read(experiment, work)?;
         let mut central_test = (0..table.examples.len()).collect();
@@ -160,25 +150,16 @@ fn leave_out(table: &mut Table, clients: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// How much of the data is there to be seen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Sight<'a> {
-    Everybody,
-    OneSite(&'a str),
-}
-
 /// Refuses other clients than the experiment's, and puts them in its order. Before small ones were
 /// joined there were so many.
 fn check_clients(experiment: &Experiment, clients: &mut [Holding], dealt: usize) -> Result<()> {
     let federation = &experiment.raw.federation;
-    if let Some(expected) = federation.clients
-        && expected != clients.len()
-        && expected != dealt
-    {
-        let found = format!("{} in the data", counted(clients.len() as u64, "client"));
-        let hint = "leave the key out to take them all, or deal rows anew by data.partition";
-        let refusal = ConfigError::new("federation.clients", found, expected);
-        return Err(refusal.with_hint(hint).into());
+    if let Some(expected) = federation.clients {
+        let found = format_args!("{} in the data", counted(clients.len() as u64, "client"));
+        let hint = "leave the key out to take them all, or deal the rows by data.partition";
+        ConfigError::new("federation.clients", found, expected)
+            .with_hint(hint)
+            .when(expected != clients.len() && expected != dealt)?;
     }
     let names = &federation.names;
     if names.is_empty() {
@@ -242,13 +223,8 @@ fn keep(rows: &mut Vec<usize>, (lots, purpose): (&RowLots<'_>, &str), few: Few) 
 fn check_private(experiment: &Experiment, table: &Table) -> Result<()> {
     let privacy = experiment.recipe.privacy.as_ref();
     let hides_rows = privacy.is_some_and(|privacy| privacy.promise.unit == Unit::Example);
-    match experiment.partition {
-        Partition::Dirichlet { .. } if hides_rows => {}
-        Partition::Dirichlet { .. }
-        | Partition::Client
-        | Partition::Iid { .. }
-        | Partition::Shards { .. }
-        | Partition::Quantity { .. } => return Ok(()),
+    if !(hides_rows && matches!(experiment.partition, Partition::Dirichlet { .. })) {
+        return Ok(());
     }
     let mut seen = std::collections::BTreeSet::new();
     let place = |example: &Example| Some((example.client.clone(), example.document.clone()?));
@@ -310,10 +286,12 @@ fn read(experiment: &Experiment, work: &Work<'_>) -> Result<Table> {
                 let of_all = Work::on(Some(work.threads()), &follow);
                 reader.read_with(&of_all, (*format, path), &mut builder).context(&what)?;
                 before += length(file);
-                if builder.len() == rows_before {
-                    let found = format!("no rows in {}", path.display());
-                    return Err(ConfigError::new(&what, found, "at least one").into());
-                }
+                ConfigError::new(
+                    &what,
+                    format_args!("no rows in {}", path.display()),
+                    "at least one",
+                )
+                .when(builder.len() == rows_before)?;
             }
         }
     }

@@ -8,8 +8,8 @@ use std::borrow::Cow;
 use std::path::Path;
 use std::sync::Arc;
 
-use fedra_client::{Shards, Writing};
-use fedra_compute::{Device, Params, Seed};
+use fedra_client::{Evaluator, Limits, Shards, Writing};
+use fedra_compute::{Device, Params};
 use fedra_data::{
     AnswerForm, AnswerRules, Encoded, Encoder, Example, LabelShape, Table, Target, Task, Tokenizer,
     Work, open_tokenizer,
@@ -20,14 +20,13 @@ use fedra_model::peft::AdapterFolder;
 use fedra_model::{Adapters, Classifier, Head, Loaded, Model, Wanted, load_part};
 use fedra_plan::{ByteCount, Digest, Layer, Layout, ParamId, Scope};
 
-use crate::config::{ConfigError, Experiment, HeadChoice, ModelSource, Source, Vocabulary};
+use crate::config::{ConfigError, Experiment, ModelSource, Source, Vocabulary};
 use crate::error::{Context, Result};
-use crate::prepare::classes;
 use crate::prepare::fingerprint::Sum;
 use crate::prepare::partitioned_data::PartitionedData;
 use crate::prepare::pretrained::Pretrained;
-use crate::prepare::public_text;
 use crate::prepare::row_cache::{RowCache, key_of_sequences, key_of_vocabulary};
+use crate::prepare::{classes, public_text};
 use crate::process::available_bytes;
 use crate::text::grid::grouped;
 
@@ -71,14 +70,9 @@ pub type PartHeld<'a> = &'a dyn Fn(&Layout) -> Result<Scope>;
 
 impl Prepared {
     /// Opens or makes the model, and encodes the rows for it. A trained head may number the rows'
-    /// labels anew.
-    pub fn of(experiment: &Experiment, holdings: PartitionedData, device: &Device) -> Result<Self> {
-        Self::of_part(experiment, holdings, (device, None), &Work::default())
-    }
-
-    /// The same for a party that holds only a part of the model: the rest is read one site at a time,
-    /// for its digest, and never held.
-    pub fn of_part(
+    /// labels anew. For a party that holds only a part of the model, the rest is read one site at a
+    /// time, for its digest, and never held.
+    pub fn of(
         experiment: &Experiment,
         mut holdings: PartitionedData,
         how: (&Device, Option<PartHeld<'_>>),
@@ -87,11 +81,10 @@ impl Prepared {
         let mut notes = Vec::new();
         let is_grown = matches!(experiment.model, ModelSource::Fresh(_, Vocabulary::Grown(_)));
         if is_grown && !matches!(experiment.source, Source::Clinic(_)) {
-            if experiment.recipe.privacy.is_some() {
-                let expected = "it, or model.path, under privacy: a vocabulary that is grown names words of \
-                                clients' rows, and no promise covers that";
-                return Err(ConfigError::new("model.tokenizer", "nothing", expected).into());
-            }
+            let expected = "it, or model.path, under privacy: a vocabulary that is grown names words of \
+                 clients' rows, and no promise covers that";
+            ConfigError::new("model.tokenizer", "nothing", expected)
+                .when(experiment.recipe.privacy.is_some())?;
             notes.push(
                 "the vocabulary is grown from all clients' training text, so it names words of it; \
                  a folder in model.path brings a vocabulary of its own, and model.tokenizer names one"
@@ -125,16 +118,19 @@ impl Prepared {
             stop: model.config().end_tokens().to_vec(),
         };
         let cache = RowCache::of(experiment);
-        let key = |rows: &[&Example]| {
-            key_of_sequences(rows, tokenizer.as_ref(), (longest, rules.clone()))
-        };
+
         let encoder = Encoder::new(tokenizer.as_ref(), longest)?.with_rules(rules.clone());
         let mut shards = match &cache {
             None => {
                 let rows = (&holdings.table, &holdings.division);
                 Shards::encode_with(work, &encoder, rows)?
             }
-            Some(cache) => cached(cache, (&holdings, work), &encoder, (&key, &mut notes))?,
+            Some(cache) => {
+                let key = |rows: &[&Example]| {
+                    key_of_sequences(rows, &tokenizer, (longest, rules.clone()))
+                };
+                cached(cache, (&holdings, work), &encoder, (&key, &mut notes))?
+            }
         };
         let public = public_text::rows(experiment, (&encoder, &holdings.table.labels))?;
         if experiment.task == Task::Generation {
@@ -168,22 +164,17 @@ impl Prepared {
 
 /// Refuses to find out from clients' rows, under a promise, which labels there are: the model would name
 /// them.
-fn check_labels(experiment: &Experiment) -> Result<()> {
+fn check_labels(experiment: &Experiment) -> Result<(), ConfigError> {
     let data = &experiment.raw.data;
-    let from_rows = match &experiment.source {
-        Source::Files(..) | Source::Rows(_) | Source::Mimic(..) => {
-            data.labels.is_none() && data.answers.is_none()
-        }
-        Source::Clinic(_) => false,
-    };
+    let from_rows = !matches!(experiment.source, Source::Clinic(_))
+        && data.labels.is_none()
+        && data.answers.is_none();
     let has_labels = experiment.task.shape() != LabelShape::Absent
         && experiment.task.answer_form() == AnswerForm::Labels;
-    if experiment.recipe.privacy.is_none() || !from_rows || !has_labels {
-        return Ok(());
-    }
     let expected = "the names of all labels under privacy: those that are found in clients' rows would be \
-                    released with the model";
-    Err(ConfigError::new("data.labels", "nothing", expected).into())
+                released with the model";
+    ConfigError::new("data.labels", "nothing", expected)
+        .when(experiment.recipe.privacy.is_some() && from_rows && has_labels)
 }
 
 /// A preset with fresh weights and a vocabulary of its own.
@@ -211,7 +202,7 @@ fn fresh(
         None => Companions::with_tokenizer(tokenizer.json().into())?,
     };
     let model = Model::new(config, head, adapters(experiment)?).context("model")?;
-    let seed = weights_seed(experiment);
+    let seed = experiment.seed.of("weights");
     let Some(part) = part else {
         check_room(&model, device)?;
         let params = model.fresh_params(device, seed)?;
@@ -225,19 +216,14 @@ fn fresh(
 }
 
 /// Refuses fresh weights that do not fit into memory, before the system ends the process for them.
-fn check_room(model: &Model, device: &Device) -> Result<()> {
-    let weights = fresh_bytes(model);
-    match available_bytes() {
-        Some(free) if device.has_numbers() && weights.0 > free => {
-            let found = format!("a model of {weights} of weights");
-            let expected = format!(
-                "at most the {} of memory that are free here; `fedra plan` needs no weights",
-                ByteCount(free)
-            );
-            Err(ConfigError::new("model.preset", found, expected).into())
-        }
-        Some(_) | None => Ok(()),
-    }
+fn check_room(model: &Model, device: &Device) -> Result<(), ConfigError> {
+    let (weights, free) = (fresh_bytes(model), available_bytes().unwrap_or(u64::MAX));
+    let expected = format_args!(
+        "at most the {} of memory that are free here; `fedra plan` needs no weights",
+        ByteCount(free)
+    );
+    ConfigError::new("model.preset", format_args!("a model of {weights} of weights"), expected)
+        .when(device.has_numbers() && weights.0 > free)
 }
 
 /// What the weights of a model take.
@@ -261,19 +247,14 @@ fn open(
         None => None,
     };
     let (task, choice) = (experiment.task, experiment.raw.model.head);
-    let classifier = match head(task, 1, checkpoint.config())?.answers() {
-        Some(answers) => {
-            let opened = (&checkpoint, adapter.as_ref());
-            let declared = experiment.raw.data.labels.as_deref();
-            classes::settle(opened, (answers, choice), (table, declared), notes)?
-        }
-        None => match choice {
-            None => Classifier::Stored,
-            Some(HeadChoice::Fresh | HeadChoice::Trained) => {
-                let expected = "it only for a task with labels";
-                return Err(ConfigError::new("model.head", "a choice", expected).into());
-            }
-        },
+    let classifier = if let Some(answers) = head(task, 1, checkpoint.config())?.answers() {
+        let opened = (&checkpoint, adapter.as_ref());
+        let declared = experiment.raw.data.labels.as_deref();
+        classes::settle(opened, (answers, choice), (table, declared), notes)?
+    } else {
+        ConfigError::new("model.head", "a choice", "it only for a task with labels")
+            .when(choice.is_some())?;
+        Classifier::Stored
     };
     let has_own_head = |adapter: &&AdapterFolder| adapter.trained_head() != TrainedHead::Absent;
     let trained = match adapter.as_ref().filter(has_own_head) {
@@ -292,7 +273,7 @@ fn open(
         None => classifier.clone(),
     };
     let wanted = Wanted { head, classifier: in_base, adapters: adapters(experiment)? };
-    let how = (device, weights_seed(experiment));
+    let how = (device, experiment.seed.of("weights"));
     // Adapters of a folder are written over weights that have to be there.
     let part = part.filter(|_| adapter.is_none());
     let (held, first_weights) = match part {
@@ -318,6 +299,16 @@ fn open(
     }
     notes.extend(report.lines());
     Ok(Opened { model, params, companions, tokenizer, first_weights })
+}
+
+/// What scores a model on these examples.
+pub(crate) fn evaluator<'a>(
+    model: &'a Model,
+    device: &'a Device,
+    shards: &'a Shards,
+) -> Evaluator<'a> {
+    let (task, labels) = (shards.task, &shards.labels);
+    Evaluator { model, device, task, labels, tokens: Limits::default().tokens }
 }
 
 /// The digest of all weights, of which one site after another is there.
@@ -359,10 +350,6 @@ fn adapters(experiment: &Experiment) -> Result<Option<Adapters>> {
     Ok(Some(Adapters::new(lora.rank, lora.alpha, lora.roles.iter().copied())?))
 }
 
-fn weights_seed(experiment: &Experiment) -> Seed {
-    experiment.seed.of("weights")
-}
-
 /// Refuses tokens that the embedding has no row for, before anything trains on the others.
 fn within_embedding(experiment: &Experiment, shards: &Shards, vocabulary: usize) -> Result<()> {
     let (key, hint) = match experiment.model {
@@ -397,11 +384,9 @@ fn within_embedding(experiment: &Experiment, shards: &Shards, vocabulary: usize)
 
 /// The head that answers a task. An encoder's sequence head has a pooler, as other libraries expect.
 fn head(task: Task, classes: usize, config: &Config) -> Result<Head> {
-    if task.answer_form() == AnswerForm::Text && !config.is_decoder() {
-        let found = format!("{:?}", task.name());
-        let expected = "a task with labels of its own, or a decoder in model.path";
-        return Err(ConfigError::new("data.task", found, expected).into());
-    }
+    let expected = "a task with labels of its own, or a decoder in model.path";
+    ConfigError::new("data.task", format_args!("{:?}", task.name()), expected)
+        .when(task.answer_form() == AnswerForm::Text && !config.is_decoder())?;
     Ok(match (task.answer_form(), task.shape()) {
         (AnswerForm::Text, _) | (_, LabelShape::Absent) => Head::Language,
         (AnswerForm::Labels, LabelShape::PerWord) => config.head(Answers::Tokens, classes),
@@ -412,7 +397,7 @@ fn head(task: Task, classes: usize, config: &Config) -> Result<Head> {
 }
 
 /// The names of tokenised rows, by what they follow from.
-type KeyOf<'a> = &'a dyn Fn(&[&Example]) -> Result<Digest>;
+type KeyOf<'a> = &'a dyn Fn(&[&Example]) -> Digest;
 
 /// Everybody's examples as tokens, from the cache if they are there.
 fn cached(
@@ -424,7 +409,7 @@ fn cached(
     let PartitionedData { table, division, .. } = holdings;
     let rows: Vec<&Example> =
         Shards::used(division).into_iter().map(|row| &table.examples[row]).collect();
-    let key = key(&rows)?;
+    let key = key(&rows);
     let sequences = if let Some(sequences) = cache.sequences(key, rows.len()) {
         sequences
     } else {

@@ -11,8 +11,7 @@ use fedra_engine::{EngineError, ParamValues, PrivateSelection, PublicText};
 use fedra_model::Model;
 use fedra_plan::{BlockScores, Probe};
 
-use crate::config::config_error::ConfigError;
-use crate::config::{Experiment, Source};
+use crate::config::{ConfigError, Experiment, Source};
 use crate::error::{Context, Result};
 use crate::prepare::partitioned_data::reader;
 
@@ -54,9 +53,7 @@ pub fn rows(
     let most = recipe.selection.profile_examples as usize;
     let chosen = table.examples.iter().take(most).map(|example: &Example| encoder.encode(example));
     let rows: Vec<Encoded> = chosen.collect::<Result<Vec<_>, _>>()?.concat();
-    if rows.is_empty() {
-        return Err(ConfigError::new("privacy.public", "no rows", "at least one").into());
-    }
+    ConfigError::new("privacy.public", "no rows", "at least one").when(rows.is_empty())?;
     Ok(rows)
 }
 

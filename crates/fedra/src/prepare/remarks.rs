@@ -6,12 +6,10 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::Path;
 
-use fedra_data::{
-    Body, Choice, LabelShape, Labels, ReadingReport, RowPlace, Split, Trimmed, folded, printable,
-};
+use fedra_data::{Body, LabelShape, ReadingReport, RowPlace, Split, Trimmed, folded, printable};
 
 use crate::prepare::partitioned_data::PartitionedData;
-use crate::text::grid::{counted, grouped};
+use crate::text::grid::{counted, grouped, joined, listed};
 
 /// Most labels, or clients, that are named in one line.
 const MOST_NAMED: usize = 5;
@@ -61,10 +59,7 @@ fn trimmed_names(trimmed: Trimmed) -> Option<String> {
     ];
     let some = counts.into_iter().filter(|(count, _)| *count > 0);
     let some: Vec<String> = some.map(|(count, what)| counted(count, what)).collect();
-    let (last, others) = some.split_last()?;
-    let named =
-        if others.is_empty() { last.clone() } else { format!("{} and {last}", others.join(", ")) };
-    Some(format!("blanks around {named} were trimmed"))
+    (!some.is_empty()).then(|| format!("blanks around {} were trimmed", joined(&some, "and")))
 }
 
 /// The labels that rows or words have, each with how many have it.
@@ -115,9 +110,8 @@ pub(crate) const NO_VALUES: [&str; 8] = ["nan", "na", "n/a", "null", "none", "-"
 
 /// Labels that stand for no label, by what is usual.
 fn no_values(holdings: &PartitionedData) -> Option<String> {
-    match holdings.table.task.shape() {
-        LabelShape::One | LabelShape::Many => {}
-        LabelShape::PerWord | LabelShape::Absent => return None,
+    if !matches!(holdings.table.task.shape(), LabelShape::One | LabelShape::Many) {
+        return None;
     }
     let named = labels(holdings);
     let found = named.iter().filter(|(name, _)| NO_VALUES.contains(&folded(name).as_str()));
@@ -248,14 +242,11 @@ fn not_names(holdings: &PartitionedData) -> Option<String> {
 fn one_label(holdings: &PartitionedData) -> Option<String> {
     let table = &holdings.table;
     let [only] = table.labels.names() else { return None };
-    let everywhere = match table.task.shape() {
-        LabelShape::One | LabelShape::PerWord => true,
-        LabelShape::Many => table.label_counts() == [table.examples.len()],
-        LabelShape::Absent => false,
-    };
-    let what = match table.task.shape() {
-        LabelShape::PerWord => "word",
-        LabelShape::One | LabelShape::Many | LabelShape::Absent => "row",
+    let (what, everywhere) = match table.task.shape() {
+        LabelShape::One => ("row", true),
+        LabelShape::PerWord => ("word", true),
+        LabelShape::Many => ("row", table.label_counts() == [table.examples.len()]),
+        LabelShape::Absent => return None,
     };
     everywhere.then(|| {
         format!("every {what} has the label \"{}\": there is nothing to learn", printable(only))
@@ -276,19 +267,14 @@ fn only_in_test(holdings: &PartitionedData) -> Option<String> {
         .filter(|(_, (train, test))| **test && !**train)
         .map(|(name, _)| name)
         .collect();
-    let (first, rest) = strange.split_at(strange.len().min(MOST_NAMED));
-    if first.is_empty() {
+    if strange.is_empty() {
         return None;
     }
-    let named: Vec<String> = first.iter().map(|name| format!("\"{}\"", printable(name))).collect();
-    let more = match rest.len() {
-        0 => String::new(),
-        more => format!(" and {} more", grouped(more as u64)),
-    };
+    let quoted = strange.iter().map(|name| format!("\"{}\"", printable(name)));
+    let named = listed(quoted, MOST_NAMED);
     let (what, verb) = if strange.len() == 1 { ("label", "is") } else { ("labels", "are") };
     Some(format!(
-        "the {what} {}{more} {verb} in test rows and in no training row: nobody can learn {}",
-        named.join(", "),
+        "the {what} {named} {verb} in test rows and in no training row: nobody can learn {}",
         if strange.len() == 1 { "it" } else { "them" },
     ))
 }
@@ -296,18 +282,8 @@ fn only_in_test(holdings: &PartitionedData) -> Option<String> {
 /// Which labels some rows have.
 fn present<'a>(holdings: &PartitionedData, rows: impl Iterator<Item = &'a usize>) -> Vec<bool> {
     let mut present = vec![false; holdings.table.labels.len()];
-    for &row in rows {
-        match &holdings.table.examples[row].labels {
-            Labels::One(label) | Labels::Choice(Choice { label, .. }) => {
-                present[*label as usize] = true;
-            }
-            Labels::Many(labels) | Labels::PerWord(labels) => {
-                for label in labels {
-                    present[*label as usize] = true;
-                }
-            }
-            Labels::Absent | Labels::Text(_) => {}
-        }
+    for &label in rows.flat_map(|&row| holdings.table.examples[row].labels.numbers()) {
+        present[label as usize] = true;
     }
     present
 }

@@ -11,7 +11,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use fedra_data::{AnswerRules, Encoded, Example, LengthNorm, Tokenizer};
@@ -19,8 +19,8 @@ use fedra_plan::Digest;
 use sha2::{Digest as _, Sha256};
 
 use crate::config::Experiment;
-use crate::error::Result;
-use crate::prepare::fingerprint::Sum;
+
+use crate::prepare::fingerprint::digest;
 
 /// Changes whenever the same input would be kept in another form.
 const FORMAT: &str = "fedra rows 2";
@@ -125,12 +125,17 @@ impl RowCache {
             let path = entry?.path();
             // Another process may have swept it away.
             let Ok(used) = fs::metadata(&path).and_then(|file| file.modified()) else { continue };
-            match Kind::of(&path) {
-                Some(Kind::Whole) => kept.push((used, path)),
-                Some(Kind::Unfinished) if used.elapsed().is_ok_and(|age| age > STALE) => {
-                    let _absent = fs::remove_file(&path);
-                }
-                Some(Kind::Unfinished) | None => {}
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            let Some((digest, rest)) = name.split_once('.') else { continue };
+            // Other files are not ours.
+            if digest.len() != 2 * DIGEST || !digest.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+                continue;
+            }
+            let is_stale = || used.elapsed().is_ok_and(|age| age > STALE);
+            if rest == "rows" || rest == "text" {
+                kept.push((used, path));
+            } else if rest.strip_suffix(".part").is_some() && is_stale() {
+                let _absent = fs::remove_file(&path);
             }
         }
         kept.sort();
@@ -141,56 +146,38 @@ impl RowCache {
     }
 }
 
-/// What a file of the folder is, if it is one of ours.
-enum Kind {
-    Whole,
-    Unfinished,
-}
-
-impl Kind {
-    fn of(path: &Path) -> Option<Self> {
-        let name = path.file_name()?.to_str()?;
-        let (digest, rest) = name.split_once('.')?;
-        let is_digest = digest.len() == 2 * DIGEST && digest.bytes().all(|b| b.is_ascii_hexdigit());
-        match rest {
-            "rows" | "text" if is_digest => Some(Self::Whole),
-            rest if is_digest && rest.strip_suffix(".part").is_some() => Some(Self::Unfinished),
-            _ => None,
-        }
-    }
-}
-
 /// What rows become under a tokenizer and these rules, as a name.
 pub fn key_of_sequences(
     rows: &[&Example],
     tokenizer: &Tokenizer,
     (longest, rules): (usize, AnswerRules),
-) -> Result<Digest> {
+) -> Digest {
     let AnswerRules { length_norm, max_new_tokens, end } = rules;
     let norm = match length_norm {
         LengthNorm::None => 0,
         LengthNorm::Tokens => 1,
         LengthNorm::Characters => 2,
     };
-    let mut digest = Sum::new();
-    digest.texts(&[FORMAT, env!("CARGO_PKG_VERSION"), tokenizer.json()]);
     let end = end.map_or(0, |end| end as usize + 1);
-    digest.numbers(&[usize::from(tokenizer.keeps_end()), longest, norm, max_new_tokens, end]);
-    for row in rows {
-        digest.row(row);
-    }
-    Ok(digest.end())
+    let rules = [usize::from(tokenizer.keeps_end()), longest, norm, max_new_tokens, end];
+    digest(|sum| {
+        sum.texts(&[FORMAT, env!("CARGO_PKG_VERSION"), tokenizer.json()]);
+        sum.numbers(&rules);
+        for row in rows {
+            sum.row(row);
+        }
+    })
 }
 
 /// The vocabulary of so many pieces that grows from texts, as a name.
 pub fn key_of_vocabulary<T: AsRef<str>>(texts: &[T], limit: usize) -> Digest {
-    let mut digest = Sum::new();
-    digest.texts(&[FORMAT, env!("CARGO_PKG_VERSION"), "vocabulary"]);
-    digest.numbers(&[limit, texts.len()]);
-    for text in texts {
-        digest.text(text.as_ref());
-    }
-    digest.end()
+    digest(|sum| {
+        sum.texts(&[FORMAT, env!("CARGO_PKG_VERSION"), "vocabulary"]);
+        sum.numbers(&[limit, texts.len()]);
+        for text in texts {
+            sum.text(text.as_ref());
+        }
+    })
 }
 
 /// Takes the digest of what is written.

@@ -19,9 +19,8 @@ pub fn untrained(
     recipe: &Recipe,
     layout: &Layout,
 ) -> Result<Option<String>> {
-    match experiment.model {
-        ModelSource::Folder(_) => return Ok(None),
-        ModelSource::Fresh(..) => {}
+    if matches!(experiment.model, ModelSource::Folder(_)) {
+        return Ok(None);
     }
     let never = Scope::everything(layout) - ever(experiment, recipe, layout)?;
     let never = never.filter(|id| is_drawn(layout, id));

@@ -12,23 +12,18 @@ use crate::report::record::RunRecord;
 type Kind = (&'static str, fn(&Bytes) -> u64);
 
 const KINDS: [Kind; 8] = [
-    ("parameters up", |bytes| less(bytes.up, bytes.crossing.up())),
-    ("parameters down", |bytes| less(bytes.down, bytes.crossing.down())),
+    ("parameters up", |bytes| bytes.up.0.saturating_sub(bytes.crossing.up().0)),
+    ("parameters down", |bytes| bytes.down.0.saturating_sub(bytes.crossing.down().0)),
     ("hidden states up", |bytes| bytes.crossing.hidden_up.0),
     ("hidden states down", |bytes| bytes.crossing.hidden_down.0),
     ("gradients up", |bytes| bytes.crossing.gradient_up.0),
     ("gradients down", |bytes| bytes.crossing.gradient_down.0),
-    ("headers of the cut", |bytes| headers(&bytes.crossing)),
+    ("headers of the cut", |bytes| {
+        let CrossingBytes { metadata_up, metadata_down, .. } = bytes.crossing;
+        metadata_up.0.saturating_add(metadata_down.0)
+    }),
     ("for scoring", |bytes| bytes.evaluation.0),
 ];
-
-fn less(all: ByteCount, part: ByteCount) -> u64 {
-    all.0.saturating_sub(part.0)
-}
-
-fn headers(crossing: &CrossingBytes) -> u64 {
-    crossing.metadata_up.0.saturating_add(crossing.metadata_down.0)
-}
 
 /// Bars of what travelled.
 pub(super) fn contents(record: &RunRecord) -> Vec<Content> {

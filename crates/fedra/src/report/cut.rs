@@ -2,7 +2,7 @@
 
 use fedra_engine::{ClientBlocks, SplitConfig};
 use fedra_plan::{ByteCount, Round};
-use fedra_report::{Content, Holder, ModelSegment, PartsDrawing, PartsRow};
+use fedra_report::{Content, ModelSegment, PartsDrawing, PartsRow};
 
 use crate::report::facts::total_bytes;
 use crate::report::record::RunRecord;
@@ -39,11 +39,11 @@ pub(super) fn contents(record: &RunRecord) -> Vec<Content> {
     if rows.is_empty() {
         return Vec::new();
     }
-    let holder = |name: &str| Holder { name: name.to_owned() };
+
     vec![Content::Parts(PartsDrawing {
         title: "Who holds what".to_owned(),
         caption,
-        holders: vec![holder("the client"), holder("the server")],
+        holders: vec!["the client".to_owned(), "the server".to_owned()],
         rows,
     })]
 }

@@ -5,7 +5,7 @@ use fedra_plan::ByteCount;
 use fedra_privacy::shown;
 use fedra_report::{Content, Fact};
 
-use crate::folder::summary::{Stopped, Summary, duration, travelled};
+use crate::folder::summary::{Summary, duration, travelled};
 use crate::forecast::private::PrivacySummary;
 use crate::report::record::{RunRecord, set_in_words};
 use crate::text::grid::{counted, grouped};
@@ -48,7 +48,7 @@ pub(super) fn contents(record: &RunRecord) -> Vec<Content> {
     facts.push(fact("Time", duration(seconds), Some(format!("{} a round", duration(each)))));
     facts.extend(client_memory(record));
     if let Some(summary) = summary {
-        let note = "the most that this process held, whoever was in it".to_owned();
+        let note = "the most that this process held, server and clients together".to_owned();
         let held = ByteCount(summary.peak_rss_bytes).to_string();
         facts.push(fact("Memory of the run", held, Some(note)));
     }
@@ -64,16 +64,13 @@ pub(super) fn contents(record: &RunRecord) -> Vec<Content> {
 }
 
 fn score(record: &RunRecord) -> Fact {
-    let floor = |summary: &Summary, on: &str, name: &str| {
-        let baseline = summary.baseline.as_ref()?;
-        let value = baseline.score(on, name)?;
-        Some(format!("; majority baseline {value:.3} ({})", baseline.answer))
-    };
     if let Some(summary) = &record.summary
         && let Some(score) = &summary.score
     {
         let on = score.on.replace('_', " ");
-        let beside = floor(summary, &score.on, &score.name).unwrap_or_default();
+        let beside = summary.floor(score).map_or(String::new(), |(answer, value)| {
+            format!("; majority baseline {value:.3} ({answer})")
+        });
         let note = format!("on the {on}{beside}");
         return fact(&spoken(&score.name), format!("{:.3}", score.value), Some(note));
     }
@@ -99,12 +96,7 @@ fn best(summary: &Summary) -> Option<Fact> {
 }
 
 fn stopped(summary: &Summary) -> Option<Fact> {
-    let why = match summary.stopped? {
-        Stopped::Patience(patience) => {
-            format!("{} in a row brought nothing better", counted(u64::from(patience), "scoring"))
-        }
-        Stopped::Budget => "the next round would pass privacy.epsilon".to_owned(),
-    };
+    let why = summary.stopped?.in_words();
     Some(fact("Stopped early", format!("round {}", summary.rounds), Some(why)))
 }
 

@@ -89,7 +89,7 @@ fn heat(set: &str, matrix: &ConfusionMatrix) -> Option<HeatMap> {
         y: ("true".to_owned(), rows),
         cells: counts.iter().map(row).collect(),
         value: "percent of the true label, at most".to_owned(),
-        hatching: None,
         face: CellFace::Number,
+        ..HeatMap::default()
     })
 }

@@ -1,7 +1,7 @@
 //! What learned when and where, and how far the clients went apart.
 
 use fedra_engine::{RoleDrift, RoleGroup, RoundReport, StageReport, Treatment};
-use fedra_report::{CellFace, Chart, Content, HeatCell, HeatMap, Point, Scale, Series};
+use fedra_report::{Chart, Content, HeatCell, HeatMap, Point, Scale, Series};
 
 use crate::report::binned::Columns;
 use crate::report::charts::{by_round, line};
@@ -61,7 +61,7 @@ fn blocks(record: &RunRecord) -> Option<HeatMap> {
         cells: from_top.into_iter().map(row).collect(),
         value: "share of the clients, at most".to_owned(),
         hatching,
-        face: CellFace::Shade,
+        ..HeatMap::default()
     })
 }
 
@@ -108,8 +108,7 @@ fn scores(record: &RunRecord) -> Option<HeatMap> {
         y: ("block".to_owned(), from_top.iter().map(u16::to_string).collect()),
         cells: from_top.iter().map(row).collect(),
         value: "score, at most".to_owned(),
-        hatching: None,
-        face: CellFace::Shade,
+        ..HeatMap::default()
     })
 }
 

@@ -53,16 +53,19 @@ pub fn write_page(folder: &Path, document: &Document) -> Result<PathBuf> {
 /// The page of a run.
 pub(crate) fn of_run(folder: &Path) -> Result<Document> {
     let record = RunRecord::read(folder, Detail::Clients)?;
-    let section = |title: &str, contents| Section::new(title, contents);
+
     let sections = vec![
-        section("Result", facts::contents(&record)),
-        section("Learning", curves::contents(&record)),
-        section("Clients", [clients::contents(&record), client_table::contents(&record)].concat()),
-        section("Labels", labels::contents(&record)),
-        section("The model", [cut::contents(&record), learned::contents(&record)].concat()),
-        section("Cost", [bytes::contents(&record), time::contents(&record)].concat()),
-        section("Privacy", privacy::contents(&record)),
-        section("How to repeat it", provenance::contents(&record)),
+        Section::new("Result", facts::contents(&record)),
+        Section::new("Learning", curves::contents(&record)),
+        Section::new(
+            "Clients",
+            [clients::contents(&record), client_table::contents(&record)].concat(),
+        ),
+        Section::new("Labels", labels::contents(&record)),
+        Section::new("The model", [cut::contents(&record), learned::contents(&record)].concat()),
+        Section::new("Cost", [bytes::contents(&record), time::contents(&record)].concat()),
+        Section::new("Privacy", privacy::contents(&record)),
+        Section::new("How to repeat it", provenance::contents(&record)),
     ];
     Ok(Document {
         title: record.name(),

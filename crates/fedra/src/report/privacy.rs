@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use fedra_engine::{PrivacyReport, RoundReport, SiteNoise};
 use fedra_plan::Layer;
-use fedra_report::{CellFace, Chart, Content, HeatCell, HeatMap, Point, Scale};
+use fedra_report::{Chart, Content, HeatCell, HeatMap, Point, Scale};
 
 use crate::report::binned::Columns;
 use crate::report::charts::{by_round, level, line};
@@ -73,7 +73,6 @@ fn signal(record: &RunRecord) -> Option<HeatMap> {
         y: ("part".to_owned(), from_top.iter().map(Layer::to_string).collect()),
         cells,
         value: "signal-to-noise ratio, at most".to_owned(),
-        hatching: None,
-        face: CellFace::Shade,
+        ..HeatMap::default()
     })
 }

@@ -1,6 +1,6 @@
 //! How to repeat a run: the command, what it learned from, and the whole experiment.
 
-use fedra_report::{Content, Folded, Table};
+use fedra_report::{Content, Table};
 
 use crate::report::record::RunRecord;
 use crate::run_files::{EXPERIMENT, SITES};
@@ -31,7 +31,7 @@ pub(super) fn contents(record: &RunRecord) -> Vec<Content> {
     }
     contents.extend(digests(record).map(Content::Table));
     let name = format!("The experiment as resolved ({EXPERIMENT})");
-    contents.push(Content::Folded(Folded { name, text: record.text.clone() }));
+    contents.push(Content::Folded(name, record.text.clone()));
     contents
 }
 

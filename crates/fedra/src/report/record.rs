@@ -4,7 +4,7 @@
 //! a run that is on may be torn, and is left out.
 
 use std::fs;
-use std::io::{BufRead, BufReader, ErrorKind};
+
 use std::path::{Path, PathBuf};
 
 use fedra_engine::{EvaluationSet, LogMark, RoundReport, SetScores};
@@ -12,9 +12,8 @@ use fedra_engine::{EvaluationSet, LogMark, RoundReport, SetScores};
 use crate::config::{Experiment, ModelSource, Overrides};
 use crate::error::{Context, Error, Result, refuse};
 use crate::folder::client_names::ClientNames;
-use crate::folder::json_file;
-use crate::folder::regular_file;
 use crate::folder::summary::Summary;
+use crate::folder::{json_file, round_log};
 use crate::prepare::fingerprint::Inputs;
 use crate::run_files::{EXPERIMENT, INPUTS, MODEL, ROUNDS, SUMMARY};
 use crate::text::grid;
@@ -224,40 +223,24 @@ fn blocks_in(folder: &Path) -> Option<u16> {
 /// The reports in a log; a last line without its end is a round that is being written.
 fn read_rounds(path: &Path, detail: Detail) -> Result<(Vec<RoundReport>, LogMark)> {
     let shown = path.display();
-    let mut log = match regular_file::open(path) {
-        Ok(file) => BufReader::new(file),
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            return Ok((Vec::new(), LogMark::default()));
-        }
-        Err(error) => return Err(error).with_context(|| format!("cannot read {shown}")),
-    };
-    let (mut reports, mut line, mut mark) = (Vec::new(), Vec::new(), LogMark::default());
-    loop {
-        line.clear();
-        log.read_until(b'\n', &mut line).with_context(|| format!("cannot read {shown}"))?;
-        if line.last() != Some(&b'\n') {
-            return Ok((reports, mark));
-        }
-        let mut report: RoundReport = serde_json::from_slice(&line)
+    let (mut reports, mut mark) = (Vec::new(), LogMark::default());
+    round_log::whole_lines(path, &mut |line| {
+        let mut report: RoundReport = serde_json::from_slice(line)
             .with_context(|| format!("{shown}: line {} is no report", reports.len() + 1))?;
-        mark = mark.with(&line).with_context(|| format!("cannot read {shown}"))?;
-        for set in &mut report.scores {
-            slim(set, detail);
-        }
+        mark = mark.with(line).with_context(|| format!("cannot read {shown}"))?;
+        report.scores.iter_mut().for_each(|set| slim(set, detail));
         reports.push(report);
-    }
+        Ok(true)
+    })?;
+    Ok((reports, mark))
 }
 
 /// Keeps of each client the one number that is drawn.
 fn slim(set: &mut SetScores, detail: Detail) {
-    match detail {
-        Detail::Means => set.each.clear(),
-        Detail::Clients => {
-            let Some((headline, _)) = headline_of(&set.mean) else { return set.each.clear() };
-            for one in &mut set.each {
-                one.tallies.clear();
-                one.scores.retain(|name, _| name == headline);
-            }
-        }
+    let headline = headline_of(&set.mean).filter(|_| detail == Detail::Clients);
+    let Some((headline, _)) = headline else { return set.each.clear() };
+    for one in &mut set.each {
+        one.tallies.clear();
+        one.scores.retain(|name, _| name == headline);
     }
 }

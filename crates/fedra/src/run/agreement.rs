@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::config::{Experiment, Source};
 use crate::error::Result;
-use crate::prepare::fingerprint;
+use crate::prepare::fingerprint::digest;
 use crate::prepare::prepared::Prepared;
 
 /// Keys of `[data]` that are each party's own: where rows lie, how they are written, what their columns
@@ -67,12 +67,12 @@ pub fn agreement(experiment: &Experiment, prepared: &Prepared) -> Result<BTreeMa
     fact("data.task", experiment.task.name().to_owned());
     fact("federation.names", raw.federation.names.join(", "));
     let Prepared { model, params, companions, shards, .. } = prepared;
-    fact("data.labels", fingerprint::of_texts(shards.labels.names()).to_string());
+    fact("data.labels", digest(|sum| sum.texts(shards.labels.names())).to_string());
     fact("model: its layout", model.layout().digest().to_string());
-    let first = prepared.first_weights.unwrap_or_else(|| fingerprint::of_params(params));
+    let first = prepared.first_weights.unwrap_or_else(|| digest(|sum| sum.params(params)));
     fact("model: its first weights", first.to_string());
     if let Some(tokenizer) = companions.tokenizer() {
-        fact("model: its tokenizer", fingerprint::of_bytes(tokenizer).to_string());
+        fact("model: its tokenizer", digest(|sum| sum.bytes(tokenizer)).to_string());
     }
     Ok(facts)
 }
@@ -179,7 +179,9 @@ mod tests {
         let experiment = Experiment::from_toml(FILE, &sets).unwrap();
         let holdings = PartitionedData::of(&experiment).unwrap();
         let device = fedra_compute::Device::cpu();
-        let prepared = Prepared::of(&experiment, holdings, &device).unwrap();
+        let prepared =
+            Prepared::of(&experiment, holdings, (&device, None), &fedra_data::Work::default())
+                .unwrap();
         agreement(&experiment, &prepared).unwrap()
     }
 

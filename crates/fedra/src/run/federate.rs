@@ -20,15 +20,14 @@ use crate::error::{Breakdown, Context, Result};
 use crate::folder::best::BestRound;
 use crate::folder::client_names::ClientNames;
 use crate::folder::far_updates::FarUpdates;
+use crate::folder::json_file;
 use crate::folder::round_files::RoundFiles;
 use crate::folder::round_log::{self, RoundLog};
 use crate::folder::run_folder::Folder;
 use crate::folder::run_status::RunStatus;
 use crate::folder::summary::Summary;
-use crate::forecast::cutting;
-use crate::forecast::memory;
 use crate::forecast::private::{self, PrivacySummary};
-use crate::forecast::traffic;
+use crate::forecast::{cutting, memory, traffic};
 use crate::listener::{Event, Finishes, Heard, Listener, Rounds, Silent, ToTheEnd, followed};
 use crate::prepare::baseline::Baseline;
 use crate::prepare::client_counts::ClientCounts;
@@ -39,7 +38,7 @@ use crate::prepare::public_text::PublicRows;
 use crate::prepare::remarks;
 use crate::prepare::token_lengths::TokenLengths;
 use crate::prepare::untrained::untrained;
-use crate::run_files::{EARLY, LEDGER, ROUNDS, SCRATCH};
+use crate::run_files::{CLIENTS, EARLY, LEDGER, ROUNDS, SCRATCH};
 
 /// How a run ended.
 #[derive(Debug)]
@@ -65,6 +64,14 @@ impl Ending {
     }
 }
 
+/// Does some work on the threads that were asked for.
+pub(crate) fn on<T>(pool: Option<&ThreadPool>, work: impl FnOnce() -> T) -> T {
+    match pool {
+        Some(pool) => pool.install(work),
+        None => work(),
+    }
+}
+
 /// Whether a fleet could begin.
 type Begun = Result<(), EngineError>;
 
@@ -80,12 +87,18 @@ pub(crate) struct Beginning {
 
 /// A federation that is ready to start.
 pub struct Run {
-    experiment: Experiment,
-    pub(crate) prepared: Prepared,
-    recipe: Recipe,
-    device: Device,
-    inputs: Inputs,
-    baseline: Option<Baseline>,
+    /// The experiment.
+    pub experiment: Experiment,
+    /// What it starts from.
+    pub prepared: Prepared,
+    /// The method, settled for the model and the clients.
+    pub recipe: Recipe,
+    /// Who computes.
+    pub(crate) device: Device,
+    /// What it learns from, as digests.
+    pub inputs: Inputs,
+    /// What its scores are to be compared with.
+    pub baseline: Option<Baseline>,
     remarks: Vec<String>,
     census: ClientCounts,
     /// What each side would hold, once it was foreseen.
@@ -109,14 +122,16 @@ impl Run {
         device: Device,
         listener: &dyn Listener,
     ) -> Result<Self> {
-        let mut run = followed(experiment, listener, |work| {
-            let holdings = PartitionedData::of_with(experiment, work)?;
+        let point = |error| experiment.origin.point(error);
+        let run = followed(experiment, listener, |work| {
+            let holdings = PartitionedData::of_with(experiment, None, work)?;
             let (remarks, baseline) = (remarks::of_data(&holdings), Baseline::of(&holdings));
             let mut run = Self::with_holdings(experiment, holdings, (device, work))?;
             (run.remarks, run.baseline) = ([remarks, run.remarks].concat(), baseline);
             Ok(run)
-        })?;
-        run.settle().map_err(|error| experiment.origin.point(error))?;
+        });
+        let mut run = run.map_err(point)?;
+        run.settle().map_err(point)?;
         Ok(run)
     }
 
@@ -124,19 +139,10 @@ impl Run {
     pub(crate) fn with_holdings(
         experiment: &Experiment,
         holdings: PartitionedData,
-        how: (Device, &Work<'_>),
-    ) -> Result<Self> {
-        let opened = Self::opened(experiment, holdings, how);
-        opened.map_err(|error| experiment.origin.point(error))
-    }
-
-    fn opened(
-        experiment: &Experiment,
-        holdings: PartitionedData,
         (device, work): (Device, &Work<'_>),
     ) -> Result<Self> {
         let inputs = Inputs::of(experiment, &holdings)?;
-        let mut prepared = Prepared::of_part(experiment, holdings, (&device, None), work)?;
+        let mut prepared = Prepared::of(experiment, holdings, (&device, None), work)?;
         let mut recipe = experiment.recipe.clone();
         if recipe.population == Population::Pooled {
             prepared.shards = prepared.shards.pooled();
@@ -159,9 +165,9 @@ impl Run {
         let lengths = TokenLengths::of(&prepared.shards, longest, prepared.model.longest());
         let remarks = lengths.note().into_iter().collect();
         let (census, baseline) = (ClientCounts::of(&prepared.shards), None);
-        let foreseen = OnceLock::new();
+        let (experiment, foreseen) = (experiment.clone(), OnceLock::new());
         Ok(Self {
-            experiment: experiment.clone(),
+            experiment,
             prepared,
             recipe,
             device,
@@ -212,31 +218,6 @@ impl Run {
         self.take_census(ClientCounts::of(&self.prepared.shards))
     }
 
-    /// The experiment, and who computes.
-    pub(crate) fn made_of(&self) -> (&Experiment, &Device) {
-        (&self.experiment, &self.device)
-    }
-
-    /// What its scores are to be compared with.
-    pub fn baseline(&self) -> Option<&Baseline> {
-        self.baseline.as_ref()
-    }
-
-    /// What it starts from, and the recipe it follows.
-    pub fn parts(&self) -> (&Prepared, &Recipe) {
-        (&self.prepared, &self.recipe)
-    }
-
-    /// The experiment.
-    pub(crate) const fn experiment(&self) -> &Experiment {
-        &self.experiment
-    }
-
-    /// What it learns from, as digests.
-    pub const fn inputs(&self) -> &Inputs {
-        &self.inputs
-    }
-
     /// The sets of examples that there are. Where clients keep parameters of their own, the global
     /// model alone answers nothing: its central score waits for the end.
     fn sets(&self) -> Result<Vec<EvaluationSet>> {
@@ -246,7 +227,11 @@ impl Run {
             sets.push(EvaluationSet::CentralTest);
         }
         if self.recipe.privacy.as_ref().is_some_and(|privacy| !privacy.client_scores) {
-            self.check_undecided()?;
+            if let Some(key) = self.experiment.raw.evaluate.deciding().next() {
+                let scored = "with privacy.client_scores = true: validation examples of clients would decide, and \
+               no promise covers them";
+                return Err(ConfigError::only(&format!("evaluate.{key}"), scored).into());
+            }
             return Ok(sets);
         }
         let clients = &self.census.clients;
@@ -254,7 +239,7 @@ impl Run {
             sets.push(EvaluationSet::ClientTest);
         }
         let validation = clients.iter().any(|client| client.validation > 0);
-        let evaluate = &self.experiment.evaluate;
+        let evaluate = &self.experiment.raw.evaluate;
         if let (Some(key), false) = (evaluate.deciding().next(), validation) {
             let expected = format!("examples for evaluate.{key} to decide by: above 0");
             let found = "no validation example at any client";
@@ -264,14 +249,6 @@ impl Run {
             sets.push(EvaluationSet::ClientValidation);
         }
         Ok(sets)
-    }
-
-    /// Refuses to decide by clients' own examples where these say nothing.
-    fn check_undecided(&self) -> Result<()> {
-        let Some(key) = self.experiment.evaluate.deciding().next() else { return Ok(()) };
-        let scored = "with privacy.client_scores = true: validation examples of clients would decide, and no \
-                      promise covers them";
-        Err(ConfigError::only(&format!("evaluate.{key}"), scored).into())
     }
 
     fn personal(&self) -> Result<Scope> {
@@ -295,10 +272,7 @@ impl Run {
     ) -> Result<Ending> {
         // The first weights are the fleet's from here on: what a download changes is not kept twice.
         let params = std::mem::take(&mut self.prepared.params);
-        match pool {
-            Some(pool) => pool.install(|| self.run_here(params, folder, listener)),
-            None => self.run_here(params, folder, listener),
-        }
+        on(pool, || self.run_here(params, folder, listener))
     }
 
     /// All clients in this process.
@@ -324,13 +298,6 @@ impl Run {
         };
         let beginning = Beginning { initial, middle, noise: None };
         self.rounds((&mut fleet, begin), beginning, folder, listener)
-    }
-
-    /// What the server measures blocks on.
-    fn public_rows(&self) -> PublicRows {
-        let Prepared { model, shards, public, .. } = &self.prepared;
-        let (model, device) = (model.clone(), self.device.clone());
-        PublicRows { model, device, labels: shards.labels.clone(), rows: public.clone() }
     }
 
     /// The server's half of a cut model, for these clients.
@@ -363,7 +330,10 @@ impl Run {
             federation.with_noise(key);
         }
         if !self.prepared.public.is_empty() {
-            federation.with_public_text(Arc::new(self.public_rows()));
+            let Prepared { model, shards, public, .. } = &self.prepared;
+            let (model, device) = (model.clone(), self.device.clone());
+            let (labels, rows) = (shards.labels.clone(), public.clone());
+            federation.with_public_text(Arc::new(PublicRows { model, device, labels, rows }));
         }
         if !federation.resume(folder.path(), fleet)? {
             round_log::check_begun(&folder.path().join(ROUNDS))?;
@@ -379,7 +349,10 @@ impl Run {
         folder.forget_summary()?;
         files.begin()?;
         let mut infos = fleet.clients().to_vec();
-        folder.write_clients(&ClientNames::of(&infos, &self.census))?;
+        let tell = |infos: &[ClientInfo]| {
+            json_file::write(&folder.path().join(CLIENTS), &ClientNames::of(infos, &self.census))
+        };
+        tell(&infos)?;
 
         let label = self.recipe.method.as_str();
         let cohort = self.recipe.sampler.about(clients) as u64;
@@ -412,8 +385,7 @@ impl Run {
             if fleet.clients() != infos {
                 // Somebody has come since, and told how many rows it has.
                 infos = fleet.clients().to_vec();
-                let names = ClientNames::of(&infos, &self.census);
-                folder.write_clients(&names).map_err(|error| broken(error, done))?;
+                tell(&infos).map_err(|error| broken(error, done))?;
             }
             listener.hear(Event::Model(done, federation.model()));
             self.keep_best(folder, &federation, &best_round)
@@ -452,7 +424,7 @@ impl Run {
 
     /// Whether the run is to stop early.
     fn has_waited(&self, best_round: &BestRound) -> bool {
-        let patience = self.experiment.evaluate.patience;
+        let patience = self.experiment.raw.evaluate.patience;
         patience.is_some_and(|patience| best_round.has_waited(patience))
     }
 }

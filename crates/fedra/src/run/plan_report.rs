@@ -170,8 +170,7 @@ pub fn plan_with(
 pub fn plan_of(run: &Run, cuts: Cuts) -> Result<PlanReport> {
     // Before the forecasts take memory of their own.
     let resident = ByteCount(resident_bytes().unwrap_or(0));
-    let (experiment, device) = run.made_of();
-    let (prepared, recipe) = run.parts();
+    let Run { experiment, prepared, recipe, device, .. } = run;
     let unmade = if device.has_numbers() { ByteCount(0) } else { fresh_bytes(&prepared.model) };
     let resident = resident + unmade;
     let (model, layout) = (&prepared.model, prepared.model.layout());
@@ -224,11 +223,9 @@ pub fn plan_of(run: &Run, cuts: Cuts) -> Result<PlanReport> {
 /// Whether a model begins with weights of its own that nobody should have to make for a plan.
 fn has_large_fresh_weights(experiment: &Experiment) -> bool {
     const LARGE: usize = 1 << 28;
-    match &experiment.model {
-        ModelSource::Folder(_) => false,
-        ModelSource::Fresh(config, _) => Model::new((**config).clone(), Head::Bare, None)
-            .is_ok_and(|model| model.layout().elements() > LARGE),
-    }
+    let ModelSource::Fresh(config, _) = &experiment.model else { return false };
+    Model::new((**config).clone(), Head::Bare, None)
+        .is_ok_and(|model| model.layout().elements() > LARGE)
 }
 
 /// What each site holds, what of it learns, what travels.

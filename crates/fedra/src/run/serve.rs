@@ -9,28 +9,23 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use fedra_client::{
-    ClientError, EVALUATION_TOKENS, Evaluator, Meter, Observer, ServerSegment, Shard, to_params,
-    to_values,
-};
+use fedra_client::{ClientError, Meter, Observer, ServerSegment, Shard, to_params, to_values};
 use fedra_compute::{Device, SecretKey, ThreadPool};
 use fedra_engine::{
     Activity, ClientId, ClientInfo, EngineError, Fleet, ParamValues, Population, Scored, Start,
 };
 use fedra_plan::{ByteCount, Layout, Round};
 
-use crate::config::config_error::ConfigError;
-use crate::config::{Experiment, unused_settings};
+use crate::config::{ConfigError, Experiment, unused_settings};
 use crate::error::Result;
-use crate::folder::output_folder;
-use crate::folder::round_log;
 use crate::folder::run_folder::Folder;
+use crate::folder::{output_folder, round_log};
 use crate::listener::{Listener, followed};
 use crate::prepare::client_counts::ClientCounts;
 use crate::prepare::partitioned_data::PartitionedData;
-use crate::prepare::prepared::Prepared;
+use crate::prepare::prepared::{Prepared, evaluator};
 use crate::run::agreement::agreement;
-use crate::run::federate::{Beginning, Ending, Run};
+use crate::run::federate::{Beginning, Ending, Run, on};
 use crate::run::site::check_declared;
 use crate::run::start::{Output, begin, write_page};
 use crate::run_files::{CHECKPOINT, EXPERIMENT, ROUNDS, SITES};
@@ -117,9 +112,9 @@ fn rounds<H: Host>(
     listener: &dyn Listener,
     host: &mut H,
 ) -> Result<Ending> {
-    let (facts, of) = (agreement(run.experiment(), &run.prepared)?, run.experiment().rounds);
+    let (facts, of) = (agreement(&run.experiment, &run.prepared)?, run.experiment.rounds);
     let initial = to_values(&std::mem::take(&mut run.prepared.params));
-    run.made_of().1.rest();
+    run.device.rest();
     let Prepared { model, shards, .. } = &run.prepared;
     let client = |(number, shard): (u32, &Shard)| ClientInfo {
         id: ClientId(number),
@@ -150,10 +145,7 @@ fn rounds<H: Host>(
         };
         let beginning = Beginning { initial, middle, noise: Some(noise) };
         let go = || run.rounds((&mut fleet, begin), beginning, folder, listener);
-        match pool {
-            Some(pool) => pool.install(go),
-            None => go(),
-        }
+        on(pool, go)
     };
     host.end(fleet, &ended);
     ended
@@ -163,7 +155,7 @@ fn rounds<H: Host>(
 fn first_download(run: &Run) -> Option<String> {
     const WORTH_SAYING: u64 = 10_000_000;
     let bytes = ByteCount(4 * run.prepared.model.layout().elements() as u64);
-    let recipe = &run.experiment().recipe;
+    let recipe = &run.experiment.recipe;
     let is_sent = recipe.start == Start::Sent && recipe.split.is_none();
     (is_sent && bytes.0 >= WORTH_SAYING).then(|| {
         format!(
@@ -176,13 +168,13 @@ fn first_download(run: &Run) -> Option<String> {
 /// Opens the model and the central test set; refuses what cannot be known without the sites' rows.
 fn prepare(experiment: &Experiment, listener: &dyn Listener) -> Result<Run> {
     check_declared(experiment)?;
-    if experiment.recipe.population == Population::Pooled {
-        let expected = "a method with clients: nobody sends rows to a server";
-        return Err(ConfigError::new("method.name", "\"centralised\"", expected).into());
-    }
+    let expected = "a method with clients: nobody sends rows to a server";
+    ConfigError::new("method.name", "\"centralised\"", expected)
+        .when(experiment.recipe.population == Population::Pooled)?;
     followed(experiment, listener, |work| {
         let holdings = PartitionedData::of_server(experiment, work)?;
-        Run::with_holdings(experiment, holdings, (Device::frugal_cpu(), work))
+        let run = Run::with_holdings(experiment, holdings, (Device::frugal_cpu(), work));
+        run.map_err(|error| experiment.origin.point(error))
     })
 }
 
@@ -190,13 +182,7 @@ fn central(prepared: &Prepared) -> CentralTest {
     let (model, shards) = (prepared.model.clone(), prepared.shards.clone());
     Box::new(move |values, observer| {
         let device = Device::frugal_cpu();
-        let evaluator = Evaluator {
-            model: &model,
-            device: &device,
-            task: shards.task,
-            labels: &shards.labels,
-            tokens: EVALUATION_TOKENS,
-        };
+        let evaluator = evaluator(&model, &device, &shards);
         let counts = (0, shards.central_test.len() as u64);
         let meter = Meter::new(observer, Activity::Evaluating, counts);
         let scored = to_params(&device, model.layout(), values)

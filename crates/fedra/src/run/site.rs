@@ -12,8 +12,7 @@ use fedra_data::{LabelShape, Work};
 use fedra_engine::ClientId;
 use fedra_plan::{Layout, Plan, Round, Scope, Side};
 
-use crate::config::config_error::ConfigError;
-use crate::config::{Experiment, ModelSource, Source, Vocabulary};
+use crate::config::{ConfigError, Experiment, ModelSource, Source, Vocabulary};
 use crate::error::Result;
 use crate::listener::{Listener, Silent, followed};
 use crate::prepare::partitioned_data::PartitionedData;
@@ -66,17 +65,14 @@ pub fn holdings(
 
 fn read(experiment: &Experiment, name: &str, work: &Work<'_>) -> Result<PartitionedData> {
     check_declared(experiment)?;
-    let holdings = PartitionedData::of_site(experiment, name, work)?;
+    let holdings = PartitionedData::of_with(experiment, Some(name), work)?;
     let declared = &experiment.raw.federation.names;
-    if !declared.is_empty() && !declared.iter().any(|other| other == name) {
-        let expected = format!("one of {}", declared.join(", "));
-        return Err(ConfigError::new("client", format!("{name:?}"), expected).into());
-    }
-    if !holdings.division.clients.iter().any(|holding| holding.client == name) {
-        let names = names(&holdings);
-        let expected = format!("one of {}", names.join(", "));
-        return Err(ConfigError::new("client", format!("{name:?}"), expected).into());
-    }
+    let found = format!("{name:?}");
+    ConfigError::new("client", &found, format_args!("one of {}", declared.join(", ")))
+        .when(!declared.is_empty() && !declared.iter().any(|other| other == name))?;
+    let names = names(&holdings);
+    ConfigError::new("client", &found, format_args!("one of {}", names.join(", ")))
+        .when(!names.iter().any(|other| other == name))?;
     Ok(holdings)
 }
 
@@ -91,30 +87,24 @@ fn prepare(
     device: &Device,
     listener: &dyn Listener,
 ) -> Result<(Prepared, Vec<String>, Vec<String>)> {
-    followed(experiment, listener, |work| prepare_with(experiment, name, (device, work)))
-}
-
-fn prepare_with(
-    experiment: &Experiment,
-    name: &str,
-    (device, work): (&Device, &Work<'_>),
-) -> Result<(Prepared, Vec<String>, Vec<String>)> {
-    let mut holdings = read(experiment, name, work)?;
-    let (declared, names) = (&experiment.raw.federation.names, names(&holdings));
-    let is_of_files = matches!(experiment.source, Source::Files(..));
-    let others = is_of_files.then(|| remarks::of_others(&holdings, name)).flatten();
-    // A vocabulary that is grown needs the rows that it is grown from, and then nobody needs the others.
-    if !matches!(experiment.model, ModelSource::Fresh(_, Vocabulary::Grown(_))) {
-        holdings.division.clients.retain(|holding| holding.client == name);
-        holdings.division.central_test.clear();
-    }
-    let remarks = remarks::of_reading(&holdings);
-    let part = |layout: &Layout| held(experiment, name, layout);
-    let part: Option<PartHeld<'_>> = if is_part(experiment) { Some(&part) } else { None };
-    let untrained = remarks::without_training(&holdings);
-    let mut prepared = Prepared::of_part(experiment, holdings, (device, part), work)?;
-    prepared.notes.extend(others.into_iter().chain(untrained));
-    Ok((prepared, if declared.is_empty() { names } else { declared.clone() }, remarks))
+    followed(experiment, listener, |work| {
+        let mut holdings = read(experiment, name, work)?;
+        let (declared, names) = (&experiment.raw.federation.names, names(&holdings));
+        let is_of_files = matches!(experiment.source, Source::Files(..));
+        let others = is_of_files.then(|| remarks::of_others(&holdings, name)).flatten();
+        // A vocabulary that is grown needs the rows that it is grown from, and then nobody needs the others.
+        if !matches!(experiment.model, ModelSource::Fresh(_, Vocabulary::Grown(_))) {
+            holdings.division.clients.retain(|holding| holding.client == name);
+            holdings.division.central_test.clear();
+        }
+        let remarks = remarks::of_reading(&holdings);
+        let part = |layout: &Layout| held(experiment, name, layout);
+        let part: Option<PartHeld<'_>> = if is_part(experiment) { Some(&part) } else { None };
+        let untrained = remarks::without_training(&holdings);
+        let mut prepared = Prepared::of(experiment, holdings, (device, part), work)?;
+        prepared.notes.extend(others.into_iter().chain(untrained));
+        Ok((prepared, if declared.is_empty() { names } else { declared.clone() }, remarks))
+    })
 }
 
 /// Whether the site holds only a part of the model. Where a memory decides on the cut it is the
@@ -159,46 +149,38 @@ fn client(
 }
 
 /// Refuses what one site, or a server without rows, cannot know.
-pub(crate) fn check_declared(experiment: &Experiment) -> Result<()> {
+pub(crate) fn check_declared(experiment: &Experiment) -> Result<(), ConfigError> {
     let data = &experiment.raw.data;
-    match &experiment.source {
-        // Whoever has the seed has all of it.
-        Source::Clinic(_) => return Ok(()),
-        Source::Files(..) | Source::Mimic(..) | Source::Rows(_) => {}
+    // Whoever has the seed has all of it.
+    if matches!(experiment.source, Source::Clinic(_)) {
+        return Ok(());
     }
     if let Some(fewest) = data.partition.min_examples {
         let expected = "it only where all rows are: a site does not know who else is small";
-        return Err(ConfigError::new("data.partition.min_examples", fewest, expected).into());
+        return Err(ConfigError::new("data.partition.min_examples", fewest, expected));
     }
     if let Some(name) = data.partition.leave_out.first() {
-        let expected = "it only where all rows are: whoever takes no part does not join";
+        let expected = "it only where all rows are: a client that takes no part does not join";
         let found = format!("{name:?}");
-        return Err(ConfigError::new("data.partition.leave_out", found, expected).into());
+        return Err(ConfigError::new("data.partition.leave_out", found, expected));
     }
-    if experiment.partition.clients().is_some() {
-        let expected = "\"client\" at a site: rows are not partitioned between machines";
-        let hint = "a site's file has its own rows, and data.partition.by = \"client\" reads them so; rows \
-                    are partitioned where all of them are on one machine";
-        let refusal = ConfigError::new("data.partition.by", "rows partitioned again", expected);
-        return Err(refusal.with_hint(hint).into());
-    }
-    if data.shares.central > 0.0 && data.test.is_none() {
-        let expected = "0 at a site: the central test set is the server's";
-        return Err(ConfigError::new("data.shares.central", data.shares.central, expected).into());
-    }
+    let expected = "\"client\" at a site: rows are not partitioned between machines";
+    let hint = "a site's file has its own rows, and data.partition.by = \"client\" reads them so; rows \
+            are partitioned where all of them are on one machine";
+    ConfigError::new("data.partition.by", "rows partitioned again", expected)
+        .with_hint(hint)
+        .when(experiment.partition.clients().is_some())?;
+    let expected = "0 at a site: the central test set is the server's";
+    ConfigError::new("data.shares.central", data.shares.central, expected)
+        .when(data.shares.central > 0.0 && data.test.is_none())?;
     let has_labels = experiment.task.shape() != LabelShape::Absent;
     // A program that makes its rows declares their labels with them (`TableBuilder::with_labels`).
     let in_rows = matches!(experiment.source, Source::Rows(_));
     let in_answers = data.answers.as_ref().is_some_and(|answers| answers.labels().is_some());
-    if has_labels && !in_rows && !in_answers && data.labels.is_none() {
-        let expected = "the names of all labels: one site's rows may lack some";
-        return Err(ConfigError::new("data.labels", "nothing", expected).into());
-    }
-    match &experiment.model {
-        ModelSource::Fresh(_, Vocabulary::Grown(_)) => {
-            let expected = "a tokenizer that all sites have: a vocabulary grown here is no other's";
-            Err(ConfigError::new("model.tokenizer", "nothing", expected).into())
-        }
-        ModelSource::Fresh(_, Vocabulary::Declared(_)) | ModelSource::Folder(_) => Ok(()),
-    }
+    let expected = "the names of all labels: one site's rows may lack some";
+    ConfigError::new("data.labels", "nothing", expected)
+        .when(has_labels && !in_rows && !in_answers && data.labels.is_none())?;
+    let expected = "a tokenizer that all sites have: a vocabulary grown here is no other's";
+    ConfigError::new("model.tokenizer", "nothing", expected)
+        .when(matches!(experiment.model, ModelSource::Fresh(_, Vocabulary::Grown(_))))
 }

@@ -27,8 +27,7 @@ use fedra_model::Model;
 use fedra_plan::{ByteCount, Round, Scope};
 use fedra_wire::{Encoding, Expectation, Kind, open};
 
-use crate::config::Experiment;
-use crate::config::config_error::ConfigError;
+use crate::config::{ConfigError, Experiment};
 use crate::error::Result;
 use crate::forecast::private::PrivacySummary;
 use crate::listener::{Event, Listener, Rounds};
@@ -44,7 +43,8 @@ pub struct CanaryRun {
     pub steps: PrivateSteps,
     model: Model,
     work: Work,
-    clients: Vec<CanaryClient>,
+    /// Its clients and their canaries.
+    pub clients: Vec<CanaryClient>,
     /// The model before each round.
     models: Vec<ParamValues>,
     updates: BTreeMap<(Round, ClientId), ParamValues>,
@@ -93,16 +93,16 @@ impl CanaryRun {
     ) -> Result<Option<Self>> {
         let mut run = Run::prepare(experiment)?;
         let steps = check(&run)?;
-        let model = run.parts().0.model.clone();
+        let model = run.prepared.model.clone();
         let clients = planted(&run, canaries, experiment.seed.of("canaries"))?;
         let inside = |client: &CanaryClient| -> Examples {
             let both = client.canaries.iter().zip(&client.coins);
             both.filter(|(_, inside)| **inside).map(|(canary, _)| canary.clone()).collect()
         };
         run.add_examples(&clients.iter().map(inside).collect::<Vec<_>>())?;
-        let steps = run.parts().1.private_steps().unwrap_or(steps);
-        let work = run.parts().1.work.clone();
-        let first = fedra_client::to_values(&run.parts().0.params);
+        let steps = run.recipe.private_steps().unwrap_or(steps);
+        let work = run.recipe.work.clone();
+        let first = fedra_client::to_values(&run.prepared.params);
         let watch = Watch { listener, payloads: Arc::default(), models: RefCell::new(vec![first]) };
         let ended = run_in_scratch(run, (experiment, scratch), &watch)?;
         let Ending::Complete(summary) = ended else { return Ok(None) };
@@ -123,11 +123,6 @@ impl CanaryRun {
         }
         let models = watch.models.into_inner();
         Ok(Some(Self { privacy, steps, model, work, clients, models, updates }))
-    }
-
-    /// Its clients and their canaries.
-    pub fn clients(&self) -> &[CanaryClient] {
-        &self.clients
     }
 
     /// By how much a canary counts in a sight of a client: the share of steps that it is in, for one
@@ -221,29 +216,23 @@ fn flat(values: &ParamValues) -> impl Iterator<Item = f32> + '_ {
 
 /// Refuses what cannot be audited in this way.
 fn check(run: &Run) -> Result<PrivateSteps> {
-    let (_, recipe) = run.parts();
+    let recipe = &run.recipe;
     let Some(steps) = recipe.private_steps() else { return Err(not_private()) };
     let Work { solver, local, clip, encoding, .. } = &recipe.work;
     let is_plain =
         matches!(solver, OptimiserConfig::Sgd { weight_decay, .. } if *weight_decay == 0.0);
     let sgd = "{ name = \"sgd\", rate = 0.1 }, from whose steps sums can be read";
+    let clipping = format!("{:?}", steps.clipping);
     let norm = clip.map_or(String::new(), |norm| norm.to_string());
     for (is_right, key, found, expected) in [
         (is_plain, "work.optimiser", "another one".to_owned(), sgd),
         (*local == LocalRule::Plain, "method", "a local rule".to_owned(), "a method without one"),
         (clip.is_none(), "work.clip", norm, "none together with privacy.clip"),
         (*encoding == Encoding::F32, "wire.encoding", encoding.to_string(), "\"f32\""),
-        (
-            steps.clipping == ClipRule::Flat,
-            "privacy.clipping",
-            format!("{:?}", steps.clipping),
-            "\"flat\"",
-        ),
+        (steps.clipping == ClipRule::Flat, "privacy.clipping", clipping, "\"flat\""),
         (recipe.split.is_none(), "split", "a cut model".to_owned(), "a whole one"),
     ] {
-        if !is_right {
-            return Err(ConfigError::new(key, found, format!("{expected} for an audit")).into());
-        }
+        ConfigError::new(key, found, format_args!("{expected} for an audit")).when(!is_right)?;
     }
     Ok(steps)
 }
@@ -255,13 +244,11 @@ fn not_private() -> crate::error::Error {
 
 /// Canaries for each client, as many for each as can be.
 fn planted(run: &Run, canaries: usize, seed: Seed) -> Result<Vec<CanaryClient>> {
-    let prepared = run.parts().0;
+    let prepared = &run.prepared;
     let (shards, words) = (&prepared.shards, prepared.model.config().vocabulary());
     let count = shards.clients.len();
-    if canaries < count {
-        let expected = format!("at least one for each of {count} clients");
-        return Err(ConfigError::new("canaries", canaries, expected).into());
-    }
+    let expected = format_args!("at least one for each of {count} clients");
+    ConfigError::new("canaries", canaries, expected).when(canaries < count)?;
     let classes = shards.labels.len().max(1);
     let mut clients = Vec::with_capacity(count);
     for (place, shard) in shards.clients.iter().enumerate() {

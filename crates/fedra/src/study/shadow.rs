@@ -5,21 +5,21 @@
 //! each example and model decides, so that in each model members and others differ by nothing else.
 //! The unit is an example as it is trained on: a row, or one window of a longer text.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::path::Path;
 use std::sync::Arc;
 
-use fedra_client::{EVALUATION_TOKENS, Evaluator, Examples, Observer, Shards, to_params};
-use fedra_compute::{Device, Params, Seed};
+use fedra_client::{Examples, Observer, Shards, to_params};
+use fedra_compute::{Device, Seed};
 use fedra_engine::{ParamValues, PrivacyReport};
 use fedra_model::Model;
 use serde::{Deserialize, Serialize};
 
-use crate::config::Experiment;
-use crate::config::config_error::ConfigError;
+use crate::config::{ConfigError, Experiment};
 use crate::error::{Result, refuse};
 use crate::listener::{Event, Listener, Rounds};
 use crate::prepare::fingerprint::Inputs;
+use crate::prepare::prepared::evaluator;
 use crate::run::federate::{Ending, Run};
 use crate::study::scratch_run::run_in_scratch;
 
@@ -85,8 +85,7 @@ pub struct TestScore {
 impl ShadowModel {
     /// Refuses, before anything is written, what could not be trained or asked.
     pub fn check(experiment: &Experiment, released: Released) -> Result<()> {
-        let subject = Subject::of(&Run::prepare(experiment)?)?;
-        subject.check(released)
+        Ok(Subject::of(&Run::prepare(experiment)?)?.check(released)?)
     }
 
     /// Trains one, and asks it for its losses; `None` when it was asked to stop on the way.
@@ -97,14 +96,13 @@ impl ShadowModel {
         subject.check(released)?;
         let halves = halves(&subject.shards, experiment.seed, number)?;
         run.keep_examples(&halves)?;
-        let inputs = run.inputs().clone();
+        let inputs = run.inputs.clone();
         let watch = Watch {
             subject: &subject,
             released,
             listener,
             seen: RefCell::new(Ok(Seen::default())),
             privacy: RefCell::default(),
-            is_over: Cell::new(false),
         };
         let ended = run_in_scratch(run, (experiment, scratch), &watch);
         let privacy = watch.privacy.take();
@@ -145,9 +143,9 @@ impl ShadowModel {
             return Ok(false);
         }
         let mut run = Run::prepare(experiment)?;
-        let halves = halves(&run.parts().0.shards, experiment.seed, number)?;
+        let halves = halves(&run.prepared.shards, experiment.seed, number)?;
         run.keep_examples(&halves)?;
-        Ok(self.inputs == *run.inputs())
+        Ok(self.inputs == run.inputs)
     }
 }
 
@@ -180,12 +178,10 @@ struct Subject {
 
 impl Subject {
     fn of(run: &Run) -> Result<Self> {
-        let (prepared, recipe) = run.parts();
-        if !recipe.personal.select(prepared.model.layout())?.is_empty() {
-            let expected = "a method in which clients share the whole model";
-            let found = "parameters that stay with each client";
-            return Err(ConfigError::new("method", found, expected).into());
-        }
+        let Run { prepared, recipe, .. } = run;
+        let expected = "a method in which clients share the whole model";
+        ConfigError::new("method", "parameters that stay with each client", expected)
+            .when(!recipe.personal.select(prepared.model.layout())?.is_empty())?;
         let shards = prepared.shards.clone();
         let mut test = shards.central_test.clone();
         if test.is_empty() {
@@ -194,50 +190,33 @@ impl Subject {
         Ok(Self { model: prepared.model.clone(), shards, test })
     }
 
-    fn check(&self, released: Released) -> Result<()> {
-        if self.test.is_empty() && released != Released::Final {
-            let expected = "above 0: a model at a score needs test examples";
-            return Err(ConfigError::new("data.shares.central", "no test example", expected).into());
-        }
-        Ok(())
-    }
-
-    /// Asks a model.
-    fn ask<T>(
-        &self,
-        model: &ParamValues,
-        question: impl FnOnce(&Evaluator<'_>, &Params) -> Result<T>,
-    ) -> Result<T> {
-        let device = Device::cpu();
-        let params = to_params(&device, self.model.layout(), model)?;
-        let evaluator = Evaluator {
-            model: &self.model,
-            device: &device,
-            task: self.shards.task,
-            labels: &self.shards.labels,
-            tokens: EVALUATION_TOKENS,
-        };
-        question(&evaluator, &params)
+    fn check(&self, released: Released) -> Result<(), ConfigError> {
+        let expected = "above 0: a model at a score needs test examples";
+        ConfigError::new("data.shares.central", "no test example", expected)
+            .when(self.test.is_empty() && released != Released::Final)
     }
 
     fn score(&self, model: &ParamValues) -> Result<Option<TestScore>> {
         if self.test.is_empty() {
             return Ok(None);
         }
-        let scores = self.ask(model, |it, params| Ok(it.score(params, &self.test)?))?;
+        let device = Device::cpu();
+        let params = to_params(&device, self.model.layout(), model)?;
+        let scores = evaluator(&self.model, &device, &self.shards).score(&params, &self.test)?;
         let (name, value) = scores.headline();
         Ok(Some(TestScore { name: name.to_owned(), value }))
     }
 
     /// The loss on everybody's examples; none for one without a target.
     fn losses(&self, model: &ParamValues) -> Result<Vec<Option<f64>>> {
-        self.ask(model, |evaluator, params| {
-            let mut losses = Vec::new();
-            for shard in &self.shards.clients {
-                losses.extend(evaluator.losses(params, &shard.train)?);
-            }
-            Ok(losses)
-        })
+        let device = Device::cpu();
+        let params = to_params(&device, self.model.layout(), model)?;
+        let evaluator = evaluator(&self.model, &device, &self.shards);
+        let mut losses = Vec::new();
+        for shard in &self.shards.clients {
+            losses.extend(evaluator.losses(&params, &shard.train)?);
+        }
+        Ok(losses)
     }
 }
 
@@ -248,7 +227,6 @@ struct Watch<'a> {
     listener: &'a dyn Listener,
     seen: RefCell<Result<Seen>>,
     privacy: RefCell<Option<PrivacyReport>>,
-    is_over: Cell<bool>,
 }
 
 #[derive(Default)]
@@ -273,22 +251,12 @@ impl Watch<'_> {
 impl Listener for Watch<'_> {
     fn hear(&self, event: Event<'_>) {
         self.listener.hear(event);
-        match event {
-            Event::Round(report) => {
-                let spent = report.privacy.clone();
-                let spent = spent.map(|spent| PrivacyReport { sites: Vec::new(), ..spent });
-                self.privacy.replace(spent);
-            }
-            Event::Model(completed, model) => {
-                let seen = self.look(completed, model);
-                self.is_over.set(seen.as_ref().map_or(true, |seen| seen.is_reached));
-                *self.seen.borrow_mut() = seen;
-            }
-            Event::Note(_)
-            | Event::Warning(_)
-            | Event::Preparing(_)
-            | Event::Prepared
-            | Event::End => {}
+        if let Event::Round(report) = event {
+            let spent = report.privacy.clone();
+            self.privacy.replace(spent.map(|spent| PrivacyReport { sites: Vec::new(), ..spent }));
+        }
+        if let Event::Model(completed, model) = event {
+            *self.seen.borrow_mut() = self.look(completed, model);
         }
     }
 
@@ -297,6 +265,7 @@ impl Listener for Watch<'_> {
     }
 
     fn stops(&self) -> bool {
-        self.is_over.get() || self.listener.stops()
+        let is_over = self.seen.borrow().as_ref().map_or(true, |seen| seen.is_reached);
+        is_over || self.listener.stops()
     }
 }

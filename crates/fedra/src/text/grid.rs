@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 
 use fedra_data::printable;
-use fedra_report::{Column, Side, Table};
+use fedra_report::{Column, Side, Table, wrapped};
 
 /// A table on its way to a terminal or a page.
 ///
@@ -165,21 +165,12 @@ fn cell_lines(text: &str, width: usize) -> Vec<String> {
     if text.chars().count() <= width {
         return vec![text.to_owned()];
     }
-    let mut lines = vec![String::new()];
-    for word in text.split(' ') {
-        let word =
-            if word.chars().count() <= width { word.to_owned() } else { shortened(word, width) };
-        let line = lines.last_mut().expect("there is a first");
-        if line.is_empty() {
-            *line = word;
-        } else if line.chars().count() + 1 + word.chars().count() <= width {
-            line.push(' ');
-            line.push_str(&word);
-        } else {
-            lines.push(word);
-        }
-    }
-    lines
+    let fitted = |word: &str| match word.chars().count() {
+        length if length <= width => word.to_owned(),
+        _ => shortened(word, width),
+    };
+    let words: Vec<String> = text.split(' ').map(fitted).collect();
+    wrapped(&words.join(" "), width)
 }
 
 impl std::fmt::Display for Grid {
@@ -195,6 +186,17 @@ pub fn listed(names: impl ExactSizeIterator<Item: AsRef<str>>, most: usize) -> S
     let first: Vec<&str> = first.iter().map(AsRef::as_ref).collect();
     let rest = if more > 0 { format!(" and {} more", grouped(more as u64)) } else { String::new() };
     first.join(", ") + &rest
+}
+
+/// Words in a row: `a, b and c`, where the last stands behind this one.
+pub fn joined(words: &[impl AsRef<str>], before_last: &str) -> String {
+    let words: Vec<&str> = words.iter().map(AsRef::as_ref).collect();
+    match words.as_slice() {
+        [most @ .., last] if !most.is_empty() => {
+            format!("{} {before_last} {last}", most.join(", "))
+        }
+        few => few.concat(),
+    }
 }
 
 /// So many of a thing: `1 round`, `1,200 rounds`.

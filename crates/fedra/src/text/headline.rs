@@ -29,15 +29,10 @@ pub fn headline(scores: &[SetScores]) -> Option<(&'static str, f64, EvaluationSe
 pub fn round_line(report: &RoundReport, rounds: u32) -> String {
     let round = report.round.0 + 1;
     let loss = report.loss.map_or(String::new(), |loss| format!("  loss {loss:.3}"));
-    let score = match headline(&report.scores) {
-        Some((name, value, EvaluationSet::ClientValidation)) => {
-            format!("  validation {name} {value:.3}")
-        }
-        Some((name, value, EvaluationSet::CentralTest | EvaluationSet::ClientTest)) => {
-            format!("  {name} {value:.3}")
-        }
-        None => String::new(),
-    };
+    let score = headline(&report.scores).map_or(String::new(), |(name, value, on)| {
+        let of = if on == EvaluationSet::ClientValidation { "validation " } else { "" };
+        format!("  {of}{name} {value:.3}")
+    });
     let spent = report
         .privacy
         .as_ref()

@@ -1,7 +1,7 @@
 //! Bars of layers: what a whole is made of, place by place.
 
 use crate::axis::{Axis, Scale};
-use crate::chart::ChartError;
+use crate::chart::{AT_LEAST_ZERO, ChartError};
 
 use super::canvas::{Area, BELOW, COLOURS, Canvas};
 use super::drawing::{Drawing, Numbers, shown};
@@ -38,17 +38,13 @@ impl StackedBars {
         if self.x.1.is_empty() || self.layers.is_empty() {
             return Err(ChartError::Empty { chart: self.title.clone() });
         }
-        for layer in &self.layers {
-            let bad = layer.heights.iter().position(|it| !it.is_finite() || *it < 0.0);
-            if let Some(place) = bad {
-                return Err(ChartError::unplottable(
-                    (&self.title, &layer.name),
-                    (place, layer.heights[place]),
-                    "a finite number of at least zero",
-                ));
-            }
-        }
-        Ok(())
+        let numbers = self.layers.iter().flat_map(|layer| {
+            let heights = layer.heights.iter().copied().enumerate();
+            heights.map(|(place, it)| {
+                (&*layer.name, place, it, it >= 0.0 && it.is_finite(), AT_LEAST_ZERO)
+            })
+        });
+        ChartError::check(&self.title, numbers)
     }
 
     pub(super) fn draw(&self) -> Result<Drawing, ChartError> {
@@ -58,7 +54,7 @@ impl StackedBars {
         let total = |bar: usize| self.layers.iter().map(|layer| height(layer, bar)).sum::<f64>();
         let highest = (0..count).map(total).fold(0.0, f64::max);
         let axis = Axis::holding(Scale::Linear, [0.0, highest].into_iter());
-        let ticks: Vec<f64> = axis.ticks().iter().copied().filter(|tick| *tick >= 0.0).collect();
+        let ticks: Vec<f64> = axis.ticks.iter().copied().filter(|tick| *tick >= 0.0).collect();
         let area = Area::beside(&ticks, HEIGHT);
         let Area { left, right, bottom } = area;
         let zero = axis.place(0.0);

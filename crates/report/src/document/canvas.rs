@@ -25,17 +25,9 @@ pub(super) struct Canvas {
     pub marks: usize,
 }
 
-/// To which side of its place a text is set.
-#[derive(Clone, Copy)]
-pub(super) enum Anchor {
-    Start,
-    Middle,
-    End,
-}
-
 impl Canvas {
     pub fn put(&mut self, shape: std::fmt::Arguments<'_>) {
-        put(&mut self.body, shape);
+        put!(self.body, "{shape}");
     }
 
     /// A shape that shows a number.
@@ -44,13 +36,8 @@ impl Canvas {
         self.put(format_args!("<g class=\"mark\">{shape}</g>"));
     }
 
-    /// A text that is cut to a width, and whole in its tooltip.
-    pub fn text(&mut self, (x, y): (f64, f64), anchor: Anchor, (text, width): (&str, f64)) {
-        let anchor = match anchor {
-            Anchor::Start => "start",
-            Anchor::Middle => "middle",
-            Anchor::End => "end",
-        };
+    /// A text that is cut to a width, and whole in its tooltip; its place is its `start`, `middle` or `end`.
+    pub fn text(&mut self, (x, y): (f64, f64), anchor: &str, (text, width): (&str, f64)) {
         let short = fitted(text, width);
         let tip =
             if short == text { String::new() } else { format!("<title>{}</title>", escaped(text)) };
@@ -66,7 +53,7 @@ impl Canvas {
             self.put(format_args!(
                 "<line class=\"grid\" x1=\"{left:.1}\" y1=\"{y:.1}\" x2=\"{right:.1}\" y2=\"{y:.1}\"/>"
             ));
-            self.text((left - 7.0, y + 4.0), Anchor::End, (&label(*tick), left));
+            self.text((left - 7.0, y + 4.0), "end", (&label(*tick), left));
         }
     }
 
@@ -75,15 +62,15 @@ impl Canvas {
         self.put(format_args!(
             "<path class=\"axis\" d=\"M{left:.1},{TOP:.1} V{bottom:.1} H{right:.1}\"/>"
         ));
-        self.text((2.0, 14.0), Anchor::Start, (y_name, WIDTH - 4.0));
+        self.text((2.0, 14.0), "start", (y_name, WIDTH - 4.0));
         let centre = (f64::midpoint(left, right), bottom + 35.0);
-        self.text(centre, Anchor::Middle, (x_name, right - left));
+        self.text(centre, "middle", (x_name, right - left));
     }
 
     /// Those labels along the horizontal axis that do not touch, each given with its place.
     pub fn labels(&mut self, bottom: f64, labels: &[(f64, String)]) {
         for (x, text) in spaced(labels) {
-            self.text((*x, bottom + 16.0), Anchor::Middle, (text, 90.0));
+            self.text((*x, bottom + 16.0), "middle", (text, 90.0));
         }
     }
 }

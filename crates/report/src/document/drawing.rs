@@ -33,34 +33,27 @@ impl Drawing {
         let (height, Canvas { body, marks }) = (self.height, &self.canvas);
         let (title, caption) = (escaped(&self.title), escaped(&self.caption));
         let named = format!("aria-labelledby=\"t{number} d{number}\"");
-        put(out, format_args!("<figure>\n<figcaption><h3>{title}</h3>"));
+        put!(out, "<figure>\n<figcaption><h3>{title}</h3>");
         if !caption.is_empty() {
-            put(out, format_args!("<p>{caption}</p>"));
+            put!(out, "<p>{caption}</p>");
         }
-        put(
+        put!(
             out,
-            format_args!(
-                "</figcaption>\n<svg class=\"chart\" viewBox=\"0 0 {WIDTH:.0} {height:.0}\" role=\"img\" {named} data-marks=\"{marks}\">\n\
+            "</figcaption>\n<svg class=\"chart\" viewBox=\"0 0 {WIDTH:.0} {height:.0}\" role=\"img\" {named} data-marks=\"{marks}\">\n\
                  <title id=\"t{number}\">{title}</title>\n<desc id=\"d{number}\">{caption} The numbers are in the table below.</desc>\n{body}</svg>"
-            ),
         );
         if !self.legend.is_empty() {
             out.push_str("<ul class=\"legend\">\n");
             for (key, name) in &self.legend {
                 let name = escaped(name);
-                put(
+                put!(
                     out,
-                    format_args!(
-                        "<li><svg class=\"key\" viewBox=\"0 0 28 14\" aria-hidden=\"true\">{key}</svg>{name}</li>"
-                    ),
+                    "<li><svg class=\"key\" viewBox=\"0 0 28 14\" aria-hidden=\"true\">{key}</svg>{name}</li>"
                 );
             }
             out.push_str("</ul>\n");
         }
-        put(
-            out,
-            format_args!("<details><summary>Numbers</summary>{}</details>", self.table().html()),
-        );
+        put!(out, "<details><summary>Numbers</summary>{}</details>", self.table().html(),);
         out.push_str("</figure>\n");
     }
 
@@ -90,11 +83,9 @@ impl Drawing {
         let lines = keys.chain(caption.iter().map(|line| ("", 2, line)));
         for (place, (key, x, text)) in lines.enumerate() {
             let (y, text) = (below + place as f64 * LINE, escaped(text));
-            put(
-                &mut out,
-                format_args!(
-                    "<g transform=\"translate(0 {y:.1})\">{key}<text x=\"{x}\" y=\"11.5\">{text}</text></g>"
-                ),
+            put!(
+                out,
+                "<g transform=\"translate(0 {y:.1})\">{key}<text x=\"{x}\" y=\"11.5\">{text}</text></g>"
             );
         }
         out + "</svg>\n"

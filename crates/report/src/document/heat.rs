@@ -2,9 +2,9 @@
 //!
 //! One colour over the paper, by opacity, so that it reads alike in light, in dark and on paper.
 
-use crate::chart::ChartError;
+use crate::chart::{AT_LEAST_ZERO, ChartError};
 
-use super::canvas::{Anchor, Canvas, RIGHT, TOP, WIDTH, width_of};
+use super::canvas::{Canvas, RIGHT, TOP, WIDTH, width_of};
 use super::drawing::{Drawing, Numbers, shown};
 
 /// Rows are no higher than this.
@@ -19,7 +19,7 @@ const NUMBERED: f64 = 26.0;
 const FAINTEST: f64 = 0.08;
 
 /// A heat map.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct HeatMap {
     /// What is shown, in a few words.
     pub title: String,
@@ -40,9 +40,10 @@ pub struct HeatMap {
 }
 
 /// What a cell shows beside its shade.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CellFace {
     /// Nothing: its number is in the table.
+    #[default]
     Shade,
     /// Its number, where there is room.
     Number,
@@ -67,23 +68,14 @@ impl HeatMap {
         })
     }
 
-    fn most(&self) -> f64 {
-        self.each().map(|(_, _, cell)| cell.value).fold(0.0, f64::max)
-    }
-
     fn check(&self) -> Result<(), ChartError> {
         if self.each().next().is_none() {
             return Err(ChartError::Empty { chart: self.title.clone() });
         }
-        let bad = self.each().find(|(_, _, cell)| !cell.value.is_finite() || cell.value < 0.0);
-        match bad {
-            None => Ok(()),
-            Some((row, column, cell)) => Err(ChartError::unplottable(
-                (&self.title, &self.y.1[row]),
-                (column, cell.value),
-                "a finite number of at least zero",
-            )),
-        }
+        let numbers = self.each().map(|(row, column, HeatCell { value, .. })| {
+            (&*self.y.1[row], column, value, value >= 0.0 && value.is_finite(), AT_LEAST_ZERO)
+        });
+        ChartError::check(&self.title, numbers)
     }
 
     pub(super) fn draw(&self) -> Result<Drawing, ChartError> {
@@ -96,16 +88,17 @@ impl HeatMap {
         let all_named =
             self.y.1.iter().any(|name| name.contains(|letter: char| letter.is_alphabetic()));
         let high = (300.0 / rows).clamp(if all_named { LINE } else { 9.0 }, HIGHEST);
-        let (bottom, most) = (TOP + high * rows, self.most());
+        let bottom = TOP + high * rows;
+        let most = self.each().map(|(_, _, cell)| cell.value).fold(0.0, f64::max);
         let mut canvas = Canvas::default();
-        canvas.text((2.0, 14.0), Anchor::Start, (&self.y.0, WIDTH - 4.0));
+        canvas.text((2.0, 14.0), "start", (&self.y.0, WIDTH - 4.0));
         let names: Vec<(f64, String)> = (0_u16..)
             .zip(&self.y.1)
             .map(|(row, name)| (TOP + high * (f64::from(row) + 0.5), name.clone()))
             .collect();
         let step = (LINE / high).ceil().max(1.0) as usize;
         for (y, name) in names.iter().step_by(step) {
-            canvas.text((left - 7.0, y + 4.0), Anchor::End, (name, named + 1.0));
+            canvas.text((left - 7.0, y + 4.0), "end", (name, named + 1.0));
         }
         for (row, column, HeatCell { value, hatched }) in self.each() {
             let (x, y) = (left + wide * column as f64, TOP + high * row as f64);
@@ -153,21 +146,17 @@ impl HeatMap {
             let labels: Vec<(f64, String)> =
                 self.x.1.iter().enumerate().map(|(at, name)| (middle(at), name.clone())).collect();
             canvas.labels(bottom, &labels);
-            canvas.text((centre, bottom + 35.0), Anchor::Middle, (&self.x.0, WIDTH - RIGHT - left));
+            canvas.text((centre, bottom + 35.0), "middle", (&self.x.0, WIDTH - RIGHT - left));
             return 42.0;
         }
         let room = longest.min(NAMES);
         for (column, name) in self.x.1.iter().enumerate() {
             let (x, y) = (middle(column) + 4.0, bottom + 6.0);
             canvas.put(format_args!("<g transform=\"rotate(-90 {x:.1} {y:.1})\">"));
-            canvas.text((x, y), Anchor::End, (name, room + 1.0));
+            canvas.text((x, y), "end", (name, room + 1.0));
             canvas.put(format_args!("</g>"));
         }
-        canvas.text(
-            (centre, bottom + room + 26.0),
-            Anchor::Middle,
-            (&self.x.0, WIDTH - RIGHT - left),
-        );
+        canvas.text((centre, bottom + room + 26.0), "middle", (&self.x.0, WIDTH - RIGHT - left));
         room + 34.0
     }
 

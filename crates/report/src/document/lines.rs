@@ -25,7 +25,8 @@ pub(super) fn draw(chart: &Chart) -> Result<Drawing, ChartError> {
     // What is zero everywhere may rise, and is not shown in the middle of nothing.
     let above = heights().all(|height| height == 0.0).then_some(1.0);
     let y = Axis::holding(chart.y.1, heights().chain(above));
-    let frame = Frame::new(Axis::holding(chart.x.1, points().map(|point| point.x)), y);
+    let x = Axis::holding(chart.x.1, points().map(|point| point.x));
+    let frame = Frame { area: Area::beside(&y.ticks, HEIGHT), x, y };
     let mut canvas = Canvas::default();
     let is_whole = points().all(|point| point.x.fract() == 0.0);
     let first_whole = is_whole.then(|| points().map(|point| point.x).fold(f64::INFINITY, f64::min));
@@ -54,11 +55,6 @@ struct Frame {
 }
 
 impl Frame {
-    fn new(x: Axis, y: Axis) -> Self {
-        let area = Area::beside(y.ticks(), HEIGHT);
-        Self { x, y, area }
-    }
-
     fn across(&self, number: f64) -> f64 {
         self.area.left + self.x.place(number) * (self.area.right - self.area.left)
     }
@@ -69,7 +65,7 @@ impl Frame {
 
     fn draw(&self, canvas: &mut Canvas, names: (&str, &str), first_whole: Option<f64>) {
         let rungs: Vec<(f64, f64)> =
-            self.y.ticks().iter().map(|tick| (*tick, self.down(*tick))).collect();
+            self.y.ticks.iter().map(|tick| (*tick, self.down(*tick))).collect();
         canvas.rungs(self.area, &rungs);
         // Between rounds, and before the first, there is nothing to name.
         let is_shown = |tick: &&f64| {
@@ -77,7 +73,7 @@ impl Frame {
         };
         let ticks: Vec<(f64, String)> = self
             .x
-            .ticks()
+            .ticks
             .iter()
             .filter(is_shown)
             .map(|tick| (self.across(*tick), label(*tick)))
@@ -157,26 +153,20 @@ fn strokes(series: &Series, frame: &Frame, canvas: &mut Canvas) {
 
 fn key(series: &Series) -> String {
     let class = class(series);
-    let line = match series.stroke {
-        Stroke::Rings => {
-            return format!("<circle class=\"ring {class}\" cx=\"14\" cy=\"7\" r=\"5.5\"/>");
-        }
-        Stroke::Solid | Stroke::Marked | Stroke::Dashed | Stroke::DashedMarked => format!(
-            "<path class=\"l {class}\" d=\"M1,7 H27\"{}/>",
-            dashes(series.stroke, series.colour)
-        ),
-    };
-    let mark = marker(series.colour, (14.0, 7.0), 3.2);
-    match series.stroke {
-        // One point has a mark and no line.
-        Stroke::Solid | Stroke::Marked | Stroke::Dashed | Stroke::DashedMarked
-            if series.points.len() == 1 =>
-        {
-            mark
-        }
-        Stroke::Marked | Stroke::DashedMarked => format!("{line}{mark}"),
-        Stroke::Solid | Stroke::Dashed | Stroke::Rings => line,
+    if series.stroke == Stroke::Rings {
+        return format!("<circle class=\"ring {class}\" cx=\"14\" cy=\"7\" r=\"5.5\"/>");
     }
+    let mark = marker(series.colour, (14.0, 7.0), 3.2);
+    // One point has a mark and no line.
+    if series.points.len() == 1 {
+        return mark;
+    }
+    let is_marked = matches!(series.stroke, Stroke::Marked | Stroke::DashedMarked);
+    format!(
+        "<path class=\"l {class}\" d=\"M1,7 H27\"{}/>{}",
+        dashes(series.stroke, series.colour),
+        if is_marked { &mark } else { "" }
+    )
 }
 
 /// A row for each place along the horizontal axis, a column for each series.

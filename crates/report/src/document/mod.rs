@@ -18,7 +18,7 @@ mod style;
 
 pub use bars::{Layer, StackedBars};
 pub use heat::{CellFace, HeatCell, HeatMap};
-pub use parts::{Holder, ModelSegment, PartsDrawing, PartsRow};
+pub use parts::{ModelSegment, PartsDrawing, PartsRow};
 pub use row_plot::{PlotRow, RowPlot};
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
@@ -99,8 +99,8 @@ pub enum Content {
     Findings(Vec<(String, Vec<String>)>),
     /// A table.
     Table(Table),
-    /// A text in full, folded away.
-    Folded(Folded),
+    /// A text in full, folded away: what it is, and the text as it is.
+    Folded(String, String),
     /// A command to copy.
     Command(String),
     /// Other files, each with its name and its address relative to this one.
@@ -116,15 +116,6 @@ pub struct Fact {
     pub value: String,
     /// What it has to be read with.
     pub note: Option<String>,
-}
-
-/// A text in full, folded away.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Folded {
-    /// What it is.
-    pub name: String,
-    /// The text, shown as it is.
-    pub text: String,
 }
 
 impl Document {
@@ -150,11 +141,11 @@ impl Document {
             style::PATTERNS,
         );
         for paragraph in &self.lead {
-            put(&mut out, format_args!("<p class=\"lead\">{}</p>", escaped(paragraph)));
+            put!(out, "<p class=\"lead\">{}</p>", escaped(paragraph));
         }
         let mut charts = 0;
         for section in self.sections.iter().filter(|section| !section.contents.is_empty()) {
-            put(&mut out, format_args!("<section>\n<h2>{}</h2>", escaped(&section.title)));
+            put!(out, "<section>\n<h2>{}</h2>", escaped(&section.title));
             for run in section.contents.chunk_by(|a, b| a.is_chart() == b.is_chart()) {
                 let is_chart = run.first().is_some_and(Content::is_chart);
                 if is_chart {
@@ -192,24 +183,22 @@ impl Content {
                     let note = note.as_ref().map_or(String::new(), |note| {
                         format!("<dd class=\"note\">{}</dd>", escaped(note))
                     });
-                    put(
+                    put!(
                         out,
-                        format_args!(
-                            "<div><dt>{}</dt><dd>{}</dd>{note}</div>",
-                            escaped(name),
-                            escaped(value)
-                        ),
+                        "<div><dt>{}</dt><dd>{}</dd>{note}</div>",
+                        escaped(name),
+                        escaped(value),
                     );
                 }
                 out.push_str("</dl>\n");
             }
-            Self::Words(words) => put(out, format_args!("<p>{}</p>", escaped(words))),
+            Self::Words(words) => put!(out, "<p>{}</p>", escaped(words)),
             Self::Findings(findings) => {
                 out.push_str("<dl class=\"findings\">\n");
                 for (name, paragraphs) in findings {
-                    put(out, format_args!("<dt>{}</dt>", escaped(name)));
+                    put!(out, "<dt>{}</dt>", escaped(name));
                     for paragraph in paragraphs {
-                        put(out, format_args!("<dd>{}</dd>", escaped(paragraph)));
+                        put!(out, "<dd>{}</dd>", escaped(paragraph));
                     }
                 }
                 out.push_str("</dl>\n");
@@ -219,29 +208,21 @@ impl Content {
             Self::Heat(heat) => draw(out, number, heat.draw()),
             Self::Rows(rows) => draw(out, number, rows.draw()),
             Self::Parts(parts) => draw(out, number, parts.draw()),
-            Self::Table(table) => put(out, format_args!("{}", table.html())),
-            Self::Folded(Folded { name, text }) => put(
+            Self::Table(table) => put!(out, "{}", table.html()),
+            Self::Folded(name, text) => put!(
                 out,
-                format_args!(
-                    "<details class=\"folded\"><summary>{}</summary>\n<pre tabindex=\"0\">{}</pre></details>",
-                    escaped(name),
-                    lines_escaped(text)
-                ),
+                "<details class=\"folded\"><summary>{}</summary>\n<pre tabindex=\"0\">{}</pre></details>",
+                escaped(name),
+                lines_escaped(text),
             ),
             Self::Command(command) => {
-                put(
-                    out,
-                    format_args!(
-                        "<pre class=\"command\" tabindex=\"0\">{}</pre>",
-                        lines_escaped(command)
-                    ),
-                );
+                put!(out, "<pre class=\"command\" tabindex=\"0\">{}</pre>", lines_escaped(command),);
             }
             Self::Links(links) => {
                 out.push_str("<ul class=\"links\">\n");
                 for (name, address) in links {
                     let (name, address) = (escaped(name), escaped(&local(address)));
-                    put(out, format_args!("<li><a href=\"{address}\">{name}</a></li>"));
+                    put!(out, "<li><a href=\"{address}\">{name}</a></li>");
                 }
                 out.push_str("</ul>\n");
             }
@@ -253,10 +234,7 @@ fn draw(out: &mut String, number: usize, drawing: Result<Drawing, crate::chart::
     match drawing {
         Ok(drawing) => drawing.write(out, number),
         Err(error) => {
-            put(
-                out,
-                format_args!("<p class=\"note\">Not drawn: {}</p>", escaped(&error.to_string())),
-            );
+            put!(out, "<p class=\"note\">Not drawn: {}</p>", escaped(&error.to_string()),);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::chart::ChartError;
 
-use super::canvas::{Anchor, COLOURS, Canvas, WIDTH, width_of};
+use super::canvas::{COLOURS, Canvas, WIDTH, width_of};
 use super::drawing::{Drawing, Numbers};
 
 const BOX: f64 = 44.0;
@@ -17,16 +17,9 @@ pub struct PartsDrawing {
     /// How to read it.
     pub caption: String,
     /// Who may hold a part.
-    pub holders: Vec<Holder>,
+    pub holders: Vec<String>,
     /// A model each: one for each way in which it is cut.
     pub rows: Vec<PartsRow>,
-}
-
-/// Who may hold a part.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Holder {
-    /// Its name.
-    pub name: String,
 }
 
 /// A model, cut in one way.
@@ -60,7 +53,7 @@ impl PartsDrawing {
         let mut canvas = Canvas::default();
         for (place, row) in self.rows.iter().enumerate() {
             let top = ROW * place as f64 + NAME + 4.0;
-            canvas.text((2.0, top - 8.0), Anchor::Start, (&row.name, WIDTH - 4.0));
+            canvas.text((2.0, top - 8.0), "start", (&row.name, WIDTH - 4.0));
             let gaps = GAP * row.parts.len().saturating_sub(1) as f64;
             let whole: f64 = row.parts.iter().map(|part| part.size.max(1.0)).sum();
             let unit = (WIDTH - 4.0 - gaps) / whole;
@@ -86,7 +79,7 @@ impl PartsDrawing {
                     &[(first, 19.0), (second, 34.0)]
                 };
                 for (text, down) in lines {
-                    canvas.text((middle, top + down), Anchor::Middle, (text, wide));
+                    canvas.text((middle, top + down), "middle", (text, wide));
                 }
                 x += wide;
                 if at + 1 < row.parts.len() {
@@ -95,10 +88,10 @@ impl PartsDrawing {
                 x += GAP;
             }
         }
-        let key = |(place, holder): (usize, &Holder)| {
+        let key = |(place, holder): (usize, &String)| {
             let shape = "x=\"3\" y=\"1\" width=\"22\" height=\"12\"";
             let class = place % COLOURS;
-            (format!("<rect class=\"held c{class}\" {shape}/>"), holder.name.clone())
+            (format!("<rect class=\"held c{class}\" {shape}/>"), holder.clone())
         };
         Ok(Drawing {
             title: self.title.clone(),
@@ -123,18 +116,16 @@ impl PartsDrawing {
         ));
         let half = WIDTH / 2.0 - 4.0;
         let (anchor, from) = if at * 2 < row.parts.len() - 1 {
-            (Anchor::Start, (x - 30.0).max(2.0))
+            ("start", (x - 30.0).max(2.0))
         } else {
-            (Anchor::End, (x + 50.0).min(WIDTH - 2.0))
+            ("end", (x + 50.0).min(WIDTH - 2.0))
         };
         canvas.text((from, top + BOX + 16.0), anchor, (flow, half));
     }
 
     fn numbers(&self) -> Numbers {
         let columns = ["model", "part", "held by"].map(str::to_owned).to_vec();
-        let held = |part: &ModelSegment| {
-            self.holders.get(part.holder).map_or(String::new(), |holder| holder.name.clone())
-        };
+        let held = |part: &ModelSegment| self.holders.get(part.holder).cloned().unwrap_or_default();
         let rows = self.rows.iter().flat_map(|row| {
             row.parts.iter().map(move |part| vec![row.name.clone(), part.name.clone(), held(part)])
         });

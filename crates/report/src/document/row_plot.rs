@@ -3,7 +3,7 @@
 use crate::axis::{Axis, Scale, label};
 use crate::chart::ChartError;
 
-use super::canvas::{Anchor, Area, BELOW, COLOURS, Canvas, RIGHT, TOP, WIDTH, marker, width_of};
+use super::canvas::{Area, BELOW, COLOURS, Canvas, RIGHT, TOP, WIDTH, marker, width_of};
 use super::drawing::{Drawing, Numbers, shown};
 
 const ROW: f64 = 22.0;
@@ -51,14 +51,11 @@ impl RowPlot {
         if self.rows.iter().all(|row| row.values.iter().all(Option::is_none)) {
             return Err(ChartError::Empty { chart: self.title.clone() });
         }
-        for row in &self.rows {
-            let all = row.numbers();
-            if let Some(place) = all.iter().position(|number| !number.is_finite()) {
-                let of = (&*self.title, &*row.name);
-                return Err(ChartError::unplottable(of, (place, all[place]), "a finite number"));
-            }
-        }
-        Ok(())
+        let numbers = self.rows.iter().flat_map(|row| {
+            let all = row.numbers().into_iter().enumerate();
+            all.map(|(place, it)| (&*row.name, place, it, it.is_finite(), "a finite number"))
+        });
+        ChartError::check(&self.title, numbers)
     }
 
     pub(super) fn draw(&self) -> Result<Drawing, ChartError> {
@@ -72,7 +69,7 @@ impl RowPlot {
         let across = |number: f64| left + axis.place(number) * (right - left);
         let mut canvas = Canvas::default();
         let ticks: Vec<(f64, String)> =
-            axis.ticks().iter().map(|tick| (across(*tick), label(*tick))).collect();
+            axis.ticks.iter().map(|tick| (across(*tick), label(*tick))).collect();
         for (x, _) in &ticks {
             canvas.put(format_args!(
                 "<line class=\"grid\" x1=\"{x:.1}\" y1=\"{TOP:.1}\" x2=\"{x:.1}\" y2=\"{bottom:.1}\"/>"
@@ -81,7 +78,7 @@ impl RowPlot {
         canvas.labels(bottom, &ticks);
         for (place, row) in self.rows.iter().enumerate() {
             let y = TOP + ROW * (place as f64 + 0.5);
-            canvas.text((left - 8.0, y + 4.0), Anchor::End, (&row.name, named + 1.0));
+            canvas.text((left - 8.0, y + 4.0), "end", (&row.name, named + 1.0));
             if let Some((low, high, colour)) = row.span {
                 canvas.put(format_args!(
                     "<path class=\"l c{}\" d=\"M{:.1},{y:.1} H{:.1}\"/>",

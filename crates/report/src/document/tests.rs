@@ -75,7 +75,7 @@ fn parts() -> Content {
     Content::Parts(PartsDrawing {
         title: HOSTILE.to_owned(),
         caption: HOSTILE.to_owned(),
-        holders: vec![Holder { name: HOSTILE.to_owned() }, Holder { name: HOSTILE.to_owned() }],
+        holders: vec![HOSTILE.to_owned(), HOSTILE.to_owned()],
         rows: vec![PartsRow {
             name: HOSTILE.to_owned(),
             parts: vec![part(0), part(1), part(0)],
@@ -100,7 +100,7 @@ fn others() -> Vec<Content> {
             columns: vec![column],
             rows: vec![vec![HOSTILE.to_owned()]],
         }),
-        Content::Folded(Folded { name: HOSTILE.to_owned(), text: format!("{HOSTILE}\n\tb") }),
+        Content::Folded(HOSTILE.to_owned(), format!("{HOSTILE}\n\tb")),
         Content::Command(HOSTILE.to_owned()),
         Content::Links(vec![(HOSTILE.to_owned(), format!("javascript:{HOSTILE}"))]),
     ]

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 use fedra_data::{DataError, Record, TextFile, TextRow, TextSink};
 
-use crate::config::config_error::ConfigError;
+use crate::config::ConfigError;
 use crate::error::{Error, Result};
 
 /// Columns that a table can have.
@@ -36,11 +36,10 @@ impl Keys {
             if self.seen.contains(name) {
                 continue;
             }
-            if self.names.len() == MOST {
-                let found = format!("more than {MOST} different keys in the rows");
-                let refusal = ConfigError::new("output", found, "fewer in a table");
-                return Err(refusal.with_hint("jsonl needs no columns").into());
-            }
+            let found = format_args!("more than {MOST} different keys in the rows");
+            ConfigError::new("output", found, "fewer in a table")
+                .with_hint("jsonl needs no columns")
+                .when(self.names.len() == MOST)?;
             self.seen.insert(name.clone());
             self.names.push(name.clone());
         }

@@ -15,7 +15,7 @@ use super::cells::{Cell, Kind, columns, in_object, in_table};
 use super::parquet::ParquetAnswers;
 use super::prediction::{FoundSpan, LabelProbability, Prediction};
 use crate::apply::trained_model::Reading;
-use crate::config::config_error::ConfigError;
+use crate::config::ConfigError;
 use crate::error::{Error, Result};
 use crate::text::grid::listed;
 

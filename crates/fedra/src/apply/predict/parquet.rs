@@ -21,7 +21,7 @@ use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::{Type, TypePtr};
 
 use super::cells::{Cell, Kind};
-use crate::config::config_error::ConfigError;
+use crate::config::ConfigError;
 use crate::error::{Error, Result};
 
 /// Rows of a group.
@@ -129,19 +129,21 @@ fn write_group<W: Write + Send>(
     for (place, (_, kind)) in columns.iter().enumerate() {
         let Some(mut column) = group.next_column()? else { break };
         let cells = rows.iter().map(|row| row.get(place).unwrap_or(&Cell::Absent));
+        // A value that is there or not belongs to no other.
+        let is_list = matches!(kind, Kind::Texts | Kind::Numbers);
         match kind {
             Kind::Text | Kind::Texts => {
-                let (values, levels) = flattened(cells.map(texts_of));
+                let (values, [present, repeated]) = flattened(cells.map(texts_of));
                 let values: Vec<ByteArray> =
                     values.into_iter().map(|text| ByteArray::from(text.as_str())).collect();
                 let column = column.typed::<ByteArrayType>();
-                column.write_batch(&values, Some(&levels.present), levels.repeated(*kind))?;
+                column.write_batch(&values, Some(&present), is_list.then_some(&repeated))?;
             }
             Kind::Number | Kind::Numbers => {
-                let (values, levels) = flattened(cells.map(numbers_of));
+                let (values, [present, repeated]) = flattened(cells.map(numbers_of));
                 let values: Vec<f32> = values.into_iter().copied().collect();
                 let column = column.typed::<FloatType>();
-                column.write_batch(&values, Some(&levels.present), levels.repeated(*kind))?;
+                column.write_batch(&values, Some(&present), is_list.then_some(&repeated))?;
             }
         }
         column.close()?;
@@ -166,38 +168,22 @@ fn numbers_of(cell: &Cell) -> &[f32] {
     }
 }
 
-/// Which values are there, and which belong to the row of the one before.
-struct Levels {
-    present: Vec<i16>,
-    repeated: Vec<i16>,
-}
-
-impl Levels {
-    /// A value that is there or not has no such levels.
-    fn repeated(&self, kind: Kind) -> Option<&[i16]> {
-        match kind {
-            Kind::Text | Kind::Number => None,
-            Kind::Texts | Kind::Numbers => Some(&self.repeated),
-        }
-    }
-}
-
-/// All values in a row with their levels; an absent value is an empty list.
-fn flattened<'a, T: 'a>(lists: impl Iterator<Item = &'a [T]>) -> (Vec<&'a T>, Levels) {
-    let mut levels = Levels { present: Vec::new(), repeated: Vec::new() };
-    let mut values = Vec::new();
+/// All values in a row, which of them are there, and which belong to the row of the one before; an absent value is an
+/// empty list.
+fn flattened<'a, T: 'a>(lists: impl Iterator<Item = &'a [T]>) -> (Vec<&'a T>, [Vec<i16>; 2]) {
+    let (mut values, mut present, mut repeated) = (Vec::new(), Vec::new(), Vec::new());
     for list in lists {
         if list.is_empty() {
-            levels.present.push(0);
-            levels.repeated.push(0);
+            present.push(0);
+            repeated.push(0);
         }
         for (place, value) in list.iter().enumerate() {
-            levels.present.push(1);
-            levels.repeated.push(i16::from(place > 0));
+            present.push(1);
+            repeated.push(i16::from(place > 0));
             values.push(value);
         }
     }
-    (values, levels)
+    (values, [present, repeated])
 }
 
 fn unwritten(error: &ParquetError) -> Error {

@@ -102,12 +102,8 @@ fn of_words(
     let answers: Vec<(&str, f64)> = logits
         .chunks_exact(model.labels.len())
         .map(|row| {
-            let mut best = 0;
-            for (class, logit) in row.iter().enumerate() {
-                if *logit > row[best] {
-                    best = class;
-                }
-            }
+            let higher = |best, class| if row[class] > row[best] { class } else { best };
+            let best = (0..row.len()).fold(0, higher);
             (model.labels[best].as_str(), softmax(row)[best])
         })
         .collect();

@@ -7,8 +7,8 @@ use fedra_data::{AnswerForm, Clinic, LabelShape, Partition, Split, Table, Task, 
 use fedra_privacy::Unit;
 
 use super::values::{Result, at_least_one, existing, required};
+use crate::config::ConfigError;
 use crate::config::checked::{DataFile, Source};
-use crate::config::config_error::ConfigError;
 use crate::config::raw_config::{By, Data, RawConfig, Source as Written};
 
 /// What is read.
@@ -134,12 +134,9 @@ fn source_keys(data: &Data, task: Task) -> Result<()> {
 /// Refuses a name that is empty or stands there twice.
 fn distinct(key: &str, names: &[String]) -> Result<()> {
     let mut seen = BTreeSet::new();
-    match names.iter().find(|name| name.is_empty() || !seen.insert(*name)) {
-        Some(name) => {
-            Err(ConfigError::new(key, format!("{name:?}"), "every name once, none empty"))
-        }
-        None => Ok(()),
-    }
+    let twice = names.iter().find(|name| name.is_empty() || !seen.insert(*name));
+    let expected = "every name once, none empty";
+    twice.map_or(Ok(()), |name| Err(ConfigError::new(key, format_args!("{name:?}"), expected)))
 }
 
 fn clinic(raw: &mut RawConfig, task: Task) -> Result<Clinic> {

@@ -11,8 +11,8 @@ use fedra_model::{Adapters, Head, Model, ModelError, Preset};
 use fedra_plan::Role;
 
 use super::values::{Result, at_least_one, existing};
+use crate::config::ConfigError;
 use crate::config::checked::{ModelSource, Vocabulary};
-use crate::config::config_error::ConfigError;
 use crate::config::raw_config::{Lora, Model as Written, RawConfig};
 use crate::error::in_words;
 
@@ -26,12 +26,8 @@ const USUAL_VOCABULARY: usize = 1000;
 /// What learns.
 pub(super) fn model(raw: &mut RawConfig, tokens: usize) -> Result<ModelSource> {
     let model = &mut raw.model;
-    let mut adapters = match &model.lora {
-        None => None,
-        Some(lora) => Some(
-            Adapters::new(lora.rank, lora.alpha, lora.roles.iter().copied()).map_err(about_lora)?,
-        ),
-    };
+    let made = |lora: &Lora| Adapters::new(lora.rank, lora.alpha, lora.roles.iter().copied());
+    let mut adapters = model.lora.as_ref().map(made).transpose().map_err(about_lora)?;
     if let Some(path) = &mut model.path {
         for (key, given) in [
             ("model.preset", model.preset.is_some()),
@@ -137,15 +133,13 @@ fn tokenizer_folder(path: &Path) -> Result<PathBuf> {
     if path.is_dir() {
         return Ok(path.to_owned());
     }
-    match path.parent() {
-        Some(folder) if path.file_name().is_some_and(|name| name == TOKENIZER) => {
-            Ok(folder.to_owned())
-        }
-        Some(_) | None => {
-            let expected = format!("a folder with a {TOKENIZER}, or that file");
-            Err(ConfigError::new("model.tokenizer", path.display(), expected))
-        }
+    if let Some(folder) =
+        path.parent().filter(|_| path.file_name().is_some_and(|it| it == TOKENIZER))
+    {
+        return Ok(folder.to_owned());
     }
+    let expected = format_args!("a folder with a {TOKENIZER}, or that file");
+    Err(ConfigError::new("model.tokenizer", path.display(), expected))
 }
 
 /// A refusal of sizes, which a model's own file has under other names.

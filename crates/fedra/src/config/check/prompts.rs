@@ -3,7 +3,7 @@
 use fedra_data::{AnswerTemplates, ChoiceTemplates, LengthNorm, Prompt, Task};
 
 use super::values::{Result, at_least_one, required};
-use crate::config::config_error::ConfigError;
+use crate::config::ConfigError;
 use crate::config::raw_config::{Data, Source as Written};
 
 /// Tokens that are written, unless the file says otherwise; at most half of all.
@@ -23,13 +23,14 @@ pub(super) fn check(data: &mut Data, task: Task, tokens: usize) -> Result<()> {
     ] {
         ConfigError::only(key, format_args!("to {tasks}")).when(given && !applies)?;
     }
-    if is_choice {
+    if is_choice || is_generation {
         templates(data, task)?;
+    }
+    if is_choice {
         answers(data)?;
         data.length_norm.get_or_insert(LengthNorm::default());
     }
     if is_generation {
-        templates(data, task)?;
         let most = *data.max_new_tokens.get_or_insert(USUAL_NEW_TOKENS.min(tokens / 2));
         at_least_one("data.max_new_tokens", Some(most))?;
         let expected = format_args!("less than the {tokens} of data.max_tokens");

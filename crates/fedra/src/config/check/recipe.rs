@@ -6,7 +6,7 @@ use fedra_data::{AnswerForm, LabelShape, Task};
 use fedra_engine::methods::{Method, Pruning, Safl};
 use fedra_engine::{
     AdapterMean, Encoding, EngineError, Evaluation, MinArrivals, NoiseDraw, Population, Recipe,
-    Sampler, SplitConfig, Weighting, Work,
+    Sampler, Weighting, Work,
 };
 use fedra_model::hf::Config;
 use fedra_plan::{AttentionSide, Layer, Part, Probe, RelevantTokens, Rule};
@@ -16,9 +16,8 @@ use serde::de::Error;
 
 use super::values::Result;
 use crate::config::checked::ModelSource;
-use crate::config::config_error::ConfigError;
 use crate::config::raw_config::{LoraHead, LoraMean, RawConfig};
-use crate::config::reading;
+use crate::config::{ConfigError, reading};
 
 /// The method with the work, the sampling and the encodings that the file chose for it.
 pub(super) fn recipe(
@@ -44,6 +43,8 @@ pub(super) fn recipe(
         ..Work::new(written.optimiser)
     };
     let privacy = raw.privacy.as_ref();
+    // Noise that a promise is to cover is new each time.
+    let draw = privacy.map_or(NoiseDraw::default(), |_| NoiseDraw::Fresh);
     let evaluation = Evaluation {
         every: raw.evaluate.every,
         drift: raw.evaluate.drift,
@@ -63,7 +64,7 @@ pub(super) fn recipe(
             Some(LoraMean::Exact) => AdapterMean::Exact,
             Some(LoraMean::Separate | LoraMean::FreezeA) | None => AdapterMean::Separate,
         },
-        split: split(raw)?,
+        split: raw.split.as_ref().map(|table| table.split(draw)).transpose()?,
         privacy: privacy.map(|table| table.privacy(raw.split.as_ref())).transpose()?,
         learns: trainable(raw, task)?,
         ..Recipe::new(work)
@@ -114,15 +115,6 @@ fn method(raw: &RawConfig) -> Result<Method> {
     Ok(method)
 }
 
-/// The cut. Noise that a promise is to cover is new each time.
-fn split(raw: &RawConfig) -> Result<Option<SplitConfig>> {
-    let draw = match raw.privacy {
-        None => NoiseDraw::default(),
-        Some(_) => NoiseDraw::Fresh,
-    };
-    raw.split.as_ref().map(|table| table.split(draw)).transpose()
-}
-
 /// What may learn at all: everything, or the adapters and the head.
 fn trainable(raw: &RawConfig, task: Task) -> Result<Rule> {
     let Some(lora) = &raw.model.lora else { return Ok(Rule::Everything) };
@@ -144,7 +136,7 @@ fn trainable(raw: &RawConfig, task: Task) -> Result<Rule> {
 fn beneath(raw: &RawConfig, refusal: ConfigError) -> ConfigError {
     let settings = &raw.method.settings;
     let base = settings.get("base").and_then(toml::Value::as_table);
-    match (refusal.key().strip_prefix("method."), base) {
+    match (refusal.key.strip_prefix("method."), base) {
         (Some(key), Some(base)) if base.contains_key(key) && !settings.contains_key(key) => {
             let key = format!("method.base.{key}");
             refusal.with_key(key)

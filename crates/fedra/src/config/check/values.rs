@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::config::config_error::ConfigError;
+use crate::config::ConfigError;
 
 /// What a check comes to.
 pub(super) type Result<T> = std::result::Result<T, ConfigError>;

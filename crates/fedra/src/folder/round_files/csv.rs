@@ -21,21 +21,21 @@ impl CsvFile {
     /// Writes all rounds so far, in place of whatever is there.
     pub fn create(folder: &Path, rows: &Rows) -> io::Result<Self> {
         let path = folder.join(ROUNDS_CSV);
-        let names = rows.columns().iter().map(|column| column.name.clone()).collect::<Vec<_>>();
+        let names = rows.columns.iter().map(|column| column.name.clone()).collect::<Vec<_>>();
         let header = Some(names).filter(|names| !names.is_empty());
-        let all = header.into_iter().chain(rows.rows().iter().map(|row| cells(rows, row)));
+        let all = header.into_iter().chain(rows.rows.iter().map(|row| cells(rows, row)));
         durable::write(&path, &lines(all)?)?;
         let file = File::options().append(true).open(&path)?;
-        Ok(Self { file, columns: rows.columns().len() })
+        Ok(Self { file, columns: rows.columns.len() })
     }
 
     /// Adds the last round.
     pub fn append(&mut self, folder: &Path, rows: &Rows) -> io::Result<()> {
-        if rows.columns().len() != self.columns {
+        if rows.columns.len() != self.columns {
             *self = Self::create(folder, rows)?;
             return Ok(());
         }
-        let Some(last) = rows.rows().last() else { return Ok(()) };
+        let Some(last) = rows.rows.last() else { return Ok(()) };
         self.file.write_all(&lines([cells(rows, last)])?)
     }
 }
@@ -45,7 +45,7 @@ fn cells(rows: &Rows, row: &Row) -> Vec<String> {
         Number::Count(count) => count.to_string(),
         Number::Real(real) => real.to_string(),
     };
-    rows.columns().iter().map(|name| row.get(name).map(cell).unwrap_or_default()).collect()
+    rows.columns.iter().map(|name| row.get(name).map(cell).unwrap_or_default()).collect()
 }
 
 /// Names of scores come from clients, who may be anybody: cells are quoted where they have to be.

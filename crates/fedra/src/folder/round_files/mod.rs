@@ -18,7 +18,7 @@ mod tensorboard;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use fedra_engine::{EngineError, RoundReport, Sink};
+use fedra_engine::{EngineError, RoundReport, Sink, durable};
 
 use self::csv::CsvFile;
 use self::row::Rows;
@@ -26,7 +26,6 @@ use self::tensorboard::EventFile;
 use crate::config::LogFormat;
 use crate::error::{Context, Result};
 use crate::run_files::{ROUNDS_PARQUET, TENSORBOARD};
-use fedra_engine::durable;
 
 pub use self::tensorboard::is_event_file;
 

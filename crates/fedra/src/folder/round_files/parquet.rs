@@ -19,16 +19,16 @@ pub fn encoded(rows: &Rows) -> Result<Vec<u8>> {
         let field = Type::primitive_type_builder(&column.name, physical);
         field.with_repetition(Repetition::OPTIONAL).build().map(Arc::new)
     };
-    let fields = rows.columns().iter().map(field).collect::<Result<Vec<_>>>()?;
+    let fields = rows.columns.iter().map(field).collect::<Result<Vec<_>>>()?;
     let schema = Arc::new(Type::group_type_builder("rounds").with_fields(fields).build()?);
     let properties = Arc::new(WriterProperties::builder().build());
     let mut writer = SerializedFileWriter::new(Vec::new(), schema, properties)?;
     // A group without a column or a row is none that readers know.
-    if !rows.columns().is_empty() {
+    if !rows.columns.is_empty() {
         let mut group = writer.next_row_group()?;
-        for name in rows.columns() {
+        for name in &rows.columns {
             let Some(mut column) = group.next_column()? else { break };
-            let cells = || rows.rows().iter().map(|row| row.get(name).copied());
+            let cells = || rows.rows.iter().map(|row| row.get(name).copied());
             let present: Vec<i16> = cells().map(|cell| i16::from(cell.is_some())).collect();
             if is_real(rows, name) {
                 let values: Vec<f64> = cells().flatten().map(Number::as_f64).collect();
@@ -45,7 +45,7 @@ pub fn encoded(rows: &Rows) -> Result<Vec<u8>> {
 }
 
 fn is_real(rows: &Rows, column: &Column) -> bool {
-    rows.rows().iter().any(|row| matches!(row.get(column), Some(Number::Real(_))))
+    rows.rows.iter().any(|row| matches!(row.get(column), Some(Number::Real(_))))
 }
 
 /// A count as Parquet's signed number; nothing that is counted comes near its end.

@@ -14,8 +14,10 @@ use crate::text::headline::set_name;
 /// All rounds so far.
 #[derive(Clone, Debug, Default)]
 pub struct Rows {
-    columns: BTreeSet<Column>,
-    rows: Vec<Row>,
+    /// The columns in order.
+    pub columns: BTreeSet<Column>,
+    /// The rounds in order.
+    pub rows: Vec<Row>,
 }
 
 /// The numbers of one round.
@@ -54,16 +56,6 @@ impl Rows {
         let row = row(report);
         self.columns.extend(row.keys().cloned());
         self.rows.push(row);
-    }
-
-    /// The columns in order.
-    pub fn columns(&self) -> &BTreeSet<Column> {
-        &self.columns
-    }
-
-    /// The rounds in order.
-    pub fn rows(&self) -> &[Row] {
-        &self.rows
     }
 }
 

@@ -51,10 +51,15 @@ impl EventFile {
         let now = now();
         let number = last.max(now as u64);
         // Rounds that were complete before get times as if they had just gone by without a pause.
-        let mut at = now - rows.rows().iter().map(seconds).sum::<f64>();
-        let mut bytes = record(&file_version(at));
-        bytes.extend(record(&session_start(at)));
-        for row in rows.rows() {
+        let mut at = now - rows.rows.iter().map(seconds).sum::<f64>();
+        let mut bytes = Vec::new();
+        // The version of the file, and `SessionLog { status: START }` at step 0.
+        for (field, content) in [(3, &b"brain.Event:2"[..]), (7, &[1 << 3, 1])] {
+            let mut event = wall_time(at);
+            bytes_field(&mut event, field, content);
+            bytes.extend(record(&event));
+        }
+        for row in &rows.rows {
             at += seconds(row);
             bytes.extend(record(&round(at, row)));
         }
@@ -68,7 +73,7 @@ impl EventFile {
 
     /// Adds the last round.
     pub fn append(&mut self, rows: &Rows) -> io::Result<()> {
-        let Some(last) = rows.rows().last() else { return Ok(()) };
+        let Some(last) = rows.rows.last() else { return Ok(()) };
         self.file.write_all(&record(&round(now(), last)))
     }
 }
@@ -84,19 +89,6 @@ fn cell(row: &Row, name: &str) -> f64 {
 
 fn seconds(row: &Row) -> f64 {
     Some(cell(row, SECONDS)).filter(|seconds| seconds.is_finite()).unwrap_or(0.0)
-}
-
-fn file_version(at: f64) -> Vec<u8> {
-    let mut event = wall_time(at);
-    bytes_field(&mut event, 3, b"brain.Event:2");
-    event
-}
-
-/// `SessionLog { status: START }` at step 0.
-fn session_start(at: f64) -> Vec<u8> {
-    let mut event = wall_time(at);
-    bytes_field(&mut event, 7, &[1 << 3, 1]);
-    event
 }
 
 fn round(at: f64, row: &Row) -> Vec<u8> {

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use crate::error::Result;
-use fedra_engine::{Choice, ClientId, ClientInfo, Masks, PrivateSelection, Recipe};
+use fedra_engine::{Choice, ClientId, ClientInfo, Masks, Privacy, PrivateSelection, Recipe};
 use fedra_plan::{Layout, Plan, Scope};
 use fedra_privacy::Unit;
 use fedra_wire::{Mask, Measured};
@@ -76,7 +76,16 @@ impl ForeseenChoices {
             return Ok(foreseen);
         }
         let due = recipe.selection.is_due(round, self.measured);
-        let together = chosen_together(recipe);
+        // Whether all clients of a round take their blocks from one list.
+        let selection = &recipe.selection;
+        let alike = selection.counts.is_empty() && recipe.depths.is_empty();
+        let nested = selection.criterion.is_nested() && selection.explore == 0;
+        let together = recipe.masks == Masks::Consensus && (alike || nested);
+        // Under a promise something else may stand for what clients would measure.
+        let stands_in = |privacy: &Privacy| {
+            matches!(privacy.selection, PrivateSelection::NoisyUpdate | PrivateSelection::Public)
+        };
+        let asks_clients = !recipe.privacy.as_ref().is_some_and(stands_in);
         if together && (due || recipe.selection.explore > 0) {
             let step = std::mem::take(&mut self.step);
             self.advance(step, layout);
@@ -100,7 +109,7 @@ impl ForeseenChoices {
         for client in cohort {
             foreseen.plans.insert(client.id, plan(self, client)?);
             foreseen.masks_down += Mask::length(layout) as u64;
-            if measures && due && asks_clients(recipe) {
+            if measures && due && asks_clients {
                 let has = usize::from(choice.blocks(&client.name));
                 foreseen.scores_up += Measured::length(has) as u64;
             }
@@ -129,23 +138,7 @@ impl ForeseenChoices {
     }
 }
 
-/// Whether all clients of a round take their blocks from one list.
-fn chosen_together(recipe: &Recipe) -> bool {
-    let selection = &recipe.selection;
-    let alike = selection.counts.is_empty() && recipe.depths.is_empty();
-    let nested = selection.criterion.is_nested() && selection.explore == 0;
-    recipe.masks == Masks::Consensus && (alike || nested)
-}
-
 /// Whether nothing may depend on who comes.
 fn hides_clients(recipe: &Recipe) -> bool {
     recipe.privacy.as_ref().is_some_and(|privacy| privacy.promise.unit == Unit::Client)
-}
-
-/// Whether clients measure: under a promise something else may stand for what they would.
-fn asks_clients(recipe: &Recipe) -> bool {
-    recipe.privacy.as_ref().is_none_or(|privacy| match privacy.selection {
-        PrivateSelection::NoisyUpdate | PrivateSelection::Public => false,
-        PrivateSelection::Gaussian { .. } | PrivateSelection::PrivateUnaccounted => true,
-    })
 }

@@ -2,15 +2,15 @@
 
 use std::ops::Range;
 
-use fedra_compute::Seed;
 use fedra_engine::{Choice, ClientId, ClientInfo, Recipe};
-use fedra_plan::{Layout, Round, Rule};
+use fedra_plan::{Round, Rule};
 
 use crate::config::Experiment;
 use crate::forecast::traffic::stretches::stretches;
 use crate::prepare::prepared::Prepared;
 
 /// What a forecast is made for.
+#[derive(Clone, Copy)]
 pub struct Setting<'a> {
     /// The experiment.
     pub experiment: &'a Experiment,
@@ -22,49 +22,42 @@ pub struct Setting<'a> {
 
 /// Who takes part in which round, and by which rule.
 pub struct Course<'a> {
-    recipe: &'a Recipe,
-    layout: &'a Layout,
-    seed: Seed,
-    rounds: u32,
+    setting: Setting<'a>,
     /// All clients.
     pub clients: Vec<ClientInfo>,
 }
 
 impl<'a> Course<'a> {
     /// The course of a run.
-    pub fn of(setting: &Setting<'a>) -> Self {
-        let Setting { experiment, prepared, recipe } = *setting;
-        let clients = (0..).zip(&prepared.shards.clients).map(|(number, shard)| ClientInfo {
-            id: ClientId(number),
-            name: shard.name.clone(),
-            examples: shard.train.len() as u64,
-        });
-        Self {
-            recipe,
-            layout: prepared.model.layout(),
-            seed: experiment.seed,
-            rounds: experiment.rounds,
-            clients: clients.collect(),
-        }
+    pub fn of(setting: Setting<'a>) -> Self {
+        let clients =
+            (0..).zip(&setting.prepared.shards.clients).map(|(number, shard)| ClientInfo {
+                id: ClientId(number),
+                name: shard.name.clone(),
+                examples: shard.train.len() as u64,
+            });
+        Self { setting, clients: clients.collect() }
     }
 
     /// Stretches of rounds for which the experiment says the same.
     pub fn stretches(&self) -> Vec<Range<u32>> {
-        stretches(self.recipe, self.rounds)
+        stretches(self.setting.recipe, self.setting.experiment.rounds)
     }
 
     /// Clients that can be drawn in a round.
     pub fn here(&self, number: u32) -> Vec<ClientId> {
         let is_here = |client: &&ClientInfo| {
-            client.examples > 0 && self.recipe.conditions.is_here(&client.name, Round(number))
+            client.examples > 0
+                && self.setting.recipe.conditions.is_here(&client.name, Round(number))
         };
         self.clients.iter().filter(is_here).map(|client| client.id).collect()
     }
 
     /// The rule of a round and who is drawn.
     pub fn round(&self, number: u32) -> (Rule, Vec<ClientId>) {
-        let drawn = self.recipe.cohort(self.seed, Round(number), &self.here(number));
-        (self.recipe.learns_in(Round(number)), drawn)
+        let Setting { experiment, recipe, .. } = self.setting;
+        let drawn = recipe.cohort(experiment.seed, Round(number), &self.here(number));
+        (recipe.learns_in(Round(number)), drawn)
     }
 
     /// Those who are drawn.
@@ -74,7 +67,8 @@ impl<'a> Course<'a> {
 
     /// Who trains what in a round, by its rule.
     pub fn choice<'c>(&'c self, rule: &'c Rule, number: u32) -> Choice<'c> {
-        let Self { recipe, layout, seed, .. } = *self;
+        let Setting { experiment, prepared, recipe } = self.setting;
+        let (layout, seed) = (prepared.model.layout(), experiment.seed);
         Choice { recipe, rule, layout, round: Round(number), seed }
     }
 }

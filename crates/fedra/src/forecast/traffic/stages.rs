@@ -35,7 +35,7 @@ impl Stages {
     /// Looks at as many rounds as can tell something new.
     pub fn of(experiment: &Experiment, prepared: &Prepared, recipe: &Recipe) -> Result<Self> {
         let setting = Setting { experiment, prepared, recipe };
-        let course = Course::of(&setting);
+        let course = Course::of(setting);
         let (mut stages, mut guess) = (Self::default(), ForeseenChoices::new(Overlap::Most));
         for stretch in course.stretches() {
             let mut missing = course.here(stretch.start);
@@ -48,7 +48,7 @@ impl Stages {
                     &course.clients,
                 )?;
                 let is_known = missing.is_empty() && is_alike(recipe, &rule);
-                stages.note(&setting, (number, rule), (drawn, &foreseen));
+                stages.note(setting, (number, rule), (drawn, &foreseen));
                 if is_known {
                     break;
                 }
@@ -60,11 +60,10 @@ impl Stages {
     /// Takes note of a round.
     pub(super) fn note(
         &mut self,
-        setting: &Setting<'_>,
+        Setting { experiment, prepared, recipe }: Setting<'_>,
         (number, rule): (u32, Rule),
         (drawn, foreseen): (Vec<ClientId>, &Foreseen),
     ) {
-        let Setting { experiment, prepared, recipe } = *setting;
         self.visited += 1;
         self.drawn.extend(drawn);
         // Blocks that one rule changes from round to round are one stage: their number does not change.

@@ -11,12 +11,9 @@ use fedra_engine::{Begins, Recipe};
 /// The stretches of so many rounds, in order.
 pub fn stretches(recipe: &Recipe, rounds: u32) -> Vec<Range<u32>> {
     let mut turns = BTreeSet::from([0, rounds]);
-    if let Some(stage) = &recipe.stage {
-        match stage.begins {
-            Begins::At(round) => drop(turns.insert(round.0)),
-            // Turned into a round before anything runs, or known only on the way.
-            Begins::Share(_) | Begins::Evidence(_) | Begins::ByBlock(_) => {}
-        }
+    // Others are turned into a round before anything runs, or known only on the way.
+    if let Some(Begins::At(round)) = recipe.stage.as_ref().map(|stage| stage.begins) {
+        turns.insert(round.0);
     }
     let moves = recipe.split.iter().flat_map(|split| &split.moves);
     // Both are counted from 1.

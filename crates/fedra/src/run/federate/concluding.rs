@@ -3,18 +3,19 @@
 use crate::config::ModelSource;
 use crate::error::{Context, Result};
 use crate::folder::best::{self, BestRound};
-use crate::folder::model_card::{self, CardRound, CardSubject, Holds};
+use crate::folder::json_file;
+use crate::folder::model_card::{self, CardSubject, Holds, WhichRound};
 use crate::folder::predictions::{self, Place};
 use crate::folder::round_log::{self};
 use crate::folder::run_folder::Folder;
 use crate::folder::summary::{Stopped, Summary};
 use crate::forecast::private::{self, PrivacySummary, SIMULATED};
 use crate::listener::Listener;
-use crate::prepare::prepared::Prepared;
+use crate::prepare::prepared::{Prepared, evaluator};
 use crate::process::peak_resident_bytes;
-use crate::run_files::{ADAPTER, ADAPTER_BEST, MODEL, MODEL_BEST, ROUNDS};
+use crate::run_files::{ADAPTER, ADAPTER_BEST, MODEL, MODEL_BEST, PREDICTIONS, ROUNDS, SUMMARY};
 use crate::text::headline::set_name;
-use fedra_client::{EVALUATION_TOKENS, Evaluator, Examined, Meter, Scores, to_params};
+use fedra_client::{Examined, Meter, Scores, to_params};
 use fedra_data::Task;
 use fedra_engine::{
     EngineError, EvaluationSet, Federation, Fleet, ParamValues, RoundReport, SetScores, SideMemory,
@@ -48,7 +49,7 @@ impl Run {
             reports.push(report);
         })?;
         let personal = self.personal()?;
-        let patience = self.experiment.evaluate.patience;
+        let patience = self.experiment.raw.evaluate.patience;
         let mut summary = Summary {
             name: self.experiment.name.clone(),
             method: self.recipe.method.clone(),
@@ -103,7 +104,7 @@ impl Run {
             }
         }
         summary.peak_rss_bytes = peak_resident_bytes().unwrap_or(0);
-        folder.write_summary(&summary)?;
+        json_file::write(&folder.path().join(SUMMARY), &summary)?;
         Ok(Box::new(summary))
     }
 
@@ -141,13 +142,14 @@ impl Run {
         federation: &Federation,
         best_round: &BestRound,
     ) -> Result<()> {
-        let wanted = self.experiment.evaluate.keeps_best();
-        if !wanted || !best_round.is_at_best(federation.completed()) || !self.shares_a_model()? {
+        let completed = federation.completed().0;
+        let is_best = best_round.best.as_ref().is_some_and(|best| best.round + 1 == completed);
+        if !self.experiment.raw.evaluate.keeps_best() || !is_best || !self.shares_a_model()? {
             return Ok(());
         }
         best::forget(folder.path())?;
         self.save(folder, (MODEL_BEST, ADAPTER_BEST), federation.model())?;
-        best::remember(folder.path(), federation.completed().0 - 1)
+        best::remember(folder.path(), completed - 1)
     }
 
     /// The folder of the best model, if it is there; somebody may have taken it away.
@@ -157,9 +159,9 @@ impl Run {
         best_round: &BestRound,
         listener: &dyn Listener,
     ) -> Option<&'static str> {
-        let wanted = self.experiment.evaluate.keeps_best();
-        let round =
-            best_round.round().filter(|_| wanted && self.shares_a_model().unwrap_or(false))?;
+        let wanted = self.experiment.raw.evaluate.keeps_best();
+        let best = best_round.best.as_ref().filter(|_| wanted);
+        let round = best.filter(|_| self.shares_a_model().unwrap_or(false))?.round;
         if best::is_held(folder.path(), round) {
             return Some(MODEL_BEST);
         }
@@ -179,7 +181,7 @@ impl Run {
         meter: &Meter<'_>,
     ) -> Result<Option<SetScores>> {
         let Prepared { model, shards, .. } = &self.prepared;
-        let evaluator = self.evaluator();
+        let evaluator = evaluator(model, &self.device, shards);
         let mut each = Vec::new();
         for kept in fleet.states() {
             let state = kept.state()?;
@@ -203,8 +205,8 @@ impl Run {
         model: &ParamValues,
         (summary, meter): (&mut Summary, &Meter<'_>),
     ) -> Result<()> {
-        let Prepared { shards, central_rows, .. } = &self.prepared;
-        let evaluator = self.evaluator();
+        let Prepared { model: structure, shards, central_rows, .. } = &self.prepared;
+        let evaluator = evaluator(structure, &self.device, shards);
         let labelled = evaluator.can_examine() || shards.task == Task::Choice;
         let (on, sets) = if !shards.central_test.is_empty() {
             (EvaluationSet::CentralTest, vec![&shards.central_test])
@@ -215,11 +217,11 @@ impl Run {
             return Ok(());
         };
         let is_central = on == EvaluationSet::CentralTest;
-        let wanted = is_central && self.experiment.evaluate.predictions;
+        let wanted = is_central && self.experiment.raw.evaluate.predictions;
         if sets.is_empty() || !(labelled || wanted) {
             return Ok(());
         }
-        let params = to_params(&self.device, self.prepared.model.layout(), model)?;
+        let params = to_params(&self.device, structure.layout(), model)?;
         let on = set_name(on);
         let mut all = Scores::new(shards.task, &shards.labels);
         if wanted {
@@ -233,7 +235,7 @@ impl Run {
             let each: &mut dyn FnMut(Examined) = &mut each;
             let scores = evaluator.examine_counted(&params, &shards.central_test, (meter, each));
             all = scores.context("evaluate.predictions")?;
-            folder.write_predictions(&lines.concat())?;
+            folder.write(PREDICTIONS, lines.concat().as_bytes())?;
         } else {
             for set in sets {
                 all.merge(&evaluator.score_counted(&params, set, meter)?);
@@ -249,30 +251,19 @@ impl Run {
         let Prepared { shards, .. } = &self.prepared;
         let has_best = summary.best.as_ref().is_some_and(|best| best.model.is_some());
         for (name, holds, round) in [
-            (MODEL, Holds::Model, CardRound::Last),
-            (ADAPTER, Holds::Adapter, CardRound::Last),
-            (MODEL_BEST, Holds::Model, CardRound::Best),
-            (ADAPTER_BEST, Holds::Adapter, CardRound::Best),
+            (MODEL, Holds::Model, WhichRound::Last),
+            (ADAPTER, Holds::Adapter, WhichRound::Last),
+            (MODEL_BEST, Holds::Model, WhichRound::Best),
+            (ADAPTER_BEST, Holds::Adapter, WhichRound::Best),
         ] {
             let path = folder.path().join(name);
-            if path.is_dir() && (round == CardRound::Last || has_best) {
+            if path.is_dir() && (round == WhichRound::Last || has_best) {
                 let labels = shards.labels.names();
                 let subject = CardSubject { task: shards.task, labels, holds, round };
                 model_card::write(&path, subject, summary)?;
             }
         }
         Ok(())
-    }
-
-    pub(super) fn evaluator(&self) -> Evaluator<'_> {
-        let Prepared { model, shards, .. } = &self.prepared;
-        Evaluator {
-            model,
-            device: &self.device,
-            task: shards.task,
-            labels: &shards.labels,
-            tokens: EVALUATION_TOKENS,
-        }
     }
 
     /// Saves the whole model, and beside it the adapters of a model that others have too.
@@ -319,11 +310,9 @@ fn own_parts(personal: &Scope) -> String {
 fn check_finite(summary: &Summary) -> Result<()> {
     let is_finite =
         |scores: &BTreeMap<String, f64>| scores.get("loss").is_none_or(|loss| loss.is_finite());
-    match summary.scores.iter().find(|(_, scores)| !is_finite(scores)) {
-        None => Ok(()),
-        Some((set, _)) => {
-            let of = format!("the {}", set.replace('_', " "));
-            Err(EngineError::LossDiverged { of, round: summary.rounds }.into())
-        }
+    if let Some((set, _)) = summary.scores.iter().find(|(_, scores)| !is_finite(scores)) {
+        let of = format!("the {}", set.replace('_', " "));
+        return Err(EngineError::LossDiverged { of, round: summary.rounds }.into());
     }
+    Ok(())
 }

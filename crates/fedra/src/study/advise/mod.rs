@@ -21,7 +21,7 @@ use crate::error::Result;
 use crate::forecast::state_placement::{StateLocation, StatePlacement};
 use crate::forecast::traffic;
 use crate::listener::Listener;
-use crate::run::federate::Run;
+use crate::run::federate::{Run, on};
 use crate::run_files::SCRATCH;
 use pilot::Pilot;
 
@@ -32,30 +32,25 @@ pub fn advise(
     asked: &AdviceRequest,
     listener: &dyn Listener,
 ) -> Result<Option<Advice>> {
-    if experiment.recipe.privacy.is_some() {
-        let expected =
-            "none: every pilot is a run of its own on the same rows, and no promise covers them";
-        return Err(ConfigError::new("privacy", "a promise", expected).into());
-    }
+    let expected =
+        "none: every pilot is a run of its own on the same rows, and no promise covers them";
+    ConfigError::new("privacy", "a promise", expected).when(experiment.recipe.privacy.is_some())?;
     let trunk = experiment.warming_up()?;
     let plan = PilotPlan::new(&trunk, asked)?;
-    if let Some(folder) = asked.scratch.as_ref().filter(|folder| !folder.is_dir()) {
-        let expected = "a folder that exists";
-        return Err(ConfigError::new("scratch", folder.display(), expected).into());
+    if let Some(folder) = &asked.scratch {
+        ConfigError::new("scratch", folder.display(), "a folder that exists")
+            .when(!folder.is_dir())?;
     }
     // What clients keep is there once for every moment that a branch starts from, and once more.
     let moments = 1 + plan.warmups.iter().filter(|warmup| **warmup > 0).count();
     let run = Run::heard(&trunk, listener)?;
     let pilot = Pilot::new(&trunk, &run, plan)?;
     listener.note(&pilot.introduction());
-    let (prepared, recipe) = run.parts();
-    let placement = traffic::placement(&trunk, prepared, recipe)?.with_moments(&trunk, moments);
+    let placement =
+        traffic::placement(&trunk, &run.prepared, &run.recipe)?.with_moments(&trunk, moments);
     let scratch = scratch(asked, placement, &trunk, listener)?;
     let scratch = scratch.as_ref().map(|(placement, file)| (placement, file.as_path()));
-    let outcome = match run.thread_pool()? {
-        Some(pool) => pool.install(|| pilot.run(listener, scratch)),
-        None => pilot.run(listener, scratch),
-    };
+    let outcome = on(run.thread_pool()?.as_ref(), || pilot.run(listener, scratch));
     outcome?.map(|measured| Advice::of(experiment, &trunk, (&pilot, measured))).transpose()
 }
 
@@ -78,17 +73,15 @@ fn scratch(
         let file = folder.join(format!("{SCRATCH}.{}", std::process::id()));
         return Ok(Some((StatePlacement { location: StateLocation::Disk, ..placement }, file)));
     }
-    match placement.location {
-        StateLocation::Memory => {}
-        StateLocation::Disk if trunk.raw.keep == Keep::Disk => {
-            return Err(ConfigError::new("scratch", "none", "a folder, since keep is \"disk\""));
-        }
-        StateLocation::Disk => listener.note(&format!(
+    if placement.location == StateLocation::Disk {
+        ConfigError::new("scratch", "none", "a folder, since keep is \"disk\"")
+            .when(trunk.raw.keep == Keep::Disk)?;
+        listener.note(&format!(
             "note: up to {} of what {} clients keep, with all branches, stay in memory; \
-                 --scratch DIR lets them lie in a file there",
+   --scratch DIR lets them lie in a file there",
             placement.total(),
             placement.whose()
-        )),
+        ));
     }
     Ok(None)
 }

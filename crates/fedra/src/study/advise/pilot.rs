@@ -21,7 +21,8 @@ use super::pilot_plan::PilotPlan;
 use crate::config::{ConfigError, Experiment};
 use crate::error::{Context, Result};
 use crate::forecast::state_placement::StatePlacement;
-use crate::forecast::traffic;
+use crate::forecast::traffic::Forecast;
+use crate::forecast::traffic::choices::Overlap;
 use crate::listener::{Event, Finishes, Heard, Listener, Rounds};
 use crate::prepare::prepared::Prepared;
 use crate::run::federate::Run;
@@ -132,17 +133,15 @@ pub struct Drifting {
 impl<'e> Pilot<'e> {
     /// Refuses an experiment without validation examples.
     pub fn new(experiment: &'e Experiment, run: &'e Run, plan: PilotPlan) -> Result<Self> {
-        let (prepared, recipe) = run.parts();
+        let Run { prepared, recipe, .. } = run;
         let mut shards = prepared.shards.clone();
         shards.central_test = Examples::default();
         for client in &mut shards.clients {
             client.test = Examples::default();
         }
-        if shards.clients.iter().all(|shard| shard.validation.is_empty()) {
-            let expected = "above 0: advice looks at validation examples only";
-            let found = "no validation example at any client";
-            return Err(ConfigError::new("data.shares.validation", found, expected).into());
-        }
+        let expected = "above 0: advice looks at validation examples only";
+        ConfigError::new("data.shares.validation", "no validation example at any client", expected)
+            .when(shards.clients.iter().all(|shard| shard.validation.is_empty()))?;
         let mut recipe = recipe.clone();
         recipe.evaluation.on = vec![EvaluationSet::ClientValidation];
         recipe.evaluation.every = 1;
@@ -171,7 +170,8 @@ impl<'e> Pilot<'e> {
     /// What a whole run with this warm-up sends; `None` is a run that never freezes.
     pub fn bytes(&self, warmup: Option<u32>) -> Result<Bytes> {
         let recipe = self.freezing_at(warmup.unwrap_or(self.experiment.rounds))?;
-        traffic::least_bytes(self.experiment, self.prepared, &recipe)
+        let most = Overlap::Most;
+        Ok(Forecast::of(self.experiment, self.prepared, &recipe, most)?.total())
     }
 
     fn freezing_at(&self, warmup: u32) -> Result<Recipe> {
@@ -196,7 +196,18 @@ impl<'e> Pilot<'e> {
             fleet = placement.furnish(fleet, file)?;
         }
         let clients = &fleet.clients().to_vec()[..];
-        let (cohort, finishes) = (clients.len() as u64, Finishes::Step);
+        let begin = |label: &str, title: &str, done: u32| {
+            let (cohort, finishes, title) = (clients.len() as u64, Finishes::Step, Some(title));
+            listener.begin(&Rounds {
+                label,
+                title,
+                done,
+                rounds: *horizon,
+                clients,
+                cohort,
+                finishes,
+            })
+        };
         let seed = self.experiment.seed;
         let (recipe, layout) = (self.recipe.clone(), model.layout().clone());
         let mut federation = Federation::new(recipe, layout, initial.clone(), seed)?;
@@ -205,10 +216,7 @@ impl<'e> Pilot<'e> {
         let (mut trunk, mut moments) = (Course::default(), BTreeMap::<u32, Moment>::new());
         let mut kernels = vec![initial.subset(&kernel)];
         let (mut heard, stops) = (Heard(listener), || listener.stops());
-        let title = Some("the trunk: everything learns");
-        let about =
-            Rounds { label: "trunk", title, done: 0, rounds: *horizon, clients, cohort, finishes };
-        fleet = fleet.with_observer(listener.begin(&about));
+        fleet = fleet.with_observer(begin("trunk", "the trunk: everything learns", 0));
         for done in 0..*horizon {
             if warmups.contains(&done) {
                 moments.insert(done, federation.moment(&fleet));
@@ -233,11 +241,7 @@ impl<'e> Pilot<'e> {
         let (mut branches, mut rounds) = (Vec::new(), u64::from(*horizon));
         for (warmup, moment) in moments {
             let title = format!("the branch that froze after {warmup} rounds");
-            let label = format!("freeze at {warmup}");
-            let (label, title) = (label.as_str(), Some(title.as_str()));
-            let about =
-                Rounds { label, title, done: warmup, rounds: *horizon, clients, cohort, finishes };
-            fleet = fleet.with_observer(listener.begin(&about));
+            fleet = fleet.with_observer(begin(&format!("freeze at {warmup}"), &title, warmup));
             let against = (&trunk, tolerance);
             let branch = self.branch(&mut fleet, (warmup, &moment), against, listener)?;
             listener.hear(Event::End);
@@ -261,13 +265,10 @@ impl<'e> Pilot<'e> {
         let mut branch = Branch { warmup, course: Course::default(), end: End::Horizon };
         for until in [self.plan.middle(), horizon].into_iter().filter(|until| *until > warmup) {
             let sinks: &mut [&mut dyn Sink] = &mut [&mut branch.course, &mut Heard(listener)];
-            match federation.run(fleet, sinks, until, &|| listener.stops()) {
-                Ok(()) => {}
-                Err(error) => {
-                    let Some(round) = error.diverged_in() else { return Err(error.into()) };
-                    branch.end = End::Diverged(round);
-                    break;
-                }
+            if let Err(error) = federation.run(fleet, sinks, until, &|| listener.stops()) {
+                let Some(round) = error.diverged_in() else { return Err(error.into()) };
+                branch.end = End::Diverged(round);
+                break;
             }
             if federation.completed().0 < until {
                 return Ok(None);
@@ -317,15 +318,8 @@ impl<'e> Pilot<'e> {
     fn validate(&self, fleet: &mut LocalFleet, model: &ParamValues) -> Result<SetScores> {
         let on = EvaluationSet::ClientValidation;
         let (round, seed) = (Round(self.plan.horizon), self.experiment.seed);
-        let each = fleet.evaluate(&EvaluationRequest {
-            model,
-            on,
-            adapt: None,
-            round,
-            seed,
-            split: None,
-        })?;
-        Ok(SetScores::new(on, each))
+        let request = EvaluationRequest { model, on, adapt: None, round, seed, split: None };
+        Ok(SetScores::new(on, fleet.evaluate(&request)?))
     }
 
     /// What the kernel of each round is worth to the last model, and how it drifted.

@@ -37,18 +37,14 @@ pub struct PilotPlan {
 impl PilotPlan {
     /// What is asked for, or why it cannot be tried on this trunk.
     pub fn new(trunk: &Experiment, asked: &AdviceRequest) -> Result<Self, ConfigError> {
-        if trunk.rounds < 2 {
-            let expected = "at least 2: a trunk and a branch of it";
-            return Err(ConfigError::new("federation.rounds", trunk.rounds, expected));
-        }
+        let expected = "at least 2: a trunk and a branch of it";
+        ConfigError::new("federation.rounds", trunk.rounds, expected).when(trunk.rounds < 2)?;
         let horizon = asked.rounds.unwrap_or(trunk.rounds);
-        if !(2..=trunk.rounds).contains(&horizon) {
-            let expected = format!("from 2 to the {} rounds of the experiment", trunk.rounds);
-            return Err(ConfigError::new("rounds", horizon, expected));
-        }
-        if !(asked.tolerance.is_finite() && asked.tolerance >= 0.0) {
-            return Err(ConfigError::new("tolerance", asked.tolerance, "a number, 0 or more"));
-        }
+        let expected = format_args!("from 2 to the {} rounds of the experiment", trunk.rounds);
+        ConfigError::new("rounds", horizon, expected)
+            .when(!(2..=trunk.rounds).contains(&horizon))?;
+        ConfigError::new("tolerance", asked.tolerance, "a number, 0 or more")
+            .when(!(asked.tolerance.is_finite() && asked.tolerance >= 0.0))?;
         let mut warmups = asked.warmups.clone();
         if warmups.is_empty() {
             let share = |parts: u32| (f64::from(horizon) * f64::from(parts) / 8.0).round() as u32;

@@ -34,7 +34,7 @@ pub use workers::Workers;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use crate::config::config_error::ConfigError;
+use crate::config::ConfigError;
 use crate::error::{Context, Result};
 use crate::folder::lock::Lock;
 use crate::folder::run_folder::Folder;
@@ -75,15 +75,11 @@ pub fn compare(
     workers: &Workers<'_>,
     listener: &dyn CompareListener,
 ) -> Result<Option<Compared>> {
-    if out.exists() && !out.is_dir() {
-        let found = format!("the file {}", out.display());
-        return Err(ConfigError::new("out", found, "a folder").into());
-    }
+    ConfigError::new("out", format_args!("the file {}", out.display()), "a folder")
+        .when(out.exists() && !out.is_dir())?;
     Lock::check(out)?;
-    if out.join(EXPERIMENT).exists() {
-        let found = format!("a run in {}", out.display());
-        return Err(ConfigError::new("out", found, "a folder of comparisons").into());
-    }
+    ConfigError::new("out", format_args!("a run in {}", out.display()), "a folder of comparisons")
+        .when(out.join(EXPERIMENT).exists())?;
     let (fingerprints, notes) = plan.check(listener.preparation())?;
     for note in &notes {
         listener.preparation().note(note);

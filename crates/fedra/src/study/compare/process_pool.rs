@@ -13,6 +13,7 @@ use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
+use crate::config::Experiment;
 use crate::error::{Context, Result};
 use crate::process::locked;
 
@@ -23,8 +24,8 @@ pub struct Job {
     pub name: String,
     /// The folder, made already.
     pub folder: PathBuf,
-    /// The threads it asks for, had it the machine to itself.
-    pub threads: Option<usize>,
+    /// What it runs; threads are those it asks for, had it the machine to itself.
+    pub experiment: Experiment,
 }
 
 /// What a run tells.
@@ -76,7 +77,7 @@ impl ProcessPool<'_> {
     /// Says whether all were begun and none was interrupted.
     pub fn run(
         self,
-        jobs: &[Job],
+        jobs: &[&Job],
         stops: &dyn Fn() -> bool,
         tell: &mut dyn FnMut(usize, News),
     ) -> bool {
@@ -89,7 +90,7 @@ impl ProcessPool<'_> {
                 scope.spawn(move || {
                     loop {
                         let Some(place) = locked(next).next() else { break };
-                        let ending = self.one((place, &jobs[place]), leashes, &|line| {
+                        let ending = self.one((place, jobs[place]), leashes, &|line| {
                             let told = |told: &str| told.to_owned();
                             let news = round_of(&line).map(told).map(News::Round);
                             let news = news.or(within_of(&line).map(told).map(News::Within));
@@ -98,10 +99,8 @@ impl ProcessPool<'_> {
                                 let _unheard = sender.send((place, news));
                             }
                         });
-                        let ending = match ending {
-                            Ok(ending) => ending,
-                            Err(error) => Ending::Failed(error.in_words()),
-                        };
+                        let ending =
+                            ending.unwrap_or_else(|error| Ending::Failed(error.in_words()));
                         let _unheard = sender.send((place, News::Over(ending)));
                     }
                 });
@@ -138,7 +137,7 @@ impl ProcessPool<'_> {
     }
 
     fn start(self, job: &Job) -> Result<Child> {
-        let threads = (job.threads.unwrap_or(self.threads) / self.jobs).max(1);
+        let threads = (job.experiment.raw.threads.unwrap_or(self.threads) / self.jobs).max(1);
         let mut command =
             (self.command)(&job.folder, threads).context("finding the program itself")?;
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());

@@ -14,12 +14,12 @@ use super::tune::{self, Trial};
 use super::variants::{Assignment, Variant, combinations, folder_name, label};
 use super::work_plan::WorkPlan;
 use super::workers::Workers;
-use crate::config::Experiment;
+
 use crate::error::Result;
-use crate::folder::lock;
-use crate::folder::round_log;
 use crate::folder::run_folder::{Folder, Standing};
+use crate::folder::{lock, round_log};
 use crate::prepare::fingerprint::Fingerprints;
+use crate::run_files::{ROUNDS, SUMMARY};
 use crate::text::grid::counted;
 
 /// How often it is looked whether a run that another process holds is free.
@@ -45,13 +45,6 @@ pub struct Progression<'a> {
     fingerprints: Fingerprints,
     listener: &'a dyn CompareListener,
     done: Done,
-}
-
-/// A run with its experiment.
-struct Task {
-    name: String,
-    folder: PathBuf,
-    experiment: Experiment,
 }
 
 impl<'a> Progression<'a> {
@@ -87,25 +80,20 @@ impl<'a> Progression<'a> {
                     let _held = Folder::create(&folder, &experiment)?;
                     Folder::copy(&tried, &folder)?;
                 }
-                tasks.push(Task { name, folder, experiment });
+                tasks.push(Job { name, folder, experiment });
             }
         }
         if !self.wave("run", &tasks, workers)? {
             return Ok(None);
         }
         for variant in &plan.variants {
-            let mut folders = BTreeMap::new();
-            for seed in &plan.seeds {
-                let folder = self.folder(variant, None, *seed);
-                if Folder::summary_of(&folder).is_file() {
-                    folders.insert(*seed, folder);
-                }
-            }
-            self.done.folders.push(folders);
+            let folders = plan.seeds.iter().map(|seed| (*seed, self.folder(variant, None, *seed)));
+            let complete = folders.filter(|(_, folder)| folder.join(SUMMARY).is_file()).collect();
+            self.done.folders.push(complete);
         }
         let failures = self.done.failures.iter().map(|failure| format!("failed: {failure}"));
         self.done.notes.extend(failures);
-        let is_private = |task: &&Task| task.experiment.recipe.privacy.is_some();
+        let is_private = |task: &&Job| task.experiment.recipe.privacy.is_some();
         let tried = plan.variants.iter().any(|variant| !variant.tuned.is_empty());
         if tasks.iter().filter(is_private).count() > usize::from(!tried) {
             self.done.notes.push(
@@ -134,17 +122,14 @@ impl<'a> Progression<'a> {
                     let folder = self.folder(variant, Some(candidate.as_slice()), *seed);
                     let name =
                         format!("{} {} seed {seed}", variant.name, spoken(candidate).join(" "));
-                    tasks.push(Task { name, folder, experiment });
+                    tasks.push(Job { name, folder, experiment });
                 }
             }
         }
         if !self.wave("tune", &tasks, workers)? {
             return Ok(None);
         }
-        let mut all = Vec::new();
-        for variant in &plan.variants {
-            all.push(self.choose(variant));
-        }
+        let all = plan.variants.iter().map(|variant| self.choose(variant)).collect();
         if !tasks.is_empty() {
             let seeds: Vec<String> = plan.tune_seeds.iter().map(u64::to_string).collect();
             let seeds = seeds.join(", ");
@@ -165,7 +150,7 @@ impl<'a> Progression<'a> {
         for assigned in candidates {
             let score = |seed: &u64| {
                 let folder = self.folder(variant, Some(assigned.as_slice()), *seed);
-                tune::validation_score(&Folder::summary_of(&folder)).ok()
+                tune::validation_score(&folder.join(SUMMARY)).ok()
             };
             let scores: Option<Vec<f64>> = self.plan.tune_seeds.iter().map(score).collect();
             let validation = scores.map(|scores| scores.iter().sum::<f64>() / scores.len() as f64);
@@ -215,7 +200,7 @@ impl<'a> Progression<'a> {
     }
 
     /// Carries out the runs that are not complete; says whether it was left undisturbed.
-    fn wave(&mut self, what: &str, tasks: &[Task], workers: &Workers<'_>) -> Result<bool> {
+    fn wave(&mut self, what: &str, tasks: &[Job], workers: &Workers<'_>) -> Result<bool> {
         let (mut jobs, mut rounds, mut done) = (Vec::new(), 0, 0);
         for task in tasks {
             if !self.wait_for(&task.name, &task.folder) {
@@ -242,15 +227,14 @@ impl<'a> Progression<'a> {
                 }
             };
             if let Some(why) = why {
-                let note = format!("{}: {why}, runs anew", task.name);
+                let note = format!("{}: {why}, runs again", task.name);
                 self.listener.preparation().note(&note);
             }
             if standing != Standing::Unfinished {
                 drop(Folder::create(&task.folder, &task.experiment)?);
             }
-            done += round_log::lines(&Folder::rounds_of(&task.folder)).min(all);
-            let (name, folder) = (task.name.clone(), task.folder.clone());
-            jobs.push(Job { name, folder, threads: task.experiment.raw.threads });
+            done += round_log::lines(&task.folder.join(ROUNDS)).min(all);
+            jobs.push(task);
         }
         if tasks.is_empty() {
             return Ok(true);

@@ -26,15 +26,10 @@ pub struct Trial {
 
 /// The place of the best candidate, the first of equals; `None` when every one failed.
 pub fn best(trials: &[Trial]) -> Option<usize> {
-    let mut best: Option<(usize, f64)> = None;
-    for (place, trial) in trials.iter().enumerate() {
-        if let Some(score) = trial.validation.filter(|score| score.is_finite())
-            && best.is_none_or(|(_, highest)| score > highest)
-        {
-            best = Some((place, score));
-        }
-    }
-    best.map(|(place, _)| place)
+    let finite = |trial: &Trial| trial.validation.filter(|score| score.is_finite());
+    let places = trials.iter().enumerate();
+    let scored = places.filter_map(|(place, trial)| Some((place, finite(trial)?)));
+    scored.rev().max_by(|one, other| one.1.total_cmp(&other.1)).map(|(place, _)| place)
 }
 
 /// The tuned keys whose chosen number has no candidate on one of its sides.

@@ -117,8 +117,8 @@ impl WorkPlan {
                 let run = federate::Run::heard(&experiment, listener).with_context(within)?;
                 let new = run.notes().filter(|note| !notes.contains(note)).collect::<Vec<_>>();
                 notes.extend(new);
-                fingerprints.note(&experiment, run.inputs())?;
-                let (prepared, recipe) = run.parts();
+                fingerprints.note(&experiment, &run.inputs)?;
+                let federate::Run { prepared, recipe, .. } = &run;
                 recipe.learns.check(prepared.model.layout()).with_context(within)?;
                 recipe.personal.check(prepared.model.layout()).with_context(within)?;
                 if variant.tuned.iter().any(|axis| axis.values.len() > 1) {
@@ -144,19 +144,12 @@ impl WorkPlan {
 
 /// Refuses to tune what no validation example can be chosen by.
 fn check_tuning(experiment: &Experiment, run: &federate::Run) -> Result<(), ConfigError> {
-    let (prepared, recipe) = run.parts();
-    if recipe.privacy.as_ref().is_some_and(|privacy| !privacy.client_scores) {
-        let expected = "true where values are tuned on clients' validation examples, or values that were \
-                        chosen on other clients";
-        return Err(ConfigError::new("privacy.client_scores", false, expected));
-    }
-    if prepared.shards.clients.iter().all(|shard| shard.validation.is_empty()) {
-        let share = experiment.raw.data.shares.validation;
-        return Err(ConfigError::new(
-            "data.shares.validation",
-            share,
-            "examples to tune by: above 0",
-        ));
-    }
-    Ok(())
+    let federate::Run { prepared, recipe, .. } = run;
+    let expected = "true where values are tuned on clients' validation examples, or values that were \
+                chosen on other clients";
+    ConfigError::new("privacy.client_scores", false, expected)
+        .when(recipe.privacy.as_ref().is_some_and(|privacy| !privacy.client_scores))?;
+    let share = experiment.raw.data.shares.validation;
+    ConfigError::new("data.shares.validation", share, "examples to tune by: above 0")
+        .when(prepared.shards.clients.iter().all(|shard| shard.validation.is_empty()))
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use fedra_client::Observer;
 
 use super::process_pool::{Ending, Job, News, ProcessPool};
-use crate::error::Error;
+
 use crate::listener::{Event, Listener, Rounds};
 use crate::process::forget_peak;
 use crate::run::federate;
@@ -36,7 +36,7 @@ impl Workers<'_> {
     /// Says whether all were begun and none was interrupted.
     pub fn run(
         &self,
-        jobs: &[Job],
+        jobs: &[&Job],
         stops: &dyn Fn() -> bool,
         tell: &mut dyn FnMut(usize, News),
     ) -> bool {
@@ -47,19 +47,24 @@ impl Workers<'_> {
     }
 }
 
-fn here(jobs: &[Job], stops: &dyn Fn() -> bool, tell: &mut dyn FnMut(usize, News)) -> bool {
+fn here(jobs: &[&Job], stops: &dyn Fn() -> bool, tell: &mut dyn FnMut(usize, News)) -> bool {
     let tell = RefCell::new(tell);
     for (place, job) in jobs.iter().enumerate() {
         forget_peak();
         let round = |told: String| (tell.borrow_mut())(place, News::Round(told));
         let listener = OneOf { stops, round: &round, rounds: Cell::new(0) };
-        let ending = match resume(&job.folder, job.threads, &listener) {
+        let ending = match resume(&job.folder, job.experiment.raw.threads, &listener) {
             Ok(Resumed::WasComplete(_) | Resumed::WentOn(federate::Ending::Complete(_))) => {
                 Ending::Complete
             }
             Ok(Resumed::WentOn(federate::Ending::Interrupted { .. })) => Ending::Interrupted,
             Err(error) if error.is_stopped_preparation() => Ending::Interrupted,
-            Err(error) => Ending::Failed(failure(&error)),
+            // The words that a process of its own would leave.
+            Err(error) => {
+                let kept =
+                    error.breakdown().map_or(String::new(), |kept| format!("\nhint: {kept}"));
+                Ending::Failed(error.in_words() + &kept)
+            }
         };
         let interrupted = ending == Ending::Interrupted;
         (tell.borrow_mut())(place, News::Over(ending));
@@ -68,14 +73,6 @@ fn here(jobs: &[Job], stops: &dyn Fn() -> bool, tell: &mut dyn FnMut(usize, News
         }
     }
     true
-}
-
-/// The words that a process of its own would leave.
-fn failure(error: &Error) -> String {
-    match error.breakdown() {
-        Some(kept) => format!("{}\nhint: {kept}", error.in_words()),
-        None => error.in_words(),
-    }
 }
 
 /// Listens to one run on behalf of the comparison.

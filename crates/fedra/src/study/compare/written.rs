@@ -4,6 +4,9 @@ use toml::{Table, Value};
 
 use crate::config::{ConfigError, read_value};
 
+/// What reading an axis comes to.
+type Result<T> = std::result::Result<T, ConfigError>;
+
 /// A key and the values it takes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Axis {
@@ -14,18 +17,13 @@ pub struct Axis {
 }
 
 /// The axes of a table, quoted keys and tables in tables alike, in the order of their keys.
-pub fn axes(table: &Table, place: &str) -> Result<Vec<Axis>, ConfigError> {
+pub fn axes(table: &Table, place: &str) -> Result<Vec<Axis>> {
     let mut axes = Vec::new();
     gather(table, "", place, &mut axes)?;
     Ok(axes)
 }
 
-fn gather(
-    table: &Table,
-    above: &str,
-    place: &str,
-    axes: &mut Vec<Axis>,
-) -> Result<(), ConfigError> {
+fn gather(table: &Table, above: &str, place: &str, axes: &mut Vec<Axis>) -> Result<()> {
     for (key, value) in table {
         let key = if above.is_empty() { key.clone() } else { format!("{above}.{key}") };
         if let Some(inner) = value.as_table() {
@@ -42,7 +40,7 @@ fn gather(
 }
 
 /// An axis on the command line: `key=v1,v2,...`.
-pub fn axis(assignment: &str, place: &str) -> Result<Axis, ConfigError> {
+pub fn axis(assignment: &str, place: &str) -> Result<Axis> {
     let Some((key, text)) = assignment.split_once('=').filter(|(key, _)| !key.trim().is_empty())
     else {
         return Err(ConfigError::new(place, assignment, "key=value,value,..."));
@@ -55,18 +53,16 @@ pub fn axis(assignment: &str, place: &str) -> Result<Axis, ConfigError> {
     checked(key.trim().to_owned(), values, place)
 }
 
-fn checked(key: String, values: Vec<Value>, place: &str) -> Result<Axis, ConfigError> {
+fn checked(key: String, values: Vec<Value>, place: &str) -> Result<Axis> {
     let whole = format!("{place}.{key}");
-    if values.is_empty() {
-        return Err(ConfigError::new(&whole, "an empty list", "at least one value"));
-    }
+    ConfigError::new(&whole, "an empty list", "at least one value").when(values.is_empty())?;
     if let Some(twice) = values.iter().enumerate().find(|(i, v)| values[..*i].contains(v)) {
         return Err(ConfigError::new(&whole, format!("{} twice", twice.1), "every value once"));
     }
-    if ["name", "seed", "compare"].contains(&key.split('.').next().unwrap_or_default()) {
-        let expected = "another key; seeds are counted by compare.seeds";
-        return Err(ConfigError::new(&whole, "a key that names the run", expected));
-    }
+    let names_run =
+        ["name", "seed", "compare"].contains(&key.split('.').next().unwrap_or_default());
+    let expected = "another key; seeds are counted by compare.seeds";
+    ConfigError::new(&whole, "a key that names the run", expected).when(names_run)?;
     Ok(Axis { key, values })
 }
 
