@@ -236,7 +236,7 @@ impl Sets<'_, '_> {
         growing.scores.merge(&scores);
         growing.calibration.merge(&calibration);
         if let Some(client) = client {
-            let (examples, scores) = (scores.examples(), named(&scores));
+            let (examples, scores) = (scores.examples, named(&scores));
             let report = SetReport { examples, scores, ..SetReport::default() };
             growing.clients.insert(client.to_owned(), report);
         }

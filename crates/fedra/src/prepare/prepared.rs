@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::path::Path;
 use std::sync::Arc;
 
-use fedra_client::{Evaluator, Limits, Shards, Writing};
+use fedra_client::{EVALUATION_TOKENS, Evaluator, Shards, Writing};
 use fedra_compute::{Device, Params};
 use fedra_data::{
     AnswerForm, AnswerRules, Encoded, Encoder, Example, LabelShape, Table, Target, Task, Tokenizer,
@@ -308,7 +308,7 @@ pub(crate) fn evaluator<'a>(
     shards: &'a Shards,
 ) -> Evaluator<'a> {
     let (task, labels) = (shards.task, &shards.labels);
-    Evaluator { model, device, task, labels, tokens: Limits::default().tokens }
+    Evaluator { model, device, task, labels, tokens: EVALUATION_TOKENS }
 }
 
 /// The digest of all weights, of which one site after another is there.
