@@ -39,7 +39,7 @@ pub struct Data {
     /// Show every client and every label
     #[arg(long)]
     all: bool,
-    /// Show only the rows of this site, read as `fedra join` reads them
+    /// Show only the rows of this client, read as `fedra join` reads them
     #[arg(long, value_name = "NAME")]
     client: Option<String>,
 }

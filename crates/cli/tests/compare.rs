@@ -110,7 +110,7 @@ fn every_variant_runs_with_every_seed_and_the_tables_are_of_their_summaries() {
     assert!(result["variants"][1]["verdict"].is_null(), "{result}");
     assert!(table.contains(" no verdict from 2 seeds"), "{table}");
     assert!(
-        table.contains("note: two seeds decide nothing: no verdicts; use --seeds 3"),
+        table.contains("note: two seeds decide nothing, so there are no verdicts; use --seeds 3"),
         "{table}"
     );
 }
@@ -127,7 +127,10 @@ fn the_status_of_a_comparison_lists_its_runs() {
     );
     let output = place.fedra(&["status", "out", "--format", "json"]);
     let said = text(&output.stderr);
-    assert!(said.contains("out: found a comparison, expected the folder of one run"), "{said}");
+    assert!(
+        said.contains("out is a comparison; this format needs the folder of one run"),
+        "{said}"
+    );
     // The folders above and below it are no comparisons.
     for other in [".", "out/fedavg"] {
         let output = place.fedra(&["status", other]);

@@ -69,7 +69,7 @@ impl PrivacyGuard {
             return Err(refused("more than noised gradients", "nothing beside them"));
         }
         if self.agreed.noise.is_some_and(|least| private.noise < least) {
-            return Err(refused("less noise than was agreed on", "at least privacy.noise"));
+            return Err(refused("less noise than agreed", "at least privacy.noise"));
         }
         let counted = work.release(&private, examples).map_err(ClientError::privacy)?;
         let Some(release) = counted else { return Ok(()) };
@@ -113,7 +113,10 @@ impl PrivacyGuard {
         blocks: u16,
     ) -> Result<()> {
         if request.split.is_some() {
-            return Err(refused("measurements across a cut", "none: no promise covers them"));
+            return Err(refused(
+                "measurements across a cut",
+                "none: the privacy guarantee does not cover them",
+            ));
         }
         let release = match request.noise {
             Some(noise) => {
@@ -121,8 +124,8 @@ impl PrivacyGuard {
                 noised_scores(noise, looked, std::num::NonZeroU64::MIN)
             }
             None if self.agreed.block_scores => Release::NonPrivate {
-                what: "what clients measured of blocks".to_owned(),
-                why: "the choice of blocks follows from it as it is".to_owned(),
+                what: "block scores that clients measured".to_owned(),
+                why: "the choice of blocks uses them without noise".to_owned(),
             },
             None => return Err(refused("scores of blocks without noise", "none, or noised ones")),
         };
@@ -147,7 +150,10 @@ impl PrivacyGuard {
 
     /// Refuses to tell where the model looks.
     pub(crate) fn attention() -> ClientError {
-        refused("how attention moves on its examples", "nothing that no promise covers")
+        refused(
+            "attention statistics of its examples",
+            "none: the privacy guarantee does not cover it",
+        )
     }
 
     fn record(
@@ -168,7 +174,7 @@ fn is_cut(request: &TrainRequest) -> bool {
 }
 
 fn refused(found: &str, expected: &str) -> ClientError {
-    ClientError::privacy(format!("was asked for {found}, expected {expected}"))
+    ClientError::privacy(format!("the server asked for {found}, expected {expected}"))
 }
 
 #[expect(clippy::wildcard_enum_match_arm, reason = "all others are said in their own words")]

@@ -213,9 +213,10 @@ impl TableBuilder {
             (LabelShape::PerWord, Body::Text(_)) => {
                 Some(("running text".into(), "words with one tag each"))
             }
-            (LabelShape::PerWord | LabelShape::Absent, Body::Pair(..)) => {
-                Some(("two texts".into(), "one: only a label of the whole has a pair"))
-            }
+            (LabelShape::PerWord | LabelShape::Absent, Body::Pair(..)) => Some((
+                "two texts".into(),
+                "one text: only a label of the whole text can have a pair",
+            )),
             (LabelShape::PerWord, Body::Words(words)) if words.is_empty() => {
                 Some(("no words".into(), "at least one word"))
             }
@@ -249,7 +250,10 @@ impl TableBuilder {
                 Task::Concepts | Task::Diagnosis | Task::Classes | Task::Tokens | Task::Language,
                 answers,
             ) => (*answers != Answers::Absent).then(|| {
-                ("answers in text".into(), "them only for the tasks choice and generation")
+                (
+                    "answers in text".into(),
+                    "no such key: they apply only to the tasks choice and generation",
+                )
             }),
         }
     }

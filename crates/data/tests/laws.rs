@@ -444,7 +444,7 @@ fn settings_that_make_no_sense_are_named() {
     let all = Shares { central: 0.0, ..usual };
     assert_eq!(
         complaint(Partition::Iid { clients: 50 }, all),
-        "cannot use clients = 50: expected at most the 10 documents there are to deal"
+        "cannot use clients = 50: expected at most the 10 documents of the data"
     );
     assert_eq!(
         complaint(Partition::Iid { clients: 2 }, Shares { test: 0.6, validation: 0.5, ..usual }),

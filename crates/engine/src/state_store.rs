@@ -240,7 +240,7 @@ impl Filed {
         };
         let record = Record::write(scratch, numbers()).map_err(|error| {
             let bytes = ByteCount(4 * numbers().map(<[f32]>::len).sum::<usize>() as u64);
-            let doing = format!("writing what a client keeps ({bytes}) to");
+            let doing = format!("writing client state ({bytes}) to");
             EngineError::disk(doing, scratch.path(), error)
         })?;
         let list = |tensors: &ParamValues| tensors.iter().map(|(id, n)| (id, n.len())).collect();
@@ -249,7 +249,7 @@ impl Filed {
 
     fn read(&self, client: ClientId) -> Result<ClientState, EngineError> {
         self.read_numbers(client).map_err(|error| {
-            let doing = "reading what a client keeps from";
+            let doing = "reading client state from";
             EngineError::disk(doing, self.record.path(), error)
         })
     }

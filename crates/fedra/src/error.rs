@@ -164,7 +164,7 @@ pub fn in_words(error: &(dyn std::error::Error + 'static)) -> String {
 pub struct Breakdown {
     /// Rounds that are kept.
     pub rounds: u32,
-    /// Rounds in all.
+    /// Number of rounds.
     pub of: u32,
     /// The run's folder, from which it can be resumed.
     pub folder: PathBuf,

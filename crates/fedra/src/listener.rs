@@ -84,7 +84,7 @@ pub struct Rounds<'a> {
     pub title: Option<&'a str>,
     /// Rounds that are complete already.
     pub done: u32,
-    /// Rounds in all.
+    /// Number of rounds.
     pub rounds: u32,
     /// Clients of the federation, by number.
     pub clients: &'a [ClientInfo],

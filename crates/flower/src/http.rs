@@ -20,7 +20,7 @@ use ureq::{Agent, Error, SendBody};
 use crate::error::FlowerError;
 
 /// What is said of a connection that is over before the reply.
-pub(crate) const ENDED: &str = "it ended the connection";
+pub(crate) const ENDED: &str = "it closed the connection";
 /// How long a connection may take to be made.
 const CONNECT: Duration = Duration::from_secs(10);
 /// A server may end a connection that was idle for five seconds: one that was idle for less is used.

@@ -94,12 +94,12 @@ impl SuperLink {
         let described: Value = serde_json::from_slice(&body).unwrap_or_default();
         let version = described["info"]["version"].as_str();
         let version = Version::new(version.ok_or_else(|| FlowerError::Undescribed {
-            found: format!("that says nothing of itself (status {status} at {DESCRIPTION})"),
+            found: format!("that does not describe itself (status {status} at {DESCRIPTION})"),
         })?);
         let answers = version.is_known();
         if !answers {
             tell(&format!(
-                "warning: the SuperLink is of version {}, and fedra was tried with 1.40 to 1.42",
+                "warning: the SuperLink has version {}, and fedra was tested with 1.40 to 1.42",
                 version.0
             ));
         }
@@ -257,7 +257,7 @@ mod tests {
         let told = reach(&url, Arc::clone(&key)).to_string();
         assert!(
             told.ends_with(
-                "it ended the connection: one with TLS is reached with https:// and --ca"
+                "it closed the connection: one with TLS is reached with https:// and --ca"
             ),
             "{told}"
         );

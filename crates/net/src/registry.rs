@@ -58,7 +58,7 @@ impl Slot {
     fn turn_away(&mut self, reason: &str) {
         if self.connection.is_none() {
             let since = self.lost.as_ref().map_or_else(Instant::now, |(since, _)| *since);
-            self.lost = Some((since, format!("it was turned away: {reason}")));
+            self.lost = Some((since, format!("it was refused: {reason}")));
         }
     }
 }
@@ -186,9 +186,9 @@ impl Registry {
     /// Whether a client has the same experiment, and what it had before.
     fn check(&self, hello: &Hello) -> Result<(), String> {
         let (site, server) =
-            ((&hello.agreement, "at the site"), (&self.agreement, "at the server"));
+            ((&hello.agreement, "at the client"), (&self.agreement, "at the server"));
         if let Some(difference) = disagreement(site, server) {
-            return Err(format!("found another experiment: {difference}"));
+            return Err(format!("the experiments differ: {difference}"));
         }
         if hello.counts.train == 0 {
             return Err("found no training example, expected at least one".to_owned());
@@ -198,22 +198,22 @@ impl Registry {
             && entry.counts != hello.counts
         {
             return Err(format!(
-                "found {} training examples, expected the data with which {} took part before: {}",
+                "found {} training examples, expected the number with which {} took part before: {}",
                 hello.counts.train, hello.client, entry.counts.train
             ));
         }
         if self.journal.comparison(hello) == Comparison::Other {
             return Err(format!(
-                "found other examples, expected those with which {} took part before: as many as now, \
-                 but a text, a label or their order has changed",
+                "the examples of {} have changed since it took part: there are as many as before, but a text, a \
+                 label or their order differs",
                 hello.client
             ));
         }
         if self.is_private() && self.journal.has_new_folder(hello) {
             return Err(format!(
-                "found a new state folder, expected the one with which {} took part before: in a private run its \
-                 ledger and its noise key are in it, and without them what it released is not known; bring it \
-                 back, or leave the site out",
+                "the state folder is new, but {} took part before: in a private run that folder has its ledger \
+                 and its noise key, and without them its earlier releases are unknown; restore it, or leave the \
+                 client out",
                 hello.client
             ));
         }

@@ -61,7 +61,7 @@ pub struct SplitBench {
     last: u16,
     #[command(flatten)]
     threads: Threads,
-    /// Repeats; the median over all of them is reported
+    /// Number of repeats; the median is reported
     #[arg(long, default_value_t = 3)]
     repeats: usize,
     /// Store weights as bf16
@@ -155,7 +155,7 @@ impl SplitBench {
             }
         }
         if sides.as_ref().is_some_and(|(_, split, _)| split.tokens != whole.tokens) {
-            bail!("the cut decoder wrote other tokens than the whole one");
+            bail!("the split decoder wrote other tokens than the whole one");
         }
         let per_s = |seconds: &[f64]| Some(rounded(1.0 / median(seconds)?, 3));
         let row = 2 * (model.width() * size_of::<f32>() + fedra_wire::FRAME_HEADER);

@@ -15,7 +15,7 @@ use crate::study_folder::StudyFolder;
 const HELP: &str = "\
 Examples:
   fedra lab frozen                       about 50 s on two free cores
-  fedra lab frozen --quick               a few seconds, a smaller world
+  fedra lab frozen --quick               a few seconds, a smaller problem
   fedra lab frozen --seed 2 --out runs/another
   fedra lab frozen --phi relu --rate 0.5 --local-steps 12    larger local steps, where drift begins to matter
   fedra lab frozen --json | jq '.verdicts[] | {shape, seen}'

@@ -66,7 +66,7 @@ impl Findings {
         if !self.shapes.is_empty() {
             seen.push(Content::Findings(self.shapes.iter().map(entry).collect()));
         }
-        let seen = vec![Section::new("What was predicted, and what was seen", seen)];
+        let seen = vec![Section::new("Predictions and results", seen)];
         folder.put_page((&self.title, self.introduction), seen, &self.charts)?;
         folder.put("results.json", &format!("{}\n", self.results))?;
         match telling {

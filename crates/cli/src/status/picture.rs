@@ -84,16 +84,16 @@ impl Picture {
         let Self { status, complete, age, .. } = self;
         let (round, of) = self.round();
         let doing = match (status.phase, self.is_served) {
-            (FleetPhase::Waiting, true) => "waits for clients".to_owned(),
+            (FleetPhase::Waiting, true) => "waiting for clients".to_owned(),
             (FleetPhase::Running, true) => format!("round {round}{of} is running"),
             (FleetPhase::Retrying, true) => {
-                format!("round {round}{of} had too few updates and waits for clients that are away")
+                format!("round {round}{of} had too few updates and waits for absent clients")
             }
             (FleetPhase::Waiting, false) => {
-                "stopped while it waited for clients: no process is at work here".to_owned()
+                "stopped while it waited for clients: no process is running here".to_owned()
             }
             (FleetPhase::Running | FleetPhase::Retrying, false) => {
-                format!("stopped in round {round}{of}: no process is at work here")
+                format!("stopped in round {round}{of}: no process is running here")
             }
             (FleetPhase::Ended, _) if self.is_finished => "has finished".to_owned(),
             (FleetPhase::Ended, _) => "ended before its last round".to_owned(),
@@ -197,7 +197,7 @@ impl Picture {
             (true, Some(seconds), _) => format!("works for {:.0} s", seconds + self.age as f64),
             (true, None, _) => "is here".to_owned(),
             (false, _, Some(reason)) => format!("is gone: {}", plain(reason)),
-            (false, _, None) => "has not come".to_owned(),
+            (false, _, None) => "has not joined".to_owned(),
         }
     }
 
@@ -231,10 +231,10 @@ fn status_of(folder: &Path) -> Result<FleetStatus> {
     let missing = |error: &std::io::Error| error.kind() == std::io::ErrorKind::NotFound;
     match std::fs::read(&file) {
         Ok(text) => serde_json::from_slice(&text)
-            .with_context(|| format!("{}: found no status of a run", file.display())),
+            .with_context(|| format!("{}: there is no status of a run here", file.display())),
         Err(error) if missing(&error) && fedra::is_at_work(folder) => bail!(
-            "{}: found a process that has not begun its rounds yet\n\
-             hint: see its last line of output for what it is doing",
+            "{}: the process has not started its rounds yet\n\
+             hint: see the last line of its log",
             folder.display()
         ),
         Err(error) if missing(&error) => {

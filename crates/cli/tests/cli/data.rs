@@ -362,11 +362,11 @@ fn blanks_around_a_column_a_blank_split_and_test_texts_that_were_trained_on_are_
     for note in [
         "note: blanks around 2 column names were trimmed",
         "note: 10 rows have no split where others do, the first at ",
-        "have the very text of a training row: scores there say little about new texts",
+        "have the same text as a training row: their scores say little about new texts",
     ] {
         assert_eq!(said.matches(note).count(), 1, "{note}: {said}");
     }
     assert!(said.contains("rows.csv:5: they are divided by data.shares"), "{said}");
     let said = place.refused(&["data", "rows.toml", "--client", "client-1"]);
-    assert!(said.contains("rows are partitioned where all of them are on one machine"), "{said}");
+    assert!(said.contains("other partitions need all rows on one machine"), "{said}");
 }

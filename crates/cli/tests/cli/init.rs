@@ -194,11 +194,11 @@ fn what_cannot_be_asked_or_used_is_refused_and_nothing_is_written_over() {
     let place = Place::new();
     write_delimited(&place.path("n.csv"), &notes(), ",");
     for (flags, expected) in [
-        (&["init"][..], "DATA: found nothing, expected a file with rows"),
-        (&["init", "--yes"], "DATA: found nothing"),
+        (&["init"][..], "DATA is missing: give a file with rows"),
+        (&["init", "--yes"], "DATA is missing"),
         (
             &["init", "n.csv"],
-            "expected the flags that are missing: --task classes --text note --label department \
+            "these flags are missing: --task classes --text note --label department \
              --client-column hospital\nhint: --yes takes the proposals",
         ),
         (&["init", "n.csv", "--yes", "--text", "nothing"], "found no column \"nothing\", expected"),
@@ -228,7 +228,7 @@ fn what_cannot_be_asked_or_used_is_refused_and_nothing_is_written_over() {
     place.succeed(&[&whole[..], &["--client-column", "hospital", "--quiet"]].concat());
     let first = fs::read_to_string(place.path("n.toml")).unwrap();
     let refused = place.refused(&["init", "n.csv", "--yes", "--clients", "2"]);
-    assert!(refused.contains("--out: found the file n.toml, expected a free name"), "{refused}");
+    assert!(refused.contains("--out: n.toml exists already"), "{refused}");
     assert_eq!(fs::read_to_string(place.path("n.toml")).unwrap(), first);
     let shown = place.succeed(&["init", "n.csv", "--yes", "--clients", "2", "--out", "-"]);
     assert!(shown.contains("clients = 2") && shown.contains("[data]"), "{shown}");
@@ -288,9 +288,7 @@ fn on_a_terminal_questions_are_asked_and_enter_takes_the_proposal() {
     let output = child.wait_with_output().unwrap();
     let said = text(&output.stdout);
     assert!(output.status.success(), "{said}");
-    for part in
-        ["What is to be learnt", "[note] > ", "found no column \"nothing\"", "wrote asked.toml"]
-    {
+    for part in ["Which task", "[note] > ", "found no column \"nothing\"", "wrote asked.toml"] {
         assert!(said.contains(part), "{part}: {said}");
     }
     let made = fs::read_to_string(place.path("asked.toml")).unwrap();

@@ -184,7 +184,7 @@ fn classes_without_names_are_not_guessed() {
         "error: model.path: found a trained head whose 3 classes have no names in id2label, expected \
          their names, to find hurt, ill, well by\n  --> second.toml:9:8\n  |\n9 | path = 'other'\n  |        ^^^^^^^\n\
          hint: name them in id2label of its config.json, in the order of the head's rows; \
-         model.head = \"fresh\" draws a new head instead\n"
+         model.head = \"fresh\" initialises a new head instead\n"
     );
     let fresh = place.fedra(&["plan", "second.toml", "--set", "model.head=fresh"]);
     let said = text(&fresh.stderr);
@@ -252,8 +252,8 @@ fn fresh_weights_that_never_learn_are_said() {
         text(&output.stderr)
     };
     let safl = ["method.name=safl", "method.k=1"];
-    let embeddings = "never learn: the embeddings; they stay as they were drawn; \
-                      method.embeddings = \"learn\" lets embeddings learn, or start from a trained model";
+    let embeddings = "never learn: the embeddings; they keep their random values; \
+                      method.embeddings = \"learn\" lets embeddings learn, or start from a pretrained model";
     for command in ["plan", "run"] {
         let said = said(command, &safl);
         assert_eq!(said.matches(embeddings).count(), 1, "{said}");

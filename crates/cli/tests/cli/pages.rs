@@ -26,7 +26,7 @@ fn a_run_leaves_a_page_and_report_makes_the_same_again() {
     let line = plan.lines().find(|line| line.starts_with("client memory")).unwrap();
     let foreseen = line.trim_start_matches("client memory").split(" at most").next().unwrap();
     assert!(first.contains(foreseen.trim()), "{line}");
-    assert!(first.contains("foreseen, on a machine of its own"));
+    assert!(first.contains("estimated, for a separate machine"));
     let digest = place.summary("run")["inputs"]["rows"].as_str().unwrap().to_owned();
     assert!(first.contains(&digest), "{digest}");
     assert!(first.contains("fedra run experiment.toml --out ../again"));
@@ -168,13 +168,13 @@ fn a_folder_that_is_no_run_is_refused_by_what_it_is() {
         assert!(said.contains(why), "{folder}: {said}");
     };
     refused("quick", "in quick, expected the folder of one of them");
-    refused("compared", "found a comparison without compare.json in compared");
+    refused("compared", "the comparison in compared is not complete");
     refused("compared", "hint: the same fedra compare command resumes it");
     refused(
         "compared/fedavg",
         "found 1 run in compared/fedavg, expected the folder of one of them",
     );
-    refused("nowhere", "found no folder nowhere");
+    refused("nowhere", "there is no folder nowhere");
     // What is no plain file is not waited for.
     let log = place.path("runs/a/rounds.jsonl");
     fs::remove_file(&log).unwrap();

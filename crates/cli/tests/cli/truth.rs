@@ -36,11 +36,8 @@ fn a_log_that_is_not_the_checkpoints_never_becomes_a_summary() {
         (Some(String::new()), "found 0 whole lines, expected the log of the 2 rounds"),
         (Some(format!("{first}\n")), "found 1 whole line, expected the log of the 2 rounds"),
         (Some(right[..right.len() - 9].to_owned()), "found 1 whole line"),
-        (
-            Some(right.replacen("\"cohort\":[0,", "\"cohort\":[1,", 1)),
-            "found lines that were changed",
-        ),
-        (Some(format!("{first}\n{first}\n")), "found lines that were changed"),
+        (Some(right.replacen("\"cohort\":[0,", "\"cohort\":[1,", 1)), "lines were changed"),
+        (Some(format!("{first}\n{first}\n")), "lines were changed"),
         (None, "found no log, expected the log of the 2 rounds"),
     ] {
         match &wrong {
@@ -69,7 +66,7 @@ fn a_log_of_several_rounds_without_their_checkpoint_is_not_begun_anew() {
     fs::remove_file(place.path("parts/checkpoint.fedra")).unwrap();
     let log = place.path("parts/rounds.jsonl");
     let before = fs::read(&log).unwrap();
-    let found = "found a log of more than one round and no checkpoint, expected both or neither";
+    let found = "the log has more than one round, but the checkpoint is missing";
     refused(&place.fedra(&["run", "--resume", "parts"]), found);
     assert_eq!(fs::read(&log).unwrap(), before, "it was not touched");
     // A run that was killed before its first checkpoint has one line at most, and begins again.
@@ -185,7 +182,10 @@ fn a_comparison_repeats_what_was_learned_from_other_data_and_says_so() {
     assert!(said(&compare).contains("run: 1 run, 1 complete already"));
     table(&place, &wrong);
     let again = said(&compare);
-    assert!(again.contains("table seed 3: it learned from other labels, runs anew"), "{again}");
+    assert!(
+        again.contains("table seed 3: its inputs have other labels, so it runs again"),
+        "{again}"
+    );
     assert!(again.contains("run: 1 run, 0 complete already"), "{again}");
     assert!(said(&compare).contains("run: 1 run, 1 complete already"));
     // A log that was changed would be a wrong curve.

@@ -293,8 +293,8 @@ fn keep_split(holdings: &mut PartitionedData, split: Option<Split>, file: &Data)
     holdings.division.central_test.retain(|&row| examples[row].split == Some(split));
     if holdings.division.central_test.is_empty() {
         let path = file.path.as_deref().unwrap_or(Path::new("the file"));
-        let found = format!("no such row in {}", path.display());
-        let expected = "at least one: the column \"split\" says which are";
+        let found = format!("no matching row in {}", path.display());
+        let expected = "at least one: the column \"split\" names the split of each row";
         return Err(ConfigError::new("data.split", found, expected).into());
     }
     Ok(())

@@ -104,7 +104,7 @@ impl ModelChoice {
             if !path.is_dir() {
                 let why = match self.round {
                     WhichRound::Last => "it is not complete, or every client keeps its own model",
-                    WhichRound::Best => "it did not follow its best round",
+                    WhichRound::Best => "it did not track its best round",
                 };
                 let found = format!("no {} in the run", path.display());
                 return Err(ConfigError::new("model.path", found, format!("one: {why}")).into());
@@ -122,7 +122,7 @@ impl ModelChoice {
         }
         if let Some(base) = &self.base {
             let found = format!("{} beside a whole model in {}", base.display(), path.display());
-            let expected = "it only for a folder of adapters";
+            let expected = "no --base: it applies only to a folder of adapters";
             return Err(ConfigError::new("model.base", found, expected).into());
         }
         Ok(ModelFolders { model: path, adapter: None })
@@ -226,7 +226,7 @@ fn whole(
             Some(answers) => answers,
             None if architecture == Architecture::LlamaForCausalLM => refuse!(
                 "{shown}: found a decoder that writes text, expected a head that classifies\n\
-                 hint: fedra generate has it write"
+                 hint: fedra generate writes text"
             ),
             None => refuse!(
                 "{shown}: found {}, which has no head that classifies, expected a fine-tuned model",
@@ -307,7 +307,7 @@ fn adapted(
         TrainedHead::Numbered(count) => (0..count).map(fedra_model::hf::Labels::numbered).collect(),
         TrainedHead::Absent | TrainedHead::OtherTask(_) => {
             refuse!(
-                "{shown}: found adapters without a head, expected the head that learnt with them"
+                "{shown}: found adapters without a head, expected the head that was trained with them"
             )
         }
     };
@@ -337,7 +337,7 @@ fn adapted(
 /// What is said of adapters that do not tell how their labels are read.
 pub(crate) fn one_label_note(path: &Path) -> String {
     format!(
-        "{} does not say whether a text has one label or several; it is read as one",
+        "{} does not say whether a text has one label or several; Fedra assumes one",
         path.display()
     )
 }

@@ -26,7 +26,7 @@ struct Unused(Vec<String>);
 
 impl Unused {
     fn add(&mut self, key: impl Display, why: impl Display) {
-        self.0.push(format!("note: {key} does nothing here: {why}"));
+        self.0.push(format!("note: {key} has no effect here: {why}"));
     }
 }
 
@@ -39,7 +39,7 @@ fn work(experiment: &Experiment, unused: &mut Unused) {
     if let Schedule::Linear { rounds: last } | Schedule::Cosine { rounds: last } = work.schedule
         && last < rounds
     {
-        let why = format!("work.schedule takes the rate to 0, and the run has {rounds} rounds");
+        let why = format!("work.schedule lowers the rate to 0, and the run has {rounds} rounds");
         unused.add(format_args!("training from round {} on", last + 1), why);
     }
 }
@@ -51,7 +51,10 @@ fn predictions(experiment: &Experiment, unused: &mut Unused) {
         return;
     }
     if raw.method.name == "local-only" {
-        unused.add("evaluate.predictions", "every client keeps its own model, none is global");
+        unused.add(
+            "evaluate.predictions",
+            "every client keeps its own model, so there is no global model",
+        );
     } else if raw.data.shares.central == 0.0 && raw.data.test.is_none() {
         let why = "there is no central test set (data.shares.central, data.test)";
         unused.add("evaluate.predictions", why);
@@ -63,7 +66,7 @@ fn conditions(experiment: &Experiment, unused: &mut Unused) {
     let (recipe, rounds) = (&experiment.recipe, experiment.rounds);
     let conditions = &recipe.conditions;
     if conditions.slow.share > 0.0 && conditions.close_with.is_none() {
-        let why = "without conditions.close_with a round waits for everybody";
+        let why = "without conditions.close_with a round waits for all clients";
         unused.add("conditions.slow", why);
     }
     for (name, away) in &conditions.away {
@@ -73,7 +76,7 @@ fn conditions(experiment: &Experiment, unused: &mut Unused) {
         }
     }
     if recipe.min_arrivals.of(0) == 0 && recipe.retries != USUAL_RETRIES {
-        unused.add("federation.retries", "federation.min_arrivals = 0 lets every round pass");
+        unused.add("federation.retries", "with federation.min_arrivals = 0 every round counts");
     }
 }
 
@@ -93,7 +96,7 @@ fn privacy(experiment: &Experiment, unused: &mut Unused) {
     let clip = raw.privacy.as_ref().map(|table| table.clip);
     let given = clip.is_some_and(|clip| clip != PrivacyTable::default().clip);
     if given && raw.split.is_some() {
-        unused.add("privacy.clip", "beside [split] rows are clipped, to split.noise.norm");
+        unused.add("privacy.clip", "with [split], rows are clipped to split.noise.norm");
     }
 }
 
@@ -120,15 +123,15 @@ fn safl(experiment: &Experiment, unused: &mut Unused) {
     let own_masks = measures || draws || selection.explore > 0;
     let consensus = recipe.masks == Masks::Consensus;
     let looks = measures || watches;
-    let unmeasured = "with this selector clients measure nothing";
+    let unmeasured = "clients measure nothing with this selector";
     let once = if measures { "the choice settles with the first measurement" } else { unmeasured };
     for (key, works, why) in [
-        ("relevant", attends, "this selector does not look at attention"),
-        ("side", attends, "this selector does not look at attention"),
+        ("relevant", attends, "this selector does not use attention"),
+        ("side", attends, "this selector does not use attention"),
         ("profile_every", measures && selection.settle != Some(1), once),
         ("profile_examples", looks, unmeasured),
         ("settle", measures, unmeasured),
-        ("mask", own_masks || consensus, "this selector takes the same blocks at every client"),
+        ("mask", own_masks || consensus, "this selector chooses the same blocks at every client"),
     ] {
         if !works && settings.contains_key(key) {
             unused.add(format_args!("{table}.{key}"), why);

@@ -73,7 +73,7 @@ pub fn read(path: &Path, mark: LogMark, each: &mut dyn FnMut(RoundReport)) -> Re
         each(report);
     }
     if so_far != mark {
-        refuse!("{shown}: found lines that were changed, expected {}", expected(mark));
+        refuse!("{shown}: lines were changed, expected {}", expected(mark));
     }
     Ok(bytes)
 }
@@ -96,8 +96,8 @@ pub fn check_begun(path: &Path) -> Result<()> {
     if lines(path) > 1 {
         let shown = path.display();
         refuse!(
-            "{shown}: found a log of more than one round and no checkpoint, expected both or \
-             neither\nhint: put the checkpoint back, or begin anew in another folder"
+            "{shown}: the log has more than one round, but the checkpoint is missing\nhint: restore the \
+             checkpoint, or start a new run in another folder"
         );
     }
     Ok(())
@@ -106,7 +106,7 @@ pub fn check_begun(path: &Path) -> Result<()> {
 fn expected(mark: LogMark) -> String {
     let reports = counted(mark.reports, "round");
     format!(
-        "the log of the {reports} that the checkpoint holds\nhint: put the log back, or begin anew"
+        "the log of the {reports} that the checkpoint holds\nhint: restore the log, or start a new run"
     )
 }
 
@@ -151,8 +151,8 @@ mod tests {
                 "found 2 whole lines, expected the log of the 3",
             ),
             (String::new(), "found 0 whole lines"),
-            (whole.replace("\"changed\":1", "\"changed\":2"), "found lines that were changed"),
-            (whole.replacen("\"round\":0", "\"round\":1", 1), "found lines that were changed"),
+            (whole.replace("\"changed\":1", "\"changed\":2"), "lines were changed"),
+            (whole.replacen("\"round\":0", "\"round\":1", 1), "lines were changed"),
         ] {
             let (refused, _, left) = open(&text);
             let message = refused.unwrap_err().to_string();

@@ -155,7 +155,7 @@ impl Summary {
         let (answer, value) = self.floor(score).filter(|(_, value)| score.value <= *value)?;
         let is_fresh = self.inputs.as_ref().is_some_and(|inputs| inputs.weights.is_none());
         let hint = if is_fresh {
-            "it began with fresh weights, which know no language: a pretrained model (model.path) needs far \
+            "it started from fresh weights, which know no language: a pretrained model (model.path) needs far \
              fewer rows"
         } else {
             "more rounds, or another work.optimiser.rate (fedra compare --tune), may do better"
@@ -191,7 +191,7 @@ impl Summary {
         for (set, scores) in &self.scores {
             if scores.get("loss").is_some_and(|loss| !loss.is_finite()) {
                 let set = set.replace('_', " ");
-                fact("warning", format!("the loss on the {set} is no finite number: it diverged"));
+                fact("warning", format!("the loss on the {set} is not finite: the model diverged"));
             }
         }
         if let Some(best) = &self.best {
@@ -205,10 +205,10 @@ impl Summary {
             None => {}
             Some(Stopped::Patience(patience)) => {
                 let scorings = counted(u64::from(patience), "scoring");
-                fact("stopped early", format!("{scorings} in a row brought nothing better"));
+                fact("stopped early", format!("no improvement in {scorings} in a row"));
             }
             Some(Stopped::Budget) => {
-                fact("stopped early", "the next round would pass privacy.epsilon".to_owned());
+                fact("stopped early", "the next round would exceed privacy.epsilon".to_owned());
             }
         }
         if let Some(stage) = &self.stage {
@@ -228,7 +228,7 @@ impl Summary {
             fact("noise", noise.clone());
         }
         if self.model.is_none() {
-            fact("model", "none saved: every client keeps its own, none is global".to_owned());
+            fact("model", "none saved: every client keeps its own model".to_owned());
         }
         fact("time", duration(self.seconds));
         fact("memory", format!("{} at most", ByteCount(self.peak_rss_bytes)));

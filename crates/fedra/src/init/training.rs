@@ -1,7 +1,7 @@
 //! What learns, and how: a folder is looked into, a preset is chosen, and the numbers of a run follow
 //! from the rows there are.
 //!
-//! The numbers are where a first run should begin, not what is best: `fedra compare --tune` finds that.
+//! The numbers are a starting point for a first run, not what is best: `fedra compare --tune` finds that.
 
 use fedra_data::{AnswerForm, LabelShape, Task, printable};
 use fedra_engine::methods::Method;
@@ -93,7 +93,7 @@ impl Training {
         let is_fresh = matches!(model, ModelChoice::Preset(..));
         if wishes.epsilon.is_some() && is_fresh && wishes.tokenizer.is_none() {
             let expected =
-                "one of them: a vocabulary grown from clients' rows would tell their words";
+                "one of them: a vocabulary built from clients' rows would reveal their words";
             return Err(ConfigError::new("epsilon", "no model and no tokenizer", expected).into());
         }
         let labels = roles.labels(sight).map(|labels| labels.len());
@@ -104,7 +104,7 @@ impl Training {
         };
         if let (Some(key), None | Some(MOST_LISTED..)) = (lists, labels) {
             let found = format!("{MOST_LISTED} different labels or more");
-            return Err(ConfigError::new(key, found, "so few that the file can list them").into());
+            return Err(ConfigError::new(key, found, "few enough for the file to list them").into());
         }
         if let Some(method) = &wishes.method
             && !Method::NAMES.contains(&method.as_str())
@@ -118,10 +118,10 @@ impl Training {
         let max_tokens = Chosen::new(positions.min(MOST_WINDOW), "until rows are counted");
         let rows = sight.survey.rows * 7 / 10 / clients.max(1);
         let batch = match (wishes.epsilon, rows) {
-            (Some(_), 320..) => Chosen::new(64, "large batches drown noise"),
+            (Some(_), 320..) => Chosen::new(64, "large batches reduce the effect of noise"),
             (Some(_), _) => Chosen::new(16, "there are few rows"),
             (None, 320..) => Chosen::new(16, "a usual number"),
-            (None, _) => Chosen::new(8, "there are few rows, so smaller steps and more of them"),
+            (None, _) => Chosen::new(8, "there are few rows, so there are more and smaller steps"),
         };
         let steps = rows.div_ceil(batch.value).max(1);
         let max_steps = (steps > 2 * MOST_STEPS).then_some(MOST_STEPS);
@@ -195,7 +195,7 @@ fn rate_why(is_fresh: bool, lora: bool) -> &'static str {
     match (is_fresh, lora) {
         (true, _) => "fresh weights take large steps",
         (false, true) => "adapters take larger steps than weights",
-        (false, false) => "where a first run should begin",
+        (false, false) => "a starting point for a first run",
     }
 }
 
@@ -223,7 +223,7 @@ fn clients(
     if let Some(wished) = wishes.clients
         && wished > documents
     {
-        let what = column.map_or("the rows there are".to_owned(), |column| {
+        let what = column.map_or("the number of rows".to_owned(), |column| {
             let name = short(&column.name);
             format!("the different values of column {name:?}, whose rows stay together")
         });
@@ -277,8 +277,8 @@ fn model(
         Some(name) => Ok((ModelChoice::Preset(name.clone(), None), fresh.to_owned(), 0, 512)),
         None if needs_decoder => {
             let why = format!(
-                "{fresh}. The task {task} needs a decoder: two fresh blocks show that the file works, and \
-                 learn little"
+                "{fresh}. The task {task} needs a decoder: two fresh blocks show that the file works, but learn \
+                 little"
             );
             Ok((ModelChoice::Preset("smollm2".to_owned(), Some(2)), why, 0, 2048))
         }

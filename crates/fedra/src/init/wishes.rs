@@ -7,7 +7,7 @@ use fedra_data::{Missing, Task};
 /// What somebody decided; the rest is proposed.
 #[derive(Clone, Debug, Default)]
 pub struct Wishes {
-    /// What is to be learnt.
+    /// The task to learn.
     pub task: Option<Task>,
     /// The column that is read; two are a pair.
     pub text: Vec<String>,

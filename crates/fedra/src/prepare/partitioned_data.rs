@@ -120,8 +120,8 @@ impl PartitionedData {
             && division.clients.iter().all(|holding| holding.train.is_empty())
         {
             let found = "no training row at any client";
-            let hint = "where a row goes is drawn for each row by itself; with few rows, lower \
-                        data.shares or declare a split (data.columns.split, data.train)";
+            let hint = "each row is placed independently; with few rows, lower data.shares or declare a split \
+                        (data.columns.split, data.train)";
             let refusal = ConfigError::new("data", found, "at least one");
             return Err(refusal.with_hint(hint).into());
         }
@@ -152,7 +152,7 @@ fn leave_out(table: &mut Table, clients: &[String]) -> Result<()> {
     let is_of = |example: &Example, name: &String| example.client.as_ref() == Some(name);
     let has_rows = |name: &&String| table.examples.iter().any(|example| is_of(example, name));
     if let Some(absent) = clients.iter().find(|name| !has_rows(name)) {
-        let expected = "only clients that the data have";
+        let expected = "only clients of the data";
         let found = format!("{absent:?}");
         return Err(ConfigError::new("data.partition.leave_out", found, expected).into());
     }
@@ -176,7 +176,8 @@ fn check_clients(experiment: &Experiment, clients: &mut [Holding], dealt: usize)
         && expected != dealt
     {
         let found = format!("{} in the data", counted(clients.len() as u64, "client"));
-        let hint = "leave the key out to take them all, or deal rows anew by data.partition";
+        let hint =
+            "leave the key out to use all of them, or partition the rows with data.partition";
         let refusal = ConfigError::new("federation.clients", found, expected);
         return Err(refusal.with_hint(hint).into());
     }
@@ -193,7 +194,7 @@ fn check_clients(experiment: &Experiment, clients: &mut [Holding], dealt: usize)
     }
     let has_rows = |name: &&String| clients.iter().any(|one| one.client == **name);
     if let Some(absent) = names.iter().find(|name| !has_rows(name)) {
-        return refuse(format!("{absent:?}"), "only clients that the data have");
+        return refuse(format!("{absent:?}"), "only clients of the data");
     }
     clients.sort_by_key(|one| place(&one.client));
     Ok(())
@@ -257,8 +258,8 @@ fn check_private(experiment: &Experiment, table: &Table) -> Result<()> {
         return Ok(());
     };
     let found = format!("\"dirichlet\" with several rows in the document {:?}", twice.1);
-    let expected = "\"client\", \"iid\" or \"quantity\" where single rows are hidden: a document goes by the \
-                    labels of all its rows, so one row less could move the others";
+    let expected = "\"client\", \"iid\" or \"quantity\" with example-level differential privacy: a document is \
+                    placed by the labels of all its rows, so removing one row could move the others";
     Err(ConfigError::new("data.partition.by", found, expected).into())
 }
 

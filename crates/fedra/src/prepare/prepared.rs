@@ -88,13 +88,13 @@ impl Prepared {
         let is_grown = matches!(experiment.model, ModelSource::Fresh(_, Vocabulary::Grown(_)));
         if is_grown && !matches!(experiment.source, Source::Clinic(_)) {
             if experiment.recipe.privacy.is_some() {
-                let expected = "it, or model.path, under privacy: a vocabulary that is grown names words of \
-                                clients' rows, and no promise covers that";
+                let expected = "a value, or model.path, with [privacy]: a vocabulary built from clients' rows \
+                                reveals their words, and the privacy guarantee does not cover that";
                 return Err(ConfigError::new("model.tokenizer", "nothing", expected).into());
             }
             notes.push(
-                "the vocabulary is grown from all clients' training text, so it names words of it; \
-                 a folder in model.path brings a vocabulary of its own, and model.tokenizer names one"
+                "the vocabulary is built from all clients' training text and reveals words of it; model.path or \
+                 model.tokenizer provides another vocabulary"
                     .to_owned(),
             );
         }
@@ -115,7 +115,7 @@ impl Prepared {
         let rules = answer_rules(experiment, &model.config());
         if experiment.task == Task::Generation && rules.end.is_none() {
             notes.push(
-                "config.json names no eos_token_id: every text is written up to data.max_new_tokens"
+                "config.json has no eos_token_id: every generated text has data.max_new_tokens tokens"
                     .to_owned(),
             );
         }
@@ -181,8 +181,8 @@ fn check_labels(experiment: &Experiment) -> Result<()> {
     if experiment.recipe.privacy.is_none() || !from_rows || !has_labels {
         return Ok(());
     }
-    let expected = "the names of all labels under privacy: those that are found in clients' rows would be \
-                    released with the model";
+    let expected = "the names of all labels with [privacy]: names found in clients' rows would be released with \
+                    the model";
     Err(ConfigError::new("data.labels", "nothing", expected).into())
 }
 
@@ -231,7 +231,7 @@ fn check_room(model: &Model, device: &Device) -> Result<()> {
         Some(free) if device.has_numbers() && weights.0 > free => {
             let found = format!("a model of {weights} of weights");
             let expected = format!(
-                "at most the {} of memory that are free here; `fedra plan` needs no weights",
+                "at most the {} of free memory; `fedra plan` needs no weights",
                 ByteCount(free)
             );
             Err(ConfigError::new("model.preset", found, expected).into())
@@ -270,7 +270,7 @@ fn open(
         None => match choice {
             None => Classifier::Stored,
             Some(HeadChoice::Fresh | HeadChoice::Trained) => {
-                let expected = "it only for a task with labels";
+                let expected = "no such key for a task without labels";
                 return Err(ConfigError::new("model.head", "a choice", expected).into());
             }
         },
@@ -369,7 +369,7 @@ fn within_embedding(experiment: &Experiment, shards: &Shards, vocabulary: usize)
         ModelSource::Folder(_) => {
             ("model.path", "the tokenizer is not the one that the weights were trained with")
         }
-        ModelSource::Fresh(..) => ("model.tokenizer", "its ids have gaps: not every id is a piece"),
+        ModelSource::Fresh(..) => ("model.tokenizer", "its ids have gaps: some ids have no piece"),
     };
     let whole = |name: &str| format!("a row of {name}");
     let central = ("a row of the central test set".to_owned(), &shards.central_test);
@@ -399,7 +399,7 @@ fn within_embedding(experiment: &Experiment, shards: &Shards, vocabulary: usize)
 fn head(task: Task, classes: usize, config: &Config) -> Result<Head> {
     if task.answer_form() == AnswerForm::Text && !config.is_decoder() {
         let found = format!("{:?}", task.name());
-        let expected = "a task with labels of its own, or a decoder in model.path";
+        let expected = "a task with labels, or a decoder in model.path";
         return Err(ConfigError::new("data.task", found, expected).into());
     }
     Ok(match (task.answer_form(), task.shape()) {

@@ -41,7 +41,7 @@ pub(super) fn contents(record: &RunRecord) -> Vec<Content> {
     }
     let holder = |name: &str| Holder { name: name.to_owned() };
     vec![Content::Parts(PartsDrawing {
-        title: "Who holds what".to_owned(),
+        title: "Parts at client and server".to_owned(),
         caption,
         holders: vec![holder("the client"), holder("the server")],
         rows,

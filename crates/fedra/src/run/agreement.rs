@@ -70,7 +70,7 @@ pub fn agreement(experiment: &Experiment, prepared: &Prepared) -> Result<BTreeMa
     fact("data.labels", fingerprint::of_texts(shards.labels.names()).to_string());
     fact("model: its layout", model.layout().digest().to_string());
     let first = prepared.first_weights.unwrap_or_else(|| fingerprint::of_params(params));
-    fact("model: its first weights", first.to_string());
+    fact("model: its initial weights", first.to_string());
     if let Some(tokenizer) = companions.tokenizer() {
         fact("model: its tokenizer", fingerprint::of_bytes(tokenizer).to_string());
     }

@@ -50,7 +50,7 @@ pub enum Ending {
     Interrupted {
         /// Rounds that are complete.
         rounds: u32,
-        /// Rounds in all.
+        /// Number of rounds.
         of: u32,
     },
 }
@@ -256,7 +256,7 @@ impl Run {
         let validation = clients.iter().any(|client| client.validation > 0);
         let evaluate = &self.experiment.evaluate;
         if let (Some(key), false) = (evaluate.deciding().next(), validation) {
-            let expected = format!("examples for evaluate.{key} to decide by: above 0");
+            let expected = format!("above 0: evaluate.{key} needs validation examples");
             let found = "no validation example at any client";
             return Err(ConfigError::new("data.shares.validation", found, expected).into());
         }
@@ -269,8 +269,8 @@ impl Run {
     /// Refuses to decide by clients' own examples where these say nothing.
     fn check_undecided(&self) -> Result<()> {
         let Some(key) = self.experiment.evaluate.deciding().next() else { return Ok(()) };
-        let scored = "with privacy.client_scores = true: validation examples of clients would decide, and no \
-                      promise covers them";
+        let scored = "with privacy.client_scores = true: it uses clients' validation examples, which the privacy \
+                      guarantee does not cover";
         Err(ConfigError::only(&format!("evaluate.{key}"), scored).into())
     }
 

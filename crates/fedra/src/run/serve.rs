@@ -166,8 +166,8 @@ fn first_download(run: &Run) -> Option<String> {
     let is_sent = recipe.start == Start::Sent && recipe.split.is_none();
     (is_sent && bytes.0 >= WORTH_SAYING).then(|| {
         format!(
-            "note: every site has the first model and is sent it all the same, {bytes} each: \
-             federation.start = \"shared\" saves that, and as much memory"
+            "note: every client already has the initial model and still downloads it, {bytes} each: \
+             federation.start = \"shared\" saves this download, and as much memory"
         )
     })
 }
@@ -176,7 +176,7 @@ fn first_download(run: &Run) -> Option<String> {
 fn prepare(experiment: &Experiment, listener: &dyn Listener) -> Result<Run> {
     check_declared(experiment)?;
     if experiment.recipe.population == Population::Pooled {
-        let expected = "a method with clients: nobody sends rows to a server";
+        let expected = "a method with clients: clients do not send rows to a server";
         return Err(ConfigError::new("method.name", "\"centralised\"", expected).into());
     }
     followed(experiment, listener, |work| {

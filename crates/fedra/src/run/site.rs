@@ -167,23 +167,23 @@ pub(crate) fn check_declared(experiment: &Experiment) -> Result<()> {
         Source::Files(..) | Source::Mimic(..) | Source::Rows(_) => {}
     }
     if let Some(fewest) = data.partition.min_examples {
-        let expected = "it only where all rows are: a site does not know who else is small";
+        let expected = "no such key at a client, which does not know the sizes of the others";
         return Err(ConfigError::new("data.partition.min_examples", fewest, expected).into());
     }
     if let Some(name) = data.partition.leave_out.first() {
-        let expected = "it only where all rows are: whoever takes no part does not join";
+        let expected = "no such key at a client: clients that take no part do not join";
         let found = format!("{name:?}");
         return Err(ConfigError::new("data.partition.leave_out", found, expected).into());
     }
     if experiment.partition.clients().is_some() {
-        let expected = "\"client\" at a site: rows are not partitioned between machines";
-        let hint = "a site's file has its own rows, and data.partition.by = \"client\" reads them so; rows \
-                    are partitioned where all of them are on one machine";
-        let refusal = ConfigError::new("data.partition.by", "rows partitioned again", expected);
+        let expected = "\"client\": rows are not partitioned between machines";
+        let hint = "the file of a client has only its own rows, which data.partition.by = \"client\" expects; \
+                    other partitions need all rows on one machine";
+        let refusal = ConfigError::new("data.partition.by", "another partition", expected);
         return Err(refusal.with_hint(hint).into());
     }
     if data.shares.central > 0.0 && data.test.is_none() {
-        let expected = "0 at a site: the central test set is the server's";
+        let expected = "0 at a client: the server has the central test set";
         return Err(ConfigError::new("data.shares.central", data.shares.central, expected).into());
     }
     let has_labels = experiment.task.shape() != LabelShape::Absent;
@@ -191,12 +191,12 @@ pub(crate) fn check_declared(experiment: &Experiment) -> Result<()> {
     let in_rows = matches!(experiment.source, Source::Rows(_));
     let in_answers = data.answers.as_ref().is_some_and(|answers| answers.labels().is_some());
     if has_labels && !in_rows && !in_answers && data.labels.is_none() {
-        let expected = "the names of all labels: one site's rows may lack some";
+        let expected = "the names of all labels: the rows of one client may lack some";
         return Err(ConfigError::new("data.labels", "nothing", expected).into());
     }
     match &experiment.model {
         ModelSource::Fresh(_, Vocabulary::Grown(_)) => {
-            let expected = "a tokenizer that all sites have: a vocabulary grown here is no other's";
+            let expected = "a tokenizer that all clients have: a vocabulary built here would differ from all others";
             Err(ConfigError::new("model.tokenizer", "nothing", expected).into())
         }
         ModelSource::Fresh(_, Vocabulary::Declared(_)) | ModelSource::Folder(_) => Ok(()),

@@ -119,8 +119,8 @@ fn go_on(mut folder: Folder, experiment: &Experiment, listener: &dyn Listener) -
     if folder.path().join(SITES).exists() {
         let shown = folder.path().display();
         refuse!(
-            "found a run over a network in {shown}, expected one whose clients are all here: sites keep \
-             their own states\nhint: the same `fedra serve` command resumes it"
+            "the run in {shown} is over a network, and its clients keep their own state\nhint: the same `fedra \
+             serve` command resumes it"
         );
     }
     folder.lock()?;

@@ -66,11 +66,14 @@ impl AdapterConfig {
         }
         let start = object.get("init_lora_weights").unwrap_or(&Value::Null);
         if start.as_str().is_some_and(|start| !PLAIN_STARTS.contains(&start)) {
-            return refuse("init_lora_weights", "a start that leaves the base model as it is");
+            return refuse(
+                "init_lora_weights",
+                "an initialisation that does not change the base model",
+            );
         }
         match object.get("bias").and_then(Value::as_str) {
             None | Some("none") => {}
-            Some(_) => return refuse("bias", "\"none\": no bias that learnt"),
+            Some(_) => return refuse("bias", "\"none\": no trained bias"),
         }
         let known = |key: &str| HARMLESS.contains(&key) || key == "bias" || key == "use_rslora";
         if let Some((key, _)) = object.iter().find(|(key, value)| !known(key) && !is_off(value)) {

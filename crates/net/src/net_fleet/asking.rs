@@ -69,10 +69,10 @@ impl NetFleet {
             }
             Event::Lost { seat, reason } => {
                 let name = &self.infos[*seat].name;
-                self.listener.told(&format!("{name} is gone: {reason}"));
+                self.listener.told(&format!("{name} left: {reason}"));
             }
             Event::Refused { who, reason } => {
-                self.listener.told(&format!("{who} was turned away: {reason}"));
+                self.listener.told(&format!("{who} was refused: {reason}"));
             }
             Event::Said { line } => self.listener.told(line),
             Event::Answer { .. } | Event::Severed { .. } => {}
@@ -141,7 +141,7 @@ impl NetFleet {
         let payload = encode(&self.layout, &header, &self.shared.subset(part), None)?;
         let request = Request::Sync { round: self.round, encoding: Encoding::F32 };
         let message = Asked { base, request }.message(0, vec![payload.into()]);
-        message.map_err(|error| failure("bring a site up to date", &error))
+        message.map_err(|error| failure("synchronise a client", &error))
     }
 
     /// The next of the open requests that is answered or given up; `None` when none is left.
@@ -194,7 +194,7 @@ impl NetFleet {
                     }
                 }
                 Event::Severed { reason } => {
-                    return Err(EngineError::Fleet { doing: "reach the sites", reason });
+                    return Err(EngineError::Fleet { doing: "reach the clients", reason });
                 }
                 Event::Lost { .. } | Event::Refused { .. } | Event::Said { .. } => {}
             }

@@ -121,7 +121,7 @@ impl Fleet for NetFleet {
             other => Err(unexpected(other, "attention")),
         };
         let looked =
-            self.survey((Activity::Probing, "did not look"), (request.clients, &asked), read)?;
+            self.survey((Activity::Probing, "did not answer"), (request.clients, &asked), read)?;
         for ClientAttention { client, .. } in &looked {
             self.note_answer(client.0 as usize, RoundStage::Looked);
         }

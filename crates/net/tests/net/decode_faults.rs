@@ -234,7 +234,7 @@ fn a_hello_that_does_not_fit_is_answered_in_words() {
         "{told}"
     );
     let told = refused(&|hello| (hello.session, hello.resumes) = (3, false));
-    assert!(told.contains("refused: session 3: found it open already"), "{told}");
+    assert!(told.contains("refused: session 3: it is open already"), "{told}");
     assert_eq!(host.sessions.usage().unwrap().sessions, 16);
 }
 

@@ -22,7 +22,7 @@ fn rounds_train_and_score_without_a_client_that_never_comes() {
     let sites = [join(0), join(1)];
     let start = Start { wait_for: Some(2), start_after: None };
     fleet.wait(start).unwrap().unwrap();
-    assert!(told.has("beginning without hospital-3"), "{}", told.all());
+    assert!(told.has("starting without hospital-3"), "{}", told.all());
     fleet.open(Round(0), Arc::new(Silent)).unwrap();
     let (_, reports) = run(&world, &recipe("fedavg", "{}", |_| {}), &mut fleet, 2);
     for report in reports {

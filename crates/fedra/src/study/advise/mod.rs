@@ -33,8 +33,7 @@ pub fn advise(
     listener: &dyn Listener,
 ) -> Result<Option<Advice>> {
     if experiment.recipe.privacy.is_some() {
-        let expected =
-            "none: every pilot is a run of its own on the same rows, and no promise covers them";
+        let expected = "no [privacy]: every pilot is a separate run on the same rows, and the privacy guarantee does not cover them";
         return Err(ConfigError::new("privacy", "a promise", expected).into());
     }
     let trunk = experiment.warming_up()?;
@@ -84,8 +83,8 @@ fn scratch(
             return Err(ConfigError::new("scratch", "none", "a folder, since keep is \"disk\""));
         }
         StateLocation::Disk => listener.note(&format!(
-            "note: up to {} of what {} clients keep, with all branches, stay in memory; \
-                 --scratch DIR lets them lie in a file there",
+            "note: up to {} of client state, of {} clients with all branches, stay in memory; --scratch DIR \
+                 stores it in a file there",
             placement.total(),
             placement.whose()
         )),
