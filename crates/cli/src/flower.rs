@@ -13,7 +13,7 @@ use crate::{console, files};
 const EXAMPLES: &str = "\
 Examples:
   fedra flower app federation          then `flwr run federation LINK` starts a run
-  fedra flower key north.key           north.key stays at the site, north.key.pub is registered
+  fedra flower key north.key           north.key stays at the client, north.key.pub is registered
   flwr supernode register north.key.pub LINK
 
 LINK is a SuperLink in Flower's own configuration. docs/deploy.md describes a whole deployment.";

@@ -119,7 +119,7 @@ fn cut_facts(report: &PlanReport) -> Vec<(&'static str, String)> {
         format!("{} and {}", blocks(first), blocks(last))
     };
     for (name, ends) in &split.clients {
-        facts.push(("cut of its own", format!("{name:?} keeps {}", keep(*ends))));
+        facts.push(("separate cut", format!("{name:?} has {}", keep(*ends))));
     }
     for Move { round, first, last } in &split.moves {
         let ends = keep(ClientBlocks { first: *first, last: *last });
@@ -286,7 +286,7 @@ fn traffic(total: Bytes, top: Bytes) -> Vec<(&'static str, String)> {
     let scoring = total.evaluation.max(top.evaluation);
     if scoring.0 > 0 {
         let most = if total.evaluation == top.evaluation { "" } else { "at most " };
-        let found = format!("{most}{scoring} beside that, to clients that score the model");
+        let found = format!("{most}{scoring} more, to clients that score the model");
         facts.push(("bytes scoring", found));
     }
     facts

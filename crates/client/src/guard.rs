@@ -66,7 +66,7 @@ impl PrivacyGuard {
             return Err(refused("steps without noise", "steps that hide single examples"));
         };
         if work.head_probe.is_some() || request.split.is_some() || is_cut(request) {
-            return Err(refused("more than noised gradients", "nothing beside them"));
+            return Err(refused("more than noised gradients", "nothing else"));
         }
         if self.agreed.noise.is_some_and(|least| private.noise < least) {
             return Err(refused("less noise than agreed", "at least privacy.noise"));
@@ -86,7 +86,7 @@ impl PrivacyGuard {
     ) -> Result<()> {
         let TrainRequest { plan, work, .. } = request;
         if !is_cut(request) || work.private.is_some() || work.head_probe.is_some() {
-            return Err(refused("more than rows at a cut", "nothing beside them"));
+            return Err(refused("more than rows at a cut", "nothing else"));
         }
         if !request.uploads().is_empty() {
             return Err(refused("updates of its ends without noise", "ends that stay with it"));

@@ -124,7 +124,7 @@ impl Privacy {
             Sampler::Poisson(rate) => Ok(rate),
             Sampler::Uniform(count) => refuse(
                 "federation.sample",
-                format!("{{ uniform = {count} }} under privacy"),
+                format!("{{ uniform = {count} }} with [privacy]"),
                 "{ poisson = 0.5 } or \"all\": privacy is accounted only for these",
             ),
         }

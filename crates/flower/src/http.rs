@@ -61,7 +61,7 @@ impl Endpoint {
                 ));
             }
             ("http", Some(_)) => {
-                return Err(wrong("an address that begins with https:// beside --ca"));
+                return Err(wrong("an address that begins with https:// with --ca"));
             }
             _ => return Err(address()),
         };

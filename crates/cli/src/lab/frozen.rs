@@ -276,7 +276,7 @@ impl View<'_> {
             title: format!("Final loss by warm-up ({})", self.words),
             caption: format!(
                 "Global loss after {} rounds when the kernel is frozen after W of them; at the right end it never is. \
-                 A minimum inside would be the trade-off between a kernel that is not learnt yet and one that drifted.",
+                 A minimum inside would be the trade-off between a kernel that is not learned yet and one that drifted.",
                 self.study.setting.rounds
             ),
             x: ("warm-up rounds W".to_owned(), Scale::Linear),

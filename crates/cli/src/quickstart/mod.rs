@@ -86,7 +86,7 @@ impl Quickstart {
             return Ok(stopped());
         }
         let model = std::path::absolute(at(START).join("model"))
-            .with_context(|| format!("cannot tell where {} is", self.out.display()))?;
+            .with_context(|| format!("cannot resolve the path {}", self.out.display()))?;
         // A JSON string is a TOML string.
         let model = serde_json::to_string(&model.display().to_string())?;
         let experiments = self.experiments(&format!("model.path={model}"))?;

@@ -191,12 +191,12 @@ impl Picture {
 
     fn doing(&self, site: &SiteStatus) -> String {
         match (site.here, site.working, &site.lost) {
-            // However a network words it: nobody is missed after the last round.
-            (false, _, Some(_)) if self.is_finished => "is done".to_owned(),
-            (true, ..) if !self.is_served => "was here".to_owned(),
-            (true, Some(seconds), _) => format!("works for {:.0} s", seconds + self.age as f64),
-            (true, None, _) => "is here".to_owned(),
-            (false, _, Some(reason)) => format!("is gone: {}", plain(reason)),
+            // However a network words it: no client is missed after the last round.
+            (false, _, Some(_)) if self.is_finished => "has finished".to_owned(),
+            (true, ..) if !self.is_served => "was connected".to_owned(),
+            (true, Some(seconds), _) => format!("working for {:.0} s", seconds + self.age as f64),
+            (true, None, _) => "is connected".to_owned(),
+            (false, _, Some(reason)) => format!("disconnected: {}", plain(reason)),
             (false, _, None) => "has not joined".to_owned(),
         }
     }

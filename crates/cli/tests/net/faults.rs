@@ -51,7 +51,7 @@ fn a_site_that_is_killed_comes_back_with_what_it_kept() {
         sites.remove(1).kill();
         sites.insert(1, place.join(2, &address, &LONG));
     }
-    server.wait_for("hospital-2 is gone");
+    server.wait_for("hospital-2 left");
     server.succeed();
     sites.into_iter().for_each(Process::succeed);
     check_same(&place);

@@ -121,7 +121,7 @@ impl ModelChoice {
             return Ok(ModelFolders { model: base, adapter: Some(path) });
         }
         if let Some(base) = &self.base {
-            let found = format!("{} beside a whole model in {}", base.display(), path.display());
+            let found = format!("{} with a whole model in {}", base.display(), path.display());
             let expected = "no --base: it applies only to a folder of adapters";
             return Err(ConfigError::new("model.base", found, expected).into());
         }

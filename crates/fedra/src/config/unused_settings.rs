@@ -106,7 +106,7 @@ fn stage(experiment: &Experiment, unused: &mut Unused) {
     if let Some(Begins::At(round)) = experiment.recipe.stage.as_ref().map(|stage| stage.begins)
         && round.0 >= rounds
     {
-        let why = format!("it begins after {} rounds, and the run has {rounds}", round.0);
+        let why = format!("it starts after {} rounds, and the run has {rounds}", round.0);
         unused.add("the second stage of fedfrozen", why);
     }
 }

@@ -50,7 +50,7 @@ impl<T> Chosen<T> {
     }
 
     pub(super) fn wished(value: T) -> Self {
-        Self::new(value, "as asked")
+        Self::new(value, "as requested")
     }
 }
 

@@ -99,7 +99,7 @@ pub struct Shown {
 impl Survival {
     /// The criterion, in words.
     pub const CRITERION: &'static str =
-        "every student's minimum inside is seen at every h > 0 and not at h = 0";
+        "every student has a minimum inside at every h > 0 and none at h = 0";
 
     /// Sums up the judgements of all curves.
     pub fn of(judgements: &[Judgement]) -> Self {

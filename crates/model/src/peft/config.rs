@@ -77,7 +77,7 @@ impl AdapterConfig {
         }
         let known = |key: &str| HARMLESS.contains(&key) || key == "bias" || key == "use_rslora";
         if let Some((key, _)) = object.iter().find(|(key, value)| !known(key) && !is_off(value)) {
-            return refuse(key, "it absent or off: it changes what an adapter computes");
+            return refuse(key, "no such key, or false: it changes what an adapter computes");
         }
         let rank = object.get("r").and_then(Value::as_u64).and_then(|r| usize::try_from(r).ok());
         let Some(rank) = rank.filter(|&rank| rank > 0) else {

@@ -90,7 +90,7 @@ impl NetFleet {
         let asked = Asked { base: self.base(seat), request: request.clone() };
         let message = asked
             .message(self.requests, payloads)
-            .map_err(|error| failure("ask a site", &error))?;
+            .map_err(|error| failure("send a request to a client", &error))?;
         let deadline = Instant::now() + self.options.deadline;
         let open = Open { message, deadline, held: self.held_up(seat).time, brings };
         self.deliver(seat, &open)?;

@@ -138,7 +138,7 @@ impl Fleet for NetFleet {
         for request in &requests {
             let seat = self.seat(request.client)?;
             let written = Request::of_training(request, &self.layout);
-            let (written, payloads) = written.map_err(|error| failure("ask a site", &error))?;
+            let (written, payloads) = written.map_err(|error| failure("send a request to a client", &error))?;
             self.observer.started(&self.infos[seat], request.round);
             asked.insert(seat, self.ask(seat, (&written, payloads), Scope::empty())?);
         }
@@ -179,7 +179,7 @@ impl Fleet for NetFleet {
         };
         let scorers = self.scorers(on);
         let scored =
-            self.survey((Activity::Evaluating, "scored nothing"), (&scorers, &asked), read)?;
+            self.survey((Activity::Evaluating, "reported no scores"), (&scorers, &asked), read)?;
         Ok(scored.into_iter().flatten().collect())
     }
 

@@ -50,7 +50,7 @@ fn what_was_sent_to_nobody_is_no_byte_down() {
     }
     // Until the server has heard that two of them left.
     let glance = Start { wait_for: None, start_after: Some(Duration::from_millis(50)) };
-    while !["hospital-3 is gone", "hospital-4 is gone"].iter().all(|gone| told.has(gone)) {
+    while !["hospital-3 left", "hospital-4 left"].iter().all(|gone| told.has(gone)) {
         fleet.wait(glance).unwrap().unwrap();
     }
     let (_, reports) = run(&world, &recipe, &mut fleet, 1);
