@@ -45,8 +45,8 @@ pub struct Evaluate {
     /// The task of the rows [default: by the model's head]
     #[arg(long, value_name = "TASK", value_parser = one_of(Task::ALL.map(|task| (task.name(), task))))]
     task: Option<Task>,
-    /// Column names, as in text=note,label=code,client=ward,split=part [default: text and
-    /// label as the model's run had them]
+    /// Column names, as in text=note,label=code,client=ward,split=part [default: the text and
+    /// label columns of the model's run]
     #[arg(long, value_name = "KEY=NAME,..")]
     columns: Option<String>,
     /// Only rows of this split: train, validation or test

@@ -35,7 +35,7 @@ Examples:
   fedra generate --model models/smollm2 --prompt 'The patient was admitted with'
   fedra generate --model models/smollm2 --prompt-file note.txt --max-tokens 200 --stop '\\n\\n'
   fedra generate --server 127.0.0.1:7400 --model models/smollm2 --prompt 'The patient'
-  echo 'Once upon a time' | fedra generate --model models/stories260k - --temperature 0.8 --top-p 0.9 --seed 7
+  echo 'Once upon a time' | fedra generate --model models/stories260k - --temperature 0.8 --seed 7
 
 Text goes to stdout as it is generated; speed and counts go to stderr. Filters apply in this order:
 temperature, top-k, top-p. The same seed draws the same text on any number of threads.";

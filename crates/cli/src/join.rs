@@ -35,11 +35,12 @@ Examples:
   fedra join experiments/clinic-concepts.toml --server 127.0.0.1:7400 --client hospital-1
   fedra join study.toml --server server.example:7400 --client north --set data.path=north.jsonl \\
       --tls-cert certs/clients/north.pem --tls-key certs/clients/north.key --tls-ca certs/ca.pem
-  fedra join study.toml --superlink https://link.example:8000 --client north --set data.path=north.jsonl \\
-      --key north.key --ca certs/ca.pem
+  fedra join study.toml --superlink https://link.example:8000 --client north \\
+      --set data.path=north.jsonl --key north.key --ca certs/ca.pem
 
 After a lost connection the client reconnects, with growing waits. A client that was killed
-resumes from --state when the same command is given again. docs/deploy.md describes a whole deployment.";
+resumes from --state when the same command is given again. docs/deploy.md describes a whole
+deployment.";
 
 /// The whole command.
 #[derive(Args)]
@@ -66,8 +67,8 @@ pub struct Join {
     /// The client of the experiment that runs here
     #[arg(long, value_name = "NAME")]
     client: String,
-    /// Take part in a FedAvg run of a Flower app at the SuperLink; it sends the whole model by Hugging Face's
-    /// names, and this site trains it as the experiment says. Ctrl-C leaves
+    /// Take part in a FedAvg run of a Flower app at the SuperLink; it sends the whole model under Hugging
+    /// Face's names, and this client trains it as the experiment says. Ctrl-C leaves
     #[arg(long, requires = "superlink")]
     stock: bool,
     /// Folder for the client state [default: runs/NAME-CLIENT]
@@ -79,8 +80,8 @@ pub struct Join {
     /// [default: a secret number in --state]
     #[arg(long, value_name = "N")]
     noise_seed: Option<u64>,
-    /// Leave with status 2 after this time without an answer of the server, or at a SuperLink without a run
-    /// for this site [default: never]
+    /// End with status 2 after this time without an answer of the server, or, at a SuperLink, without a run for
+    /// this client [default: never]
     #[arg(long, value_name = "SECONDS",
           value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
     give_up_after: Option<u64>,

@@ -76,13 +76,13 @@ pub struct Serve {
     listen: Option<SocketAddr>,
     #[command(flatten)]
     flower: AtSuperLink,
-    /// A client at the SuperLink that is a Flower app; it has this number of training examples, receives the whole
-    /// model by Hugging Face's names and trains it (FedAvg only). It is the node with its key in
+    /// A client at the SuperLink that is a Flower app, with its number of training examples. It receives the whole
+    /// model under Hugging Face's names and trains it (FedAvg only). It is the node with its key in
     /// --node-keys, or else the first node without a key
     #[arg(long, value_name = "NAME=EXAMPLES", requires = "superlink", value_parser = stock_client)]
     stock: Vec<(String, u64)>,
-    /// Public keys of the clients at the SuperLink; in files such as north.key.pub, and a node is who its key
-    /// says [default: a node is who it claims to be]
+    /// Folder with the public keys of the clients at the SuperLink, in files such as north.key.pub; they
+    /// identify the nodes [default: nodes are not authenticated]
     #[arg(long, value_name = "DIR", requires = "superlink")]
     node_keys: Option<PathBuf>,
     #[command(flatten)]
@@ -107,8 +107,8 @@ pub struct Serve {
     #[arg(long, value_name = "SECONDS", default_value_t = 30,
           value_parser = clap::value_parser!(u64).range(0..=31_536_000))]
     grace: u64,
-    /// Wait for clients before a round is repeated; it is, where too few updates came (federation.retries), and the
-    /// wait doubles each time, up to ten minutes
+    /// Wait for absent clients before a round with too few updates is repeated (federation.retries); the wait doubles
+    /// each time, up to ten minutes
     #[arg(long, value_name = "SECONDS", default_value_t = 30,
           value_parser = clap::value_parser!(u64).range(0..=31_536_000))]
     retry_after: u64,

@@ -19,7 +19,7 @@ use crate::console;
 
 pub const HELP: &str = "\
 Examples:
-  fedra account ledger runs/quickstart            the folder of a run, or of a client (fedra join --state)
+  fedra account ledger runs/quickstart     the folder of a run, or of a client (fedra join --state)
   fedra account ledger ledger.jsonl --json
 
 An edited, reordered or shortened ledger is refused.";

@@ -18,7 +18,8 @@ const EPSILON: &str = "\
 Examples:
   fedra account epsilon --q 0.01 --sigma 1.0 --steps 1000 --delta 1e-5
   fedra account epsilon --q 0.01 --sigma 1.0 --steps 1000 --delta 1e-5 --relation replace --json
-  fedra account epsilon --phase q=0.01,sigma=1,steps=500 --phase q=0.02,sigma=0.8,steps=200 --delta 1e-5
+  fedra account epsilon --delta 1e-5 --phase q=0.01,sigma=1,steps=500 \\
+    --phase q=0.02,sigma=0.8,steps=200
   fedra account epsilon --q 0.01 --sigma 1 --steps 1000 --examples 10000 --cap 150 --delta 1e-5
   fedra account epsilon --unit client --clients 1000 --q 0.05 --sigma 1 --steps 100 --delta 1e-4
 

@@ -65,7 +65,7 @@ pub struct Split {
     /// Attacks to run, separated by commas
     #[arg(long, value_delimiter = ',', default_value = "all", value_parser = one_of(ATTACKS))]
     attack: Vec<&'static [Attack]>,
-    /// Steps of fine-tuning that the client makes first, on the attacked lines and seven times as
+    /// Fine-tuning steps of the client before the attack, on the attacked lines and seven times as
     /// many others; 0 for none
     #[arg(long, value_name = "N", default_value_t = 20)]
     tune_steps: u32,

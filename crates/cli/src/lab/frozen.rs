@@ -17,7 +17,7 @@ Examples:
   fedra lab frozen                       about 50 s on two free cores
   fedra lab frozen --quick               a few seconds, a smaller problem
   fedra lab frozen --seed 2 --out runs/another
-  fedra lab frozen --phi relu --rate 0.5 --local-steps 12    larger local steps, where drift begins to matter
+  fedra lab frozen --phi relu --rate 0.5 --local-steps 12    larger local steps, where drift matters
   fedra lab frozen --json | jq '.verdicts[] | {shape, seen}'
 
 DIR/index.html shows the plots, results.json has every number. docs/lab.md has the formulas.";

@@ -98,7 +98,7 @@ impl Run {
         Self::heard(experiment, &Silent)
     }
 
-    /// The same while somebody listens.
+    /// The same with a listener.
     pub fn heard(experiment: &Experiment, listener: &dyn Listener) -> Result<Self> {
         Self::prepare_on(experiment, Device::cpu(), listener)
     }
@@ -193,7 +193,7 @@ impl Run {
     }
 
     /// Leaves each client only some of its examples to learn from: those for which its list says
-    /// `true`. Its inputs are then others too, so that nobody goes on with it as the whole.
+    /// `true`. Its inputs are then others too, so that it cannot be resumed as the whole run.
     pub(crate) fn keep_examples(&mut self, kept: &[Vec<bool>]) -> Result<()> {
         for (shard, kept) in self.prepared.shards.clients.iter_mut().zip(kept) {
             shard.train = shard.train.kept(kept);

@@ -2,7 +2,7 @@
 //! rounds in the same kind of folder as a run in one process.
 //!
 //! The network is the caller's: this crate hands over what sites have to be told and checked against,
-//! and gets a [`Fleet`] back. A server that was stopped or killed goes on from its folder when it is
+//! and gets a [`Fleet`] back. A server that was stopped or killed resumes from its folder when it is
 //! started again in the same way.
 
 use std::collections::BTreeMap;
@@ -34,7 +34,7 @@ use crate::run::site::check_declared;
 use crate::run::start::{Output, begin, write_page};
 use crate::run_files::{CHECKPOINT, EXPERIMENT, ROUNDS, SITES};
 
-/// Scores the server's exact model on the central test set; whoever observes it may stop it.
+/// Scores the server's exact model on the central test set; its observer may stop it.
 pub type CentralTest = Box<dyn FnMut(&ParamValues, &dyn Observer) -> Result<Scored, EngineError>>;
 
 /// What a network needs to know of a federation.
@@ -55,7 +55,7 @@ pub struct Serving<'a> {
     pub folder: &'a Path,
 }
 
-/// Whoever connects a federation to its sites.
+/// Connects a federation to its clients.
 pub trait Host {
     /// The sites.
     type Fleet: Fleet;
@@ -66,7 +66,7 @@ pub trait Host {
     /// A key of this process alone, from the system's own generator: the server's noise comes from it.
     fn secret(&mut self) -> Result<SecretKey>;
 
-    /// Begins, or goes on after so many complete rounds.
+    /// Starts, or resumes after this number of complete rounds.
     fn begin(
         &mut self,
         fleet: &mut Self::Fleet,
@@ -158,7 +158,7 @@ fn rounds<H: Host>(
     ended
 }
 
-/// What a first download costs that nobody needs: sites with other first weights are refused.
+/// The cost of an unnecessary first download: clients with other initial weights are refused.
 fn first_download(run: &Run) -> Option<String> {
     const WORTH_SAYING: u64 = 10_000_000;
     let bytes = ByteCount(4 * run.prepared.model.layout().elements() as u64);

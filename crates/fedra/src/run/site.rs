@@ -2,7 +2,7 @@
 //!
 //! A site sees no row of anybody else, so what all have to agree on comes from a declared place: labels
 //! from `data.labels` (or from a source that knows them), the vocabulary from the model's folder or
-//! `model.tokenizer`. What a site would have to find out from everybody's rows is refused.
+//! `model.tokenizer`. Settings that need the rows of all clients are refused.
 
 use std::collections::BTreeMap;
 
