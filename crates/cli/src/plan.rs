@@ -172,7 +172,7 @@ fn costs(report: &PlanReport) -> String {
         let count = grouped(report.clients);
         format!("{count} with {}", counted(report.examples, "training example"))
     });
-    fact("steps a round", format!("{} if all take part", grouped(report.steps)));
+    fact("steps per round", format!("{} if all take part", grouped(report.steps)));
     fact("encoding", format!("{} up, {} down", recipe.work.encoding, recipe.work.download));
     if recipe.learns.needs_choice() {
         fact("choice", choice(recipe, &report.layout));

@@ -293,7 +293,7 @@ impl Predict {
         if self.texts.input.is_some() {
             let speed = report.rows as f64 / seconds.max(1e-9);
             console::say(format_args!(
-                "{} in {seconds:.1} s, {speed:.0} a second",
+                "{} in {seconds:.1} s, {speed:.0} per second",
                 counted(report.rows, "row")
             ));
         }
@@ -373,7 +373,7 @@ impl RowsDone {
         let speed = rows as f64 / self.begun.elapsed().as_secs_f64();
         let mut line = self.line.borrow_mut();
         let line = line.get_or_insert_with(TextLine::new);
-        line.set(format!("{}, {speed:.0} a second", counted(rows, "row")));
+        line.set(format!("{}, {speed:.0} per second", counted(rows, "row")));
     }
 
     fn end(&self) {

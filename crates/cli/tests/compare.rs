@@ -386,7 +386,7 @@ fn a_comparison_waits_for_the_run_that_its_killed_predecessor_left_at_work() {
     let mut second = place.command(&compare);
     let mut second = second.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
     let mut lines = BufReader::new(second.stderr.take().unwrap()).lines().map_while(Result::ok);
-    let expected = "fedavg seed 3: waiting for process 1234, which is still at work";
+    let expected = "fedavg seed 3: waiting for process 1234, which is still running";
     assert!(lines.any(|line| line.starts_with(expected)), "it did not say for whom it waits");
     assert!(!run.join("summary.json").exists());
     drop(lock);

@@ -43,9 +43,9 @@ impl LabelledBatch {
             (Labels::PerToken(labels), Head::Tokens { .. } | Head::Language) => {
                 Answers::Classes(labels)
             }
-            (Labels::One(_), head) => return Err(mismatch("one class a sequence", head)),
-            (Labels::Many(_), head) => return Err(mismatch("several codes a sequence", head)),
-            (Labels::PerToken(_), head) => return Err(mismatch("one label a token", head)),
+            (Labels::One(_), head) => return Err(mismatch("one class per sequence", head)),
+            (Labels::Many(_), head) => return Err(mismatch("several codes per sequence", head)),
+            (Labels::PerToken(_), head) => return Err(mismatch("one label per token", head)),
         };
         Ok(Self { batch, answers })
     }

@@ -221,7 +221,7 @@ impl TableBuilder {
                 Some(("no words".into(), "at least one word"))
             }
             (LabelShape::PerWord, Body::Words(words)) if words.len() != count => {
-                Some((format!("{} words and {count} tags", words.len()), "one tag a word"))
+                Some((format!("{} words and {count} tags", words.len()), "one tag per word"))
             }
             (LabelShape::One, _) if count != 1 => {
                 Some((format!("{count} labels"), "exactly one label"))
@@ -353,7 +353,7 @@ mod tests {
         let error = builder.push(Row::words(["a", "b"]).with_labels(["O"])).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "cannot use example 1 for task tokens: found 2 words and 1 tags, expected one tag a word"
+            "cannot use example 1 for task tokens: found 2 words and 1 tags, expected one tag per word"
         );
     }
 

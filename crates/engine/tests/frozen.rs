@@ -528,5 +528,5 @@ fn freezing_what_does_not_learn_or_all_that_does_is_refused() {
         refused.expect_err("nothing to do").to_string()
     };
     assert!(refused(Rule::Sites([Layer::Head].into())).contains("without learning"));
-    assert!(refused(Rule::Roles([Role::Query].into())).contains("left to learn"));
+    assert!(refused(Rule::Roles([Role::Query].into())).contains("part that still learns"));
 }

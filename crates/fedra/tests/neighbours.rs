@@ -188,7 +188,7 @@ fn what_counts_other_rows_is_refused_where_single_rows_are_hidden() {
                 "federation.clients=3",
                 "data.columns.document='note'",
             ],
-            "one row less could move the others",
+            "removing one row could move the others",
         ),
     ] {
         let refusal = refused(sets);

@@ -320,7 +320,7 @@ impl Display for Report {
         writeln!(
             out,
             "{shape} in {precision} on {threads} threads behind {context} tokens (read in {prompt_s} s), \
-             tokens a second:"
+             tokens per second:"
         )?;
         write!(out, "  whole, cached      {}", self.whole_tokens_per_s)?;
         if let (Some(cut), Some(near), Some(uncached)) =

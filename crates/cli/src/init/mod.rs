@@ -273,7 +273,7 @@ fn told(proposal: &Proposal, file: &str) -> String {
     let clients = counted(training.clients as u64, "client");
     let clients = match &roles.client {
         Some(client) => format!("{clients}, by column {:?}", client.value),
-        None if proposal.makes_up_clients() => format!("{clients} simulated"),
+        None if proposal.makes_up_clients() => format!("{clients}, simulated"),
         None => clients,
     };
     format!(

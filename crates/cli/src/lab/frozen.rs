@@ -44,7 +44,7 @@ pub struct Frozen {
     /// Learning rate [default: 0.1, or 0.03 for elu-plus-one]
     #[arg(long, value_name = "ETA")]
     rate: Option<f64>,
-    /// Local steps a round where they are not swept [default: 5]
+    /// Local steps per round where they are not swept [default: 5]
     #[arg(long, value_name = "E")]
     local_steps: Option<u32>,
     /// Print the results as one JSON object instead of sentences
@@ -66,7 +66,7 @@ impl Frozen {
             (
                 setting.cohort,
                 "-share",
-                format!("{} of {} clients a round", setting.cohort, setting.clients),
+                format!("{} of {} clients per round", setting.cohort, setting.clients),
             ),
         ] {
             let view = View { study: &study, cohort, words };

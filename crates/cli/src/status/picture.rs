@@ -322,7 +322,7 @@ mod tests {
         let read = || Picture::read(folder.path()).unwrap();
         let told = read().text();
         assert!(
-            told.starts_with("stopped in round 3: no process is at work here; 2 com"),
+            told.starts_with("stopped in round 3: no process is running here; 2 com"),
             "{told}"
         );
         assert!(told.contains("no\"rth  was here; "), "{told}");
@@ -382,7 +382,7 @@ mod tests {
         let experiment = include_str!("../../../fedra/tests/tiny.toml");
         std::fs::write(folder.path().join(EXPERIMENT), experiment).unwrap();
         let text = || Picture::read(folder.path()).unwrap().text();
-        let expected = "stopped in round 3 of 3: no process is at work here; 2 complete; as of ";
+        let expected = "stopped in round 3 of 3: no process is running here; 2 complete; as of ";
         assert!(text().starts_with(expected), "{}", text());
         std::fs::write(folder.path().join(SUMMARY), "{}").unwrap();
         assert!(text().starts_with("has finished; 2 complete"), "{}", text());
@@ -398,7 +398,7 @@ mod tests {
         std::fs::write(folder.path().join(EXPERIMENT), experiment).unwrap();
         let text = told(Picture::text);
         assert!(
-            text.starts_with("stopped in round 3 of 3: no process is at work here; 2 "),
+            text.starts_with("stopped in round 3 of 3: no process is running here; 2 "),
             "{text}"
         );
         assert!(told(metrics::of).contains("fedra_rounds 3\n"));

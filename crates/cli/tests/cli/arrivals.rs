@@ -130,7 +130,7 @@ fn a_run_whose_cohorts_are_all_too_small_is_foretold_and_stops_there() {
     let place = Place::new();
     let sets = ["--set", "federation.sample={ poisson = 0.001 }", "--set", "federation.retries=0"];
     let plan = place.succeed(&[&["plan", "tiny.toml"], &sets[..]].concat());
-    let note = "every attempt at round 1 draws too few clients: the run stops";
+    let note = "every attempt at round 1 selects too few clients: the run stops";
     assert!(plan.contains(note), "{plan}");
     let output = place.fedra(&[&["run", "tiny.toml", "--out", "run"], &sets[..]].concat());
     let message = text(&output.stderr);

@@ -194,7 +194,7 @@ fn more_than_a_gigabyte_goes_to_disk_and_the_plan_says_so() {
     // 0.83 million parameters: 3.3 MB each.
     let few = plan(&["federation.sample={ uniform = 40 }"]);
     assert_eq!(about(&few, "scratch file"), None, "{few}");
-    assert!(few.contains("of 300 that are ever drawn"), "{few}");
+    assert!(few.contains("of 300 that are ever selected"), "{few}");
     let all = plan(&["federation.sample={ uniform = 300 }", "model.blocks=5"]);
     let kept = all.lines().find(|line| line.starts_with("client state")).unwrap();
     assert!(kept.ends_with("GB for all 300"), "{kept}");

@@ -153,11 +153,11 @@ fn the_plan_counts_what_clients_keep_between_rounds() {
         // Two patterns of 8 examples, 2 heads of 2 blocks, 32 tokens by 32.
         (
             &["evaluate.attention=true"],
-            "262.1 kB each between rounds, where attention looked: 786.4 kB for all 3",
+            "262.1 kB each between rounds, attention statistics: 786.4 kB for all 3",
         ),
         (
             &["evaluate.attention=true", "method.name=centralised"],
-            "262.1 kB each between rounds, where attention looked: 262.1 kB for the only client",
+            "262.1 kB each between rounds, attention statistics: 262.1 kB for the only client",
         ),
     ] {
         let kept = line(sets, "client state").unwrap();

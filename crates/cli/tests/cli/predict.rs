@@ -528,7 +528,7 @@ fn a_table_of_answers_has_every_key_whatever_the_order_in_which_rows_have_them()
     let refused = from_stream(&many);
     assert_eq!(refused.status.code(), Some(2));
     let told = text(&refused.stderr);
-    assert!(told.contains("found the key \"id\" for the first time"), "{told}");
+    assert!(told.contains("found a new key \"id\" after the table was started"), "{told}");
 }
 
 #[test]

@@ -115,7 +115,7 @@ fn a_private_run_says_what_it_spent_and_nothing_that_clients_examples_say() {
 fn what_no_promise_covers_is_refused_with_the_reason() {
     let place = Place::new();
     for (sets, expected) in [
-        ("privacy.clip=1", "privacy.epsilon is missing: expected the most that may be spent"),
+        ("privacy.clip=1", "privacy.epsilon is missing: expected a budget such as 8.0"),
         ("privacy.epsilon=0", "privacy.epsilon: found 0, expected"),
         ("privacy.epsilon=-1", "privacy.epsilon: found -1, expected"),
         ("privacy.noise=0", "privacy.noise: found 0, expected"),
@@ -181,7 +181,7 @@ fn what_no_promise_covers_is_refused_with_the_reason() {
         (
             "privacy.noise=1\nmethod.name=safl\nmethod.selector=gradient_norm\n\
              privacy.selection={ gaussian = { noise = 5.0 } }",
-            "method.selector: found a norm of gradients under privacy",
+            "method.selector: found a norm of gradients with [privacy]",
         ),
         (
             "privacy.epsilon=1\nmethod.name=safl\nprivacy.selection=private_unaccounted",
@@ -195,7 +195,7 @@ fn what_no_promise_covers_is_refused_with_the_reason() {
         ("privacy.unit=client\nprivacy.noise=1\nmethod.name=fednova", "after they are clipped"),
         (
             "privacy.unit=client\nprivacy.noise=1\nfederation.sample={ uniform = 2 }",
-            "federation.sample: found { uniform = 2 } under privacy",
+            "federation.sample: found { uniform = 2 } with [privacy]",
         ),
         ("privacy.unit=client\nprivacy.noise=1\nevaluate.drift=true", "evaluate.drift reveals"),
     ] {

@@ -72,21 +72,21 @@ fn a_setting_of_safl_that_does_nothing_is_named_once_and_not_refused() {
         let output = place.fedra(&[command, &sets[..]].concat());
         assert!(output.status.success(), "{}", text(&output.stderr));
         let lines = text(&output.stderr).lines().map(str::to_owned).collect::<Vec<_>>();
-        lines.into_iter().filter(|line| line.contains("does nothing here")).collect()
+        lines.into_iter().filter(|line| line.contains("has no effect here")).collect()
     };
     let even = ["method.name=safl", "method.selector=even", "method.relevant=entities"];
     let run = ["run", "tiny.toml", "--out", "even", "--set", "federation.rounds=1"];
     for command in [&["plan", "tiny.toml"][..], &run] {
         assert_eq!(
             notes(command, &even),
-            ["note: method.relevant does nothing here: this selector does not use attention"]
+            ["note: method.relevant has no effect here: this selector does not use attention"]
         );
     }
     let plan = |sets: &[&str]| notes(&["plan", "tiny.toml"], sets);
     let base = "method.base={ name = \"safl\", k = 1, selector = \"last\", settle = 2 }";
     assert_eq!(
         plan(&["method.name=fedfrozen", "method.warmup=1", base]),
-        ["note: method.base.settle does nothing here: clients measure nothing with this selector"]
+        ["note: method.base.settle has no effect here: clients measure nothing with this selector"]
     );
     let attention = ["method.name=safl", "method.relevant=entities", "method.profile_every=2"];
     assert!(plan(&attention).is_empty());
@@ -150,37 +150,37 @@ fn numbers_out_of_range_are_refused_before_anything_is_written() {
 fn settings_that_can_do_nothing_in_this_run_are_named() {
     let place = Place::new();
     for (sets, expected) in [
-        ("work.optimiser.rate=0", "work.optimiser does nothing here: its rate is 0"),
+        ("work.optimiser.rate=0", "work.optimiser has no effect here: its rate is 0"),
         (
             "work.schedule={ linear = { rounds = 1 } }",
             "training from round 2 on has no effect here: work.schedule lowers the rate to 0",
         ),
-        ("conditions.slow.share=0.5", "conditions.slow does nothing here: without"),
+        ("conditions.slow.share=0.5", "conditions.slow has no effect here: without"),
         (
             "conditions.away={ \"hospital-1\" = [{ from = 9 }] }",
-            "conditions.away of \"hospital-1\" from round 9 does nothing here: the run has 3 rounds",
+            "conditions.away of \"hospital-1\" from round 9 has no effect here: the run has 3 rounds",
         ),
         (
             "federation.min_arrivals=0\nfederation.retries=5",
-            "federation.retries does nothing here: federation.min_arrivals = 0",
+            "federation.retries has no effect here: federation.min_arrivals = 0",
         ),
-        ("method.rate=0", "the server does nothing here: its rate is 0"),
+        ("method.rate=0", "the server has no effect here: its rate is 0"),
         (
             "method.name=fedfrozen\nmethod.warmup=3",
-            "the second stage of fedfrozen does nothing here: it begins after 3 rounds",
+            "the second stage of fedfrozen has no effect here: it starts after 3 rounds",
         ),
     ] {
         let sets: Vec<&str> = sets.lines().flat_map(|set| ["--set", set]).collect();
         let output = place.fedra(&[&["plan", "tiny.toml"], &sets[..]].concat());
         let notes = text(&output.stderr);
         assert!(output.status.success(), "{notes}");
-        let idle: Vec<&str> = notes.lines().filter(|note| note.contains("does nothing")).collect();
+        let idle: Vec<&str> = notes.lines().filter(|note| note.contains("has no effect")).collect();
         assert_eq!(idle.len(), 1, "{notes}");
         assert!(idle[0].starts_with("note: ") && idle[0].contains(expected), "{notes}");
     }
     let output = place.fedra(&["plan", "tiny.toml", "--set", "conditions.close_with=3"]);
     assert_eq!(output.status.code(), Some(0));
-    assert!(!text(&output.stderr).contains("does nothing"));
+    assert!(!text(&output.stderr).contains("has no effect"));
 }
 
 #[test]

@@ -222,7 +222,7 @@ fn a_second_process_is_refused_at_once_and_told_who_is_there() {
     let place = Place::new();
     let long = ["run", "tiny.toml", "--quiet", "--set", "federation.rounds=100000", "--out", "run"];
     let mut child = begin(&place, &long, "run/rounds.jsonl");
-    let holder = format!("found process {} at work in run", child.id());
+    let holder = format!("process {} is using run", child.id());
     for second in [
         &["run", "tiny.toml", "--out", "run"][..],
         &["run", "tiny.toml", "--out", "run", "--force"],
@@ -248,11 +248,11 @@ fn two_comparisons_in_one_folder_are_one_too_many() {
     let compare = [&["compare", "tiny.toml"], &many[..]].concat();
     let log = "runs/compare-tiny/tiny/seed-3/rounds.jsonl";
     let mut child = begin(&place, &compare, log);
-    let expected = format!("found process {} at work in runs/compare-tiny", child.id());
+    let expected = format!("process {} is using runs/compare-tiny", child.id());
     refused(&place.fedra(&compare), &expected);
     // A run of it is locked too, by a process of its own.
     let run = place.fedra(&["run", "--resume", "runs/compare-tiny/tiny/seed-3"]);
-    refused(&run, "at work in runs/compare-tiny/tiny/seed-3");
+    refused(&run, "is using runs/compare-tiny/tiny/seed-3");
     let sent = Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap();
     assert!(sent.success());
     assert_eq!(child.wait().unwrap().code(), Some(130));

@@ -304,7 +304,7 @@ mod tests {
         let text = serde_json::to_string(&summary).unwrap();
         let read: Summary = serde_json::from_str(&text).unwrap();
         assert!(read.scores["central_test"]["loss"].is_nan());
-        assert!(read.table().contains("no finite number"), "{}", read.table());
+        assert!(read.table().contains("is not finite"), "{}", read.table());
     }
 
     #[test]

@@ -273,12 +273,12 @@ fn task(
         return Ok(Chosen::new(Task::Language, why));
     };
     Ok(if column.is_list() {
-        Chosen::new(Task::Diagnosis, "any number of labels a row: the column holds lists")
+        Chosen::new(Task::Diagnosis, "any number of labels per row: the column holds lists")
     } else if let Some(separator) = separator(column) {
-        let why = format!("any number of labels a row, with {separator:?} between them");
+        let why = format!("any number of labels per row, with {separator:?} between them");
         Chosen::new(Task::Diagnosis, why)
     } else {
-        Chosen::new(Task::Classes, "one label a row")
+        Chosen::new(Task::Classes, "one label per row")
     })
 }
 

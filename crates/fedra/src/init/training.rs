@@ -129,7 +129,7 @@ impl Training {
         let usual = || {
             let all = if is_fresh { FRESH_STEPS } else { PRETRAINED_STEPS };
             let rounds = (all / each).clamp(5, 30) as u32;
-            let why = format!("about {} steps a round at each client", grouped(each as u64));
+            let why = format!("about {} steps per round at each client", grouped(each as u64));
             Chosen::new(rounds, why)
         };
         let rounds = wishes.rounds.map_or_else(usual, Chosen::wished);

@@ -68,7 +68,7 @@ fn what_was_not_measured_is_not_drawn() {
         "Score by round",
         "Score against bytes",
         "Who gains",
-        "Label by label",
+        "By label",
         "Privacy spent",
         "Signal-to-noise ratio",
         "Drift of",

@@ -62,7 +62,7 @@ fn time(record: &RunRecord) -> Option<StackedBars> {
         title: "Time by phase".to_owned(),
         caption: caption.to_owned(),
         x: (columns.in_words(), columns.names.clone()),
-        y: "seconds a round".to_owned(),
+        y: "seconds per round".to_owned(),
         layers,
     })
 }

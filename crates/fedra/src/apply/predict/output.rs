@@ -351,7 +351,7 @@ mod tests {
         assert!(taken.unwrap_err().to_string().contains("found a column \"predicted\""));
         let rows = [r#"{"text": "x"}"#, r#"{"text": "x", "id": 2}"#];
         let told = written(OutputFormat::Csv, None, &rows).unwrap_err().to_string();
-        assert!(told.contains("found the key \"id\" for the first time"), "{told}");
+        assert!(told.contains("found a new key \"id\" after the table was started"), "{told}");
         assert_eq!(written(OutputFormat::JsonLines, None, &rows).unwrap().lines().count(), 2);
         let twice = Record::parse(r#"{"id": 1, "text": "x", "id": 2}"#);
         assert!(twice.unwrap_err().0.contains("the key \"id\" twice"));
