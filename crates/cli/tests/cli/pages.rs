@@ -14,7 +14,7 @@ fn a_run_leaves_a_page_and_report_makes_the_same_again() {
     let page = place.path("run/report.html");
     let first = fs::read_to_string(&page).unwrap();
     for drawn in
-        ["Score by round", "Loss by round", "Score against bytes", "Score by client", "Who gains"]
+        ["Score by round", "Loss by round", "Score against bytes", "Score by client", "Gain by client"]
     {
         assert!(first.contains(drawn), "{drawn}");
     }

@@ -67,7 +67,7 @@ fn what_was_not_measured_is_not_drawn() {
     for absent in [
         "Score by round",
         "Score against bytes",
-        "Who gains",
+        "Gain by client",
         "By label",
         "Privacy spent",
         "Signal-to-noise ratio",
@@ -104,7 +104,7 @@ fn a_scored_run_shows_curves_clients_and_what_they_cost() {
     }
     // One scoring is a mark and no line, and nobody has gained or lost.
     let once = page(folder(&[scored(0, 3)]).path());
-    assert!(once.contains("<h3>Score by round</h3>") && !once.contains("Who gains"));
+    assert!(once.contains("<h3>Score by round</h3>") && !once.contains("Gain by client"));
     assert!(!once.contains("Not drawn"));
 }
 
