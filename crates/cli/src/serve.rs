@@ -56,7 +56,7 @@ pub struct Serve {
     /// Experiment file in TOML
     #[arg(value_name = "FILE.toml", required_unless_present = "model")]
     file: Option<PathBuf>,
-    /// Serve the middle blocks of this decoder to `fedra generate`, without an experiment
+    /// Serve the middle blocks of this decoder to `fedra generate`; there is no experiment
     #[arg(long, value_name = "DIR", conflicts_with_all = ["file", "out", "force"])]
     model: Option<PathBuf>,
     #[command(flatten)]
@@ -76,13 +76,13 @@ pub struct Serve {
     listen: Option<SocketAddr>,
     #[command(flatten)]
     flower: AtSuperLink,
-    /// A client at the SuperLink that is a Flower app, with its number of training examples. It receives the whole
-    /// model under Hugging Face's names and trains it (FedAvg only). It is the node with its key in
+    /// A client at the SuperLink that is a Flower app; EXAMPLES is its number of training examples. It receives the
+    /// whole model under Hugging Face's names and trains it (FedAvg only). It is the node with its key in
     /// --node-keys, or else the first node without a key
     #[arg(long, value_name = "NAME=EXAMPLES", requires = "superlink", value_parser = stock_client)]
     stock: Vec<(String, u64)>,
-    /// Folder with the public keys of the clients at the SuperLink, in files such as north.key.pub; they
-    /// identify the nodes [default: nodes are not authenticated]
+    /// Folder with the public keys of the clients at the SuperLink; files such as north.key.pub identify the
+    /// nodes [default: nodes are not authenticated]
     #[arg(long, value_name = "DIR", requires = "superlink")]
     node_keys: Option<PathBuf>,
     #[command(flatten)]
@@ -103,12 +103,12 @@ pub struct Serve {
     #[arg(long, value_name = "SECONDS", default_value_t = 3600,
           value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
     deadline: u64,
-    /// How long a client may be disconnected before the round continues without it
+    /// How long a client may be disconnected; then the round continues without it
     #[arg(long, value_name = "SECONDS", default_value_t = 30,
           value_parser = clap::value_parser!(u64).range(0..=31_536_000))]
     grace: u64,
-    /// Wait for absent clients before a round with too few updates is repeated (federation.retries); the wait doubles
-    /// each time, up to ten minutes
+    /// Wait for absent clients before a round is repeated; a round with too few updates is (federation.retries), and
+    /// the wait doubles each time, up to ten minutes
     #[arg(long, value_name = "SECONDS", default_value_t = 30,
           value_parser = clap::value_parser!(u64).range(0..=31_536_000))]
     retry_after: u64,

@@ -325,7 +325,7 @@ mod tests {
             told.starts_with("stopped in round 3: no process is running here; 2 com"),
             "{told}"
         );
-        assert!(told.contains("no\"rth  was here; "), "{told}");
+        assert!(told.contains("no\"rth  was connected; "), "{told}");
         let metrics = metrics::of(&read());
         assert!(metrics.contains("fedra_running 0\n"), "{metrics}");
         assert!(metrics.contains("fedra_client_here{client=\"no\\\"rth\"} 0\n"), "{metrics}");
@@ -336,7 +336,7 @@ mod tests {
         let text = picture.text();
         assert!(text.starts_with("round 3 is running; 2 complete; as of "), "{text}");
         assert!(text.contains("central_test f1: 0.7500\nprivacy spent: epsilon 2.5000"), "{text}");
-        assert!(text.contains("west    is gone: it[31m left;"), "{text}");
+        assert!(text.contains("west    disconnected: it[31m left;"), "{text}");
         let metrics = metrics::of(&picture);
         assert!(metrics.contains("fedra_client_here{client=\"no\\\"rth\"} 1\n"), "{metrics}");
         assert!(metrics.contains("fedra_payload_up_bytes 10\n"), "{metrics}");
@@ -406,11 +406,11 @@ mod tests {
         std::fs::write(folder.path().join(STATUS), ended).unwrap();
         let text = told(Picture::text);
         assert!(text.starts_with("ended before its last round; 2 complete"), "{text}");
-        assert!(text.contains("west    is gone: "), "{text}");
+        assert!(text.contains("west    disconnected: "), "{text}");
         std::fs::write(folder.path().join(SUMMARY), "{}").unwrap();
         let text = told(Picture::text);
         assert!(
-            text.starts_with("has finished; 2 complete") && text.contains("west    is done;"),
+            text.starts_with("has finished; 2 complete") && text.contains("west    has finished;"),
             "{text}"
         );
     }

@@ -396,7 +396,7 @@ fn a_column_that_says_where_a_row_is_from_is_no_label_and_names_are_quoted() {
     assert!(said.contains("fedra run 'my notes.toml'"), "{said}");
     let told =
         "column \"hospital code\" may name the client of a row, but it is empty in 20 of 60 rows";
-    assert!(said.contains(told) && said.contains(", 4 clients made up, "), "{said}");
+    assert!(said.contains(told) && said.contains(", 4 clients, simulated, "), "{said}");
     let made = fs::read_to_string(place.path("my notes.toml")).unwrap();
     assert!(
         made.contains("label = \"grade\"") && made.contains("fedra data 'my notes.toml'"),

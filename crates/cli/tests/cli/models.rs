@@ -189,7 +189,7 @@ fn classes_without_names_are_not_guessed() {
     let fresh = place.fedra(&["plan", "second.toml", "--set", "model.head=fresh"]);
     let said = text(&fresh.stderr);
     assert!(
-        said.contains("reinitialised: classifier.weight, classifier.bias (as asked)"),
+        said.contains("reinitialised: classifier.weight, classifier.bias (as requested)"),
         "{said}"
     );
     // Numbers are names for the same numbers: the data's 2 is LABEL_2.

@@ -167,12 +167,12 @@ fn a_folder_that_is_no_run_is_refused_by_what_it_is() {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(said.contains(why), "{folder}: {said}");
     };
-    refused("quick", "in quick, expected the folder of one of them");
+    refused("quick", "; name the folder of one of them");
     refused("compared", "the comparison in compared is not complete");
     refused("compared", "hint: the same fedra compare command resumes it");
     refused(
         "compared/fedavg",
-        "found 1 run in compared/fedavg, expected the folder of one of them",
+        "compared/fedavg contains 1 run; name the folder of one of them",
     );
     refused("nowhere", "there is no folder nowhere");
     // What is no plain file is not waited for.

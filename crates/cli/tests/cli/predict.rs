@@ -357,7 +357,7 @@ fn an_evaluation_gives_the_scores_of_the_run_and_of_each_client() {
         place.succeed_and_hear(&[&arguments[..4], &["--set", "data.shares.test=0.3"]].concat());
     assert!(said.contains("note: runs/a partitioned the same rows differently"), "{said}");
     let said = place.succeed_and_hear(&[&arguments[..4], &["--seed", "4"]].concat());
-    assert!(said.contains("note: these are not the rows that runs/a began with"), "{said}");
+    assert!(said.contains("note: these are not the rows of runs/a"), "{said}");
     assert!(said.contains("training rows of the model may be among the scored rows"), "{said}");
 }
 

@@ -92,7 +92,7 @@ fn a_private_run_says_what_it_spent_and_nothing_that_clients_examples_say() {
     }
     let told = place.succeed(&["account", "ledger", "out"]);
     for expected in
-        ["example gradients", "signal-to-noise ratio", "block.1", "Not covered: who takes"]
+        ["example gradients", "signal-to-noise ratio", "block.1", "Not covered: which clients take"]
     {
         assert!(told.contains(expected), "{expected}: {told}");
     }
@@ -172,7 +172,7 @@ fn what_no_promise_covers_is_refused_with_the_reason() {
         ),
         (
             "privacy.noise=1\nmethod.name=safl\nmethod.mask=per_client",
-            "method.mask: found \"per_client\" under privacy, expected \"consensus\"",
+            "method.mask: found \"per_client\" with [privacy], expected \"consensus\"",
         ),
         (
             "privacy.noise=1\nmethod.name=safl\nmethod.selector=disagreement",

@@ -162,7 +162,7 @@ fn settings_that_can_do_nothing_in_this_run_are_named() {
         ),
         (
             "federation.min_arrivals=0\nfederation.retries=5",
-            "federation.retries has no effect here: federation.min_arrivals = 0",
+            "federation.retries has no effect here: with federation.min_arrivals = 0",
         ),
         ("method.rate=0", "the server has no effect here: its rate is 0"),
         (
@@ -218,7 +218,7 @@ fn bad_values_are_refused_before_anything_is_written() {
             "data.partition: found \"iid\", expected a table with keys out of by",
         ),
         ("data.partition.alpha=0.5", "data.partition.alpha applies only to data.partition.by"),
-        ("data.partition.by=shards", "data.partition.shards is missing: expected how many"),
+        ("data.partition.by=shards", "data.partition.shards is missing: expected the number"),
         ("data.shares.test=1.5", "data.shares.test: found 1.5, expected a share from 0 to below 1"),
         (
             "method.mu=0.1",

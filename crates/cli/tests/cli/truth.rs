@@ -192,7 +192,7 @@ fn a_comparison_repeats_what_was_learned_from_other_data_and_says_so() {
     let log = place.path("runs/compare-table/table/seed-3/rounds.jsonl");
     fs::write(&log, "").unwrap();
     let again = said(&compare);
-    assert!(again.contains("its log of rounds was changed, runs anew"), "{again}");
+    assert!(again.contains("its log of rounds was changed, so it runs again"), "{again}");
     assert!(fs::metadata(&log).unwrap().len() > 0);
 }
 

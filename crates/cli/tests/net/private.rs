@@ -59,8 +59,8 @@ fn a_site_does_not_go_on_without_its_key_or_its_ledger() {
     }
     let state = place.path("state-1");
     let parts = [
-        ("noise.key", "no noise.key"),
-        ("ledger.jsonl", "no ledger.jsonl"),
+        ("noise.key", "noise.key is missing"),
+        ("ledger.jsonl", "ledger.jsonl is missing"),
         ("ledger.end", "removed entries cannot be detected"),
     ];
     for (lost, said) in parts {

@@ -81,8 +81,8 @@ pub fn compare(
     }
     Lock::check(out)?;
     if out.join(EXPERIMENT).exists() {
-        let found = format!("a run in {}", out.display());
-        return Err(ConfigError::new("out", found, "a folder of comparisons").into());
+        let found = format!("{} contains a run; name a folder for the comparison", out.display());
+        return Err(ConfigError::sentence("out", found).into());
     }
     let (fingerprints, notes) = plan.check(listener.preparation())?;
     for note in &notes {
