@@ -123,7 +123,7 @@ fn a_memory_budget_becomes_the_most_blocks_that_fit() {
     let one = shown(&format!("{} kB", least + 1.0));
     assert!(one.contains("1 of 2 blocks"));
     let line = one.lines().find(|line| line.starts_with("client memory")).unwrap();
-    let takes: f64 = line.split_whitespace().nth(2).unwrap().parse().unwrap();
+    let takes: f64 = line.split_whitespace().nth(3).unwrap().parse().unwrap();
     assert!(line.contains(" kB at most") && takes <= least, "{line}, {least}");
 }
 
