@@ -140,7 +140,8 @@ fn a_head_that_knows_more_labels_than_the_data_is_kept_whole() {
     rows(&place, "rows.jsonl", &CLASSES[..2]);
     let output = place.fedra(&["run", "second.toml", "--set", STILL]);
     let said = text(&output.stderr);
-    let note = "note: the folder's head has 3 labels, of which the data has 2: all of them are kept\n";
+    let note =
+        "note: the folder's head has 3 labels, of which the data has 2: all of them are kept\n";
     assert!(output.status.success() && said.contains(note), "{said}");
     assert!(!said.contains("reinitialised"), "{said}");
     assert_eq!(labels(&place.path("runs/second/model")), ["hurt", "ill", "well"]);

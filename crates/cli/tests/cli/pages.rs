@@ -13,9 +13,13 @@ fn a_run_leaves_a_page_and_report_makes_the_same_again() {
     place.succeed(&["run", "tiny.toml", "--out", "run", "--quiet"]);
     let page = place.path("run/report.html");
     let first = fs::read_to_string(&page).unwrap();
-    for drawn in
-        ["Score by round", "Loss by round", "Score against bytes", "Score by client", "Gain by client"]
-    {
+    for drawn in [
+        "Score by round",
+        "Loss by round",
+        "Score against bytes",
+        "Score by client",
+        "Gain by client",
+    ] {
         assert!(first.contains(drawn), "{drawn}");
     }
     for phase in ["sync", "train", "apply", "evaluate"] {
@@ -170,10 +174,7 @@ fn a_folder_that_is_no_run_is_refused_by_what_it_is() {
     refused("quick", "; name the folder of one of them");
     refused("compared", "the comparison in compared is not complete");
     refused("compared", "hint: the same fedra compare command resumes it");
-    refused(
-        "compared/fedavg",
-        "compared/fedavg contains 1 run; name the folder of one of them",
-    );
+    refused("compared/fedavg", "compared/fedavg contains 1 run; name the folder of one of them");
     refused("nowhere", "there is no folder nowhere");
     // What is no plain file is not waited for.
     let log = place.path("runs/a/rounds.jsonl");

@@ -138,7 +138,8 @@ impl Fleet for NetFleet {
         for request in &requests {
             let seat = self.seat(request.client)?;
             let written = Request::of_training(request, &self.layout);
-            let (written, payloads) = written.map_err(|error| failure("send a request to a client", &error))?;
+            let (written, payloads) =
+                written.map_err(|error| failure("send a request to a client", &error))?;
             self.observer.started(&self.infos[seat], request.round);
             asked.insert(seat, self.ask(seat, (&written, payloads), Scope::empty())?);
         }
