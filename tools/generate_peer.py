@@ -6,7 +6,7 @@
 
 Both write with fresh f32 weights of the SmolLM2-135M shape, greedily, behind a random context. Each
 context runs peer, fedra, peer, fedra, ... in processes of their own, so that a noisy machine is noisy for
-both. The table gives tokens a second by the median over the repeats of each run's median token, and by
+both. The table gives tokens per second by the median over the repeats of each run's median token, and by
 the best token of all.
 """
 import argparse

@@ -16,7 +16,7 @@ use crate::terminal::Terminal;
 const EXAMPLES: &str = "\
 Examples:
   fedra advise experiments/frozen.toml
-  fedra advise experiments/frozen.toml --rounds 8              half the way, half the cost
+  fedra advise experiments/frozen.toml --rounds 8              half the rounds, half the cost
   fedra advise experiments/frozen.toml --warmups 1,4,12        other candidates
   fedra advise experiments/frozen.toml --seed 2 --json
 
@@ -56,7 +56,7 @@ impl Advise {
         let asked = AdviceRequest { rounds, warmups, tolerance, scratch };
         let Some(advice) = fedra::advise(&experiment, &asked, &Terminal::new(quiet.voice()))?
         else {
-            console::say("stopped; advice needs the whole pilot, and nothing was written");
+            console::say("stopped; the advice needs the complete pilot, and nothing was written");
             return Ok(ExitCode::from(interrupt::STATUS));
         };
         if self.json {

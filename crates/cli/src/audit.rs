@@ -38,7 +38,7 @@ pub struct Audit {
     /// Confidence of the lower bound
     #[arg(long, value_name = "P", default_value_t = 0.95)]
     confidence: f64,
-    /// Where the run keeps its files; they are removed afterwards [default: runs/audit-NAME]
+    /// Folder for the files of the run, removed afterwards [default: runs/audit-NAME]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Print one JSON object instead of a table
@@ -57,7 +57,7 @@ impl Audit {
         let scratch = self.out.clone().unwrap_or_else(usual);
         if scratch.exists() {
             bail!(
-                "--out: found {}, expected a folder that is not there: it is removed afterwards",
+                "--out: {} exists already; the folder has to be new, because it is removed afterwards",
                 scratch.display()
             );
         }
@@ -65,11 +65,11 @@ impl Audit {
         Confidence::new(0.0, self.confidence)?;
         let terminal = Terminal::new(voice);
         let Some(run) = CanaryRun::run(&experiment, self.canaries, &scratch, &terminal)? else {
-            console::say("stopped; the same command starts the audit over");
+            console::say("stopped; the same command starts the audit again");
             return Ok(ExitCode::from(interrupt::STATUS));
         };
         let trust = Confidence::new(run.privacy.promise.delta.get(), self.confidence)?;
-        voice.say("reading gradients back from updates");
+        voice.say("computing gradients from updates");
         let finding = found(&run, &run.privacy, trust)?;
         let claim = run.privacy.epsilon;
         let is_broken = claim.is_some_and(|claim| finding.epsilon > claim);
@@ -83,7 +83,7 @@ impl Audit {
         } else {
             tell(finding, claim);
             console::page(if is_broken {
-                "\nBROKEN: the program releases more than the ledger claims"
+                "\nBROKEN: the measured epsilon exceeds the claim of the ledger"
             } else {
                 "\nnot refuted: the bound is below the claim, which is no proof of the claim"
             });

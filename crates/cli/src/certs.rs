@@ -13,10 +13,10 @@ use crate::{console, files};
 const EXAMPLES: &str = "\
 Examples:
   fedra certs certs --server server.example 203.0.113.7 --client north --client south
-  fedra certs certs --client west                    one more client, by the CA that is there
+  fedra certs certs --client west                    one more client, with the existing CA
 
-Keep ca.key where nobody else can read it: whoever has it can certify anybody. A site gets
-ca.pem and its own two files and nothing else.";
+Keep ca.key secret: anyone who has it can make certificates for any client. A client gets only
+ca.pem and its own two files.";
 
 /// The whole command.
 #[derive(Args)]
@@ -25,7 +25,7 @@ pub struct Certs {
     /// Folder for the certificates
     #[arg(value_name = "DIR")]
     folder: PathBuf,
-    /// Names and addresses under which sites reach the server
+    /// Names and addresses under which clients reach the server
     #[arg(long, value_name = "HOST", num_args = 1..)]
     server: Vec<String>,
     /// A client of the experiment; may be given several times
@@ -41,7 +41,7 @@ impl Certs {
     /// Makes them.
     pub fn run(self) -> Result<()> {
         if self.server.is_empty() && self.client.is_empty() {
-            bail!("found nobody to certify, expected --server HOST or --client NAME");
+            bail!("give --server HOST or --client NAME: there is nothing to certify");
         }
         self.server.iter().try_for_each(|host| check_host(host))?;
         self.client.iter().try_for_each(|name| check_client(name))?;
@@ -77,10 +77,10 @@ impl Certs {
                         .with_context(|| format!("cannot read {}", path.display()))
                 };
                 let authority = Authority::from_key(&read(&key)?)
-                    .with_context(|| format!("{}: found no key of a CA", key.display()))?;
+                    .with_context(|| format!("{}: this is not the key of a CA", key.display()))?;
                 if !authority.is_of(&read(&certificate)?) {
                     bail!(
-                        "{}: found the certificate of another key than {}",
+                        "{}: this certificate does not belong to the key {}",
                         certificate.display(),
                         key.display()
                     );
@@ -94,7 +94,7 @@ impl Certs {
                 Ok(authority)
             }
             (true, false) | (false, true) => bail!(
-                "found one of {} and {}, expected both or neither",
+                "{} and {} belong together, and one of them is missing",
                 key.display(),
                 certificate.display()
             ),
@@ -111,8 +111,8 @@ fn refuse_existing(place: &Path) -> Result<()> {
     for file in [with_ending(place, "pem"), with_ending(place, "key")] {
         if file.exists() {
             bail!(
-                "found {}, expected no such file: certificates are not written over\n\
-                 hint: remove it if nobody uses it any more",
+                "{} exists already, and certificates are not overwritten\n\
+                 hint: remove it if it is no longer used",
                 file.display()
             );
         }

@@ -33,7 +33,7 @@ Examples:
   fedra compare a.toml b.toml --tune work.optimiser.rate=3e-4,1e-3,3e-3
 
 Every combination of swept values is a variant, and every variant runs with every seed. The
-same command again runs only the missing runs. docs/compare.md describes the tables and the
+same command, repeated, runs only what is missing. docs/compare.md describes the tables and the
 [compare] table of a file.";
 
 /// The whole command.
@@ -45,7 +45,7 @@ pub struct Compare {
     files: Vec<PathBuf>,
     #[command(flatten)]
     overrides: Overrides,
-    /// Number of seeds, counted up from the experiment's [default: the file's, or 3]
+    /// Number of seeds, starting with the experiment's [default: the file's, or 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     seeds: Option<u32>,
     /// Give a key several values; several keys give all combinations

@@ -16,7 +16,7 @@ Examples:
   fedra convert SmolLM2-135M-Instruct.Q4_1.gguf smollm2
   fedra convert SmolLM2-135M-Instruct.Q4_1.gguf smollm2 --precision bf16
 
-An experiment need not convert: model.path takes the GGUF file itself.";
+Experiments need no conversion: model.path takes the GGUF file itself.";
 
 const PRECISIONS: [(&str, Precision); 3] =
     [("f32", Precision::F32), ("f16", Precision::F16), ("bf16", Precision::BF16)];

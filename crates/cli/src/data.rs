@@ -39,7 +39,7 @@ pub struct Data {
     /// Show every client and every label
     #[arg(long)]
     all: bool,
-    /// Show only the rows of this site, read as `fedra join` reads them
+    /// Show only the rows of this client, read as `fedra join` reads them
     #[arg(long, value_name = "NAME")]
     client: Option<String>,
 }
@@ -93,10 +93,10 @@ fn show(
         };
         format!("{}{left_out}", grouped(all as u64))
     });
-    fact("words a row", lengths(table));
+    fact("words per row", lengths(table));
     let tokens = TokenLengths::of_experiment(experiment, holdings);
     if let Ok(tokens) = &tokens {
-        fact("tokens a row", tokens.in_words());
+        fact("tokens per row", tokens.in_words());
     }
     fact("clients", {
         let partition = &experiment.raw.data.partition;
@@ -158,9 +158,9 @@ fn in_words(task: Task) -> &'static str {
     match task.shape() {
         LabelShape::One if task == Task::Choice => "the likeliest of several answers",
         LabelShape::Absent if task == Task::Generation => "a text after a prompt",
-        LabelShape::One => "one label a row",
-        LabelShape::Many => "any number of labels a row",
-        LabelShape::PerWord => "one label a word",
+        LabelShape::One => "one label per row",
+        LabelShape::Many => "any number of labels per row",
+        LabelShape::PerWord => "one label per word",
         LabelShape::Absent => "no labels: the next token",
     }
 }

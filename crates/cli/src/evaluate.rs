@@ -28,7 +28,7 @@ Examples:
   fedra evaluate --model runs/notes notes.csv --columns text=note,label=diagnosis
   fedra evaluate --model runs/notes notes.jsonl --split test --predictions answers.jsonl
 
-An experiment file brings its own rows, splits, clients and longest text. docs/predict.md
+An experiment file sets its own rows, splits, clients and maximum length. docs/predict.md
 explains the numbers.";
 
 /// The whole command.
@@ -42,35 +42,35 @@ pub struct Evaluate {
     file: PathBuf,
     #[command(flatten)]
     overrides: Overrides,
-    /// What is asked of the rows [default: the model's head says]
+    /// The task of the rows [default: by the model's head]
     #[arg(long, value_name = "TASK", value_parser = one_of(Task::ALL.map(|task| (task.name(), task))))]
     task: Option<Task>,
-    /// Which column means what, as in text=note,label=code,client=ward,split=part [default: text and
-    /// label as the model's run had them]
+    /// Column names, as in text=note,label=code,client=ward,split=part [default: the text and
+    /// label columns of the model's run]
     #[arg(long, value_name = "KEY=NAME,..")]
     columns: Option<String>,
     /// Only rows of this split: train, validation or test
     #[arg(long, value_name = "NAME", value_parser = parse_split)]
     split: Option<Split>,
-    /// Format of the rows: jsonl, csv, tsv, parquet or conll [default: as the name ends]
+    /// Format of the rows: jsonl, csv, tsv, parquet or conll [default: by the ending of its name]
     #[arg(long, value_name = "FORMAT", value_parser = parse_source)]
     input_format: Option<Source>,
-    /// Letters of the file, as in `fedra predict`
+    /// Character encoding of the file, as in `fedra predict`
     #[arg(long, value_name = "NAME", value_parser = parse_encoding)]
     encoding: Option<Encoding>,
-    /// What stands between the fields of CSV and TSV
+    /// Character between the fields of CSV and TSV
     #[arg(long, value_name = "CHARACTER")]
     delimiter: Option<char>,
-    /// What becomes of rows without a text or a label [default: refuse]
+    /// What to do with rows without a text or a label [default: refuse]
     #[arg(long, value_name = "CHOICE", value_parser = one_of(MISSING))]
     missing: Option<Missing>,
-    /// Most tokens of a row [default: what the model reads; an experiment says its own]
+    /// Most tokens of a row [default: the model's limit, or the experiment's]
     #[arg(long, value_name = "N")]
     max_tokens: Option<usize>,
     /// Write each row's truth and answer to a file, in JSON lines
     #[arg(long, value_name = "FILE")]
     predictions: Option<PathBuf>,
-    /// Replace a predictions file that is there
+    /// Replace an existing predictions file
     #[arg(long, requires = "predictions")]
     force: bool,
     /// Print one JSON object instead of tables
@@ -143,9 +143,7 @@ impl Evaluate {
             return Ok(EvaluationData::Experiment(Box::new(experiment)));
         }
         if self.overrides.is_given() {
-            bail!(
-                "--set and --seed: found beside a file of rows, expected them only for an experiment"
-            );
+            bail!("--set and --seed apply only to an experiment, not to a file of rows");
         }
         let named = || {
             let name = self.file.to_string_lossy();
@@ -154,8 +152,8 @@ impl Evaluate {
         };
         let Some(source) = self.input_format.or_else(named) else {
             bail!(
-                "--input-format: found nothing, and the name {} does not say, expected jsonl, csv, tsv, parquet \
-                 or conll",
+                "--input-format is missing: the name {} does not tell the format; expected jsonl, csv, tsv, \
+                 parquet or conll",
                 self.file.display()
             );
         };

@@ -12,8 +12,8 @@ use crate::{console, files};
 
 const EXAMPLES: &str = "\
 Examples:
-  fedra flower app federation          then `flwr run federation LINK` begins a run
-  fedra flower key north.key           north.key stays at the site, north.key.pub is registered
+  fedra flower app federation          then `flwr run federation LINK` starts a run
+  fedra flower key north.key           north.key stays at the client, north.key.pub is registered
   flwr supernode register north.key.pub LINK
 
 LINK is a SuperLink in Flower's own configuration. docs/deploy.md describes a whole deployment.";
@@ -22,13 +22,13 @@ LINK is a SuperLink in Flower's own configuration. docs/deploy.md describes a wh
 #[derive(Subcommand)]
 #[command(after_help = EXAMPLES)]
 pub enum Flower {
-    /// Write the small app with which `flwr run` begins a run that `fedra serve --superlink` coordinates
+    /// Write the small app with which `flwr run` starts a run that `fedra serve --superlink` coordinates
     App {
         /// The folder
         #[arg(value_name = "DIR")]
         folder: PathBuf,
     },
-    /// Make the key of a node, and beside it the public key that an operator registers
+    /// Make the key of a node, and the public key that an operator registers
     Key {
         /// The file; the public key goes to FILE.pub
         #[arg(value_name = "FILE")]
@@ -44,12 +44,12 @@ impl Flower {
                 write_app(&folder)?;
                 console::say(format_args!("wrote {}", folder.display()));
                 let shown = folder.display();
-                console::say(format_args!("hint: `flwr run {shown} LINK` begins a run at LINK"));
+                console::say(format_args!("hint: `flwr run {shown} LINK` starts a run at LINK"));
                 Ok(())
             }
             Self::Key { file } => {
                 if file.exists() {
-                    bail!("{}: found a file, expected none: a key is made once", file.display());
+                    bail!("{} exists already, and keys are not overwritten", file.display());
                 }
                 if let Some(folder) = file.parent() {
                     files::make_folder(folder)?;
@@ -87,7 +87,7 @@ impl AtSuperLink {
         let Some(url) = &self.superlink else {
             let ca = (self.superlink_ca.is_some(), "--ca");
             if let Some((_, flag)) = flags.iter().chain([&ca]).find(|(is_given, _)| *is_given) {
-                bail!("{flag}: found no --superlink, expected one: it has no meaning without");
+                bail!("{flag} applies only with --superlink");
             }
             return Ok(None);
         };
@@ -96,8 +96,8 @@ impl AtSuperLink {
         let address = &endpoint.authority;
         if !endpoint.is_encrypted() && !tls.is_insecure() && !fedra_net::is_loopback(address) {
             bail!(
-                "--superlink: found {url}, expected https:// and --ca on an address that is not of this \
-                 machine alone\nhint: --insecure goes without, for all to read"
+                "--superlink: found {url}, expected https:// and --ca for an address other than loopback\nhint: \
+                 --insecure disables TLS, and anyone on the network can read and change everything"
             );
         }
         Ok(Some(endpoint))

@@ -35,9 +35,9 @@ Examples:
   fedra generate --model models/smollm2 --prompt 'The patient was admitted with'
   fedra generate --model models/smollm2 --prompt-file note.txt --max-tokens 200 --stop '\\n\\n'
   fedra generate --server 127.0.0.1:7400 --model models/smollm2 --prompt 'The patient'
-  echo 'Once upon a time' | fedra generate --model models/stories260k - --temperature 0.8 --top-p 0.9 --seed 7
+  echo 'Once upon a time' | fedra generate --model models/stories260k - --temperature 0.8 --seed 7
 
-Text goes to stdout as it is generated, figures to stderr. Filters apply in this order:
+Text goes to stdout as it is generated; speed and counts go to stderr. Filters apply in this order:
 temperature, top-k, top-p. The same seed draws the same text on any number of threads.";
 
 const ENCODINGS: [(&str, RowEncoding); 3] =
@@ -81,7 +81,7 @@ struct Far {
     /// Let this server run the middle blocks (`fedra serve --model`); text never leaves this machine
     #[arg(long, value_name = "HOST:PORT")]
     server: Option<String>,
-    /// Name of this client; with TLS that in the certificate [default: the certificate's, or "client"]
+    /// Name of this client; with TLS, the name in the certificate [default: the certificate's, or "client"]
     #[arg(long, value_name = "NAME", requires = "server")]
     client: Option<String>,
     #[command(flatten)]
@@ -155,7 +155,7 @@ impl Far {
     /// What happens to rows before they leave.
     fn leaving(&self) -> Result<Option<Leaving<'static>>> {
         let Some(kind) = self.noise else { return Ok(None) };
-        let seed = fedra_net::secret_number().context("cannot draw a secret seed for noise")?;
+        let seed = fedra_net::secret_number().context("cannot generate a secret seed for noise")?;
         let noise = Noise { kind, draw: NoiseDraw::Fresh, gradients: false, gradient_norm: None };
         let noise = Perturbation::new(noise, Seed(seed));
         let mut message = 0;
@@ -320,11 +320,8 @@ impl Choice {
     fn sampling(&self) -> Result<Sampling> {
         let Self { temperature, top_k, top_p, seed, greedy: _ } = *self;
         if temperature.is_none() && top_k.is_none() && top_p.is_none() {
-            if let Some(seed) = seed {
-                bail!(
-                    "--seed: found {seed} where nothing is drawn, expected --temperature, --top-k or \
-                     --top-p with it"
-                );
+            if seed.is_some() {
+                bail!("--seed applies only with --temperature, --top-k or --top-p");
             }
             return Ok(Sampling::Greedy);
         }
@@ -345,7 +342,7 @@ fn prompt_tokens(tokenizer: &Tokenizer, text: &str) -> Result<Vec<u32>> {
     let mut tokens = tokenizer.templates().single.before().clone();
     tokens.extend(tokenizer.pieces(text)?);
     if tokens.is_empty() {
-        bail!("prompt: found no token, expected at least one: this tokenizer adds none of its own");
+        bail!("prompt: found no token, expected at least one: this tokenizer adds no start token");
     }
     Ok(tokens)
 }

@@ -52,7 +52,7 @@ fn examples(after: &str) -> String {
         lines.pop();
     }
     if lines.len() < after.lines().count() {
-        lines.push("--help says more");
+        lines.push("--help explains more");
     }
     lines.join("\n")
 }
@@ -84,7 +84,7 @@ mod tests {
     #[test]
     fn an_example_is_never_cut_in_two() {
         let after = "Examples:\n  a\n  b \\\n    c \\\n    d\n\nMore.";
-        assert_eq!(examples(after), "Examples:\n  a\n--help says more");
+        assert_eq!(examples(after), "Examples:\n  a\n--help explains more");
         assert_eq!(examples("Examples:\n  a\n\nMore."), "Examples:\n  a\n\nMore.");
         assert_eq!(examples("Examples:\n  a"), "Examples:\n  a");
     }

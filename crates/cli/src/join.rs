@@ -35,17 +35,18 @@ Examples:
   fedra join experiments/clinic-concepts.toml --server 127.0.0.1:7400 --client hospital-1
   fedra join study.toml --server server.example:7400 --client north --set data.path=north.jsonl \\
       --tls-cert certs/clients/north.pem --tls-key certs/clients/north.key --tls-ca certs/ca.pem
-  fedra join study.toml --superlink https://link.example:8000 --client north --set data.path=north.jsonl \\
-      --key north.key --ca certs/ca.pem
+  fedra join study.toml --superlink https://link.example:8000 --client north \\
+      --set data.path=north.jsonl --key north.key --ca certs/ca.pem
 
-A lost connection is dialled again, with growing waits. A site that was killed resumes from
---state when the same command is given again. docs/deploy.md describes a whole deployment.";
+After a lost connection the client reconnects, with growing waits. A client that was killed
+resumes from --state when the same command is given again. docs/deploy.md describes a whole
+deployment.";
 
 /// The whole command.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Join {
-    /// Experiment file in TOML: the server's, with this site's rows
+    /// Experiment file in TOML: the server's, with this client's rows
     #[arg(value_name = "FILE.toml")]
     file: PathBuf,
     #[command(flatten)]
@@ -63,24 +64,24 @@ pub struct Join {
     /// Key of this node at the SuperLink, as `fedra flower key` writes it [default: one in --state]
     #[arg(long = "key", value_name = "FILE", requires = "superlink")]
     node_key: Option<PathBuf>,
-    /// Which client of the experiment this site is
+    /// The client of the experiment that runs here
     #[arg(long, value_name = "NAME")]
     client: String,
-    /// Take part in a FedAvg run of a Flower app at the SuperLink; it sends the whole model by Hugging Face's
-    /// names, and this site trains it as the experiment says. Ctrl-C leaves
+    /// Take part in a FedAvg run of a Flower app at the SuperLink; it sends the whole model under Hugging
+    /// Face's names, and this client trains it as the experiment says. Ctrl-C leaves
     #[arg(long, requires = "superlink")]
     stock: bool,
-    /// Where this site keeps its state [default: runs/NAME-CLIENT]
+    /// Folder for the client state [default: runs/NAME-CLIENT]
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
     #[command(flatten)]
     tls: Tls,
-    /// Seed of the noise at a cut, to repeat a run; whoever knows it can subtract the noise
+    /// Seed of the noise at a cut, to repeat a run; anyone who knows it can subtract the noise
     /// [default: a secret number in --state]
     #[arg(long, value_name = "N")]
     noise_seed: Option<u64>,
-    /// Leave with status 2 after this time without an answer of the server, or at a SuperLink without a run
-    /// for this site [default: never]
+    /// End with status 2 after this time without an answer of the server, or, at a SuperLink, without a run for
+    /// this client [default: never]
     #[arg(long, value_name = "SECONDS",
           value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
     give_up_after: Option<u64>,
@@ -105,7 +106,7 @@ impl Join {
             voice.say(note);
         }
         voice.say(format_args!(
-            "{} with {} training examples; its state is in {}",
+            "{} with {} training examples; client state in {}",
             self.client,
             grouped(client.info.examples),
             folder.display()
@@ -166,7 +167,7 @@ impl Join {
         if let Some(endpoint) = self.flower.endpoint(&self.tls, &flags)? {
             return Ok(Way::SuperLink(endpoint));
         }
-        let Some(server) = &self.server else { bail!("found neither --server nor --superlink") };
+        let Some(server) = &self.server else { bail!("give --server or --superlink") };
         let security = self.tls.security("--server", server)?;
         if let ServerSecurity::Tls(identity) = &security {
             let names = identity.names()?;
@@ -191,13 +192,15 @@ impl Join {
             return Ok(client);
         }
         let Way::Server(runtime, dialer) = way else {
-            bail!("--superlink: found [split], expected none: a SuperLink stores and forwards");
+            bail!(
+                "--superlink cannot be combined with [split]: a SuperLink stores and forwards messages"
+            );
         };
         let way = (Arc::clone(runtime), dialer.clone());
         let cut = CutDialer::new(way, self.client.clone(), client.model.width());
         let cut = cut.with_observer(steps);
         if let (Some(seed), Some(_)) = (self.noise_seed, &experiment.recipe.privacy) {
-            let expected = "none together with [privacy]: noise comes from the key in --state";
+            let expected = "no such flag with [privacy], where noise comes from the key in --state";
             bail!("--noise-seed: found {seed}, expected {expected}");
         }
         let seed = noise_seed(folder, self.noise_seed)?;
@@ -214,7 +217,9 @@ impl Join {
             bail!("--stock: found the method {}, expected fedavg", recipe.method);
         }
         if recipe.privacy.is_some() {
-            bail!("--stock: found [privacy], expected none: nobody there keeps its promise");
+            bail!(
+                "--stock cannot be combined with [privacy]: the Flower app does not account for privacy"
+            );
         }
         let (names, seed) = (tensor_names(&client.layout)?, experiment.seed);
         Ok(Some(StockRun { recipe: recipe.clone(), seed, names }))
@@ -257,7 +262,7 @@ fn ended(left: Left, listener: &Said) -> ExitCode {
         Left::Alone(reason) => {
             console::say(format_args!("error: {reason}"));
             console::say(
-                "hint: the federation may have finished without this site; the same command joins again",
+                "hint: the federation may have finished without this client; the same command joins again",
             );
             // Whoever chose the time wants it to be left alone after it.
             ExitCode::from(2)
@@ -293,16 +298,16 @@ fn guarded(client: Client, experiment: &Experiment, folder: &Path) -> Result<Cli
     }
     files::make_folder(folder)?;
     let (file, ledger) = (folder.join("noise.key"), folder.join(LEDGER));
-    // Without the key the same answers would get other noise; without the ledger nobody would know of them.
+    // Without the key the same answers would get different noise; without the ledger they would not be counted.
     let missing = match (file.exists(), ledger.exists()) {
         (true, true) | (false, false) => None,
-        (true, false) => Some((LEDGER, "what was released is not known any more")),
-        (false, true) => Some(("noise.key", "the same answers would get other noise")),
+        (true, false) => Some((LEDGER, "the earlier releases are unknown")),
+        (false, true) => Some(("noise.key", "the same answers would get different noise")),
     };
     if let Some((name, why)) = missing {
         bail!(
-            "{}: found no {name}, expected noise.key and {LEDGER} or neither: {why}\n\
-             hint: another --state starts over; what was released from this one still counts",
+            "{}: {name} is missing, so {why}\n\
+             hint: restore it, or start over with another --state; earlier releases still count",
             folder.display()
         );
     }

@@ -21,7 +21,7 @@ pub struct RunState {
     pub label: String,
     /// Rounds that are complete.
     pub done: u32,
-    /// Rounds in all.
+    /// Number of rounds.
     pub rounds: u32,
     /// Clients of a round, as far as it is known.
     pub cohort: u64,

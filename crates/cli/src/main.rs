@@ -74,9 +74,9 @@ Examples:
   fedra compare experiments/clinic-concepts.toml --sweep method.name=fedavg,fedadam
 
 Every experiment is one TOML file; --set overrides single keys of it. Results are files under
-runs/NAME. Data go to stdout, messages to stderr.";
+runs/NAME. Data goes to stdout, messages go to stderr.";
 
-/// Fine-tune Transformers across parties that may not share their data.
+/// Fine-tune Transformers across organisations that may not share their data.
 #[derive(Parser)]
 #[command(name = "fedra", version, arg_required_else_help = true, after_help = EXAMPLES)]
 struct Arguments {
@@ -94,33 +94,33 @@ enum Command {
     Run(run::Run),
     /// Coordinate a federation whose clients are on other machines
     Serve(serve::Serve),
-    /// Take part in such a federation as one client, with its own rows alone
+    /// Join a federation as one client, with only its own rows
     Join(join::Join),
-    /// Show the state of a run: round, clients, bytes, scores, privacy
+    /// Show the status of a run: round, clients, bytes, scores, privacy
     Status(status::Status),
     /// Make a CA, and certificates for a server and for clients
     Certs(certs::Certs),
-    /// Prepare a federation that meets at a Flower SuperLink
+    /// Prepare a federation that uses a Flower SuperLink
     #[command(subcommand)]
     Flower(flower::Flower),
     /// Run several experiments over seeds and compare their scores
     Compare(compare::Compare),
-    /// Make the page of a run or a comparison again
+    /// Regenerate the report page of a run or a comparison
     Report(report::Report),
     /// Show what an experiment would train, send and cost, without training
     #[command(after_help = plan::EXAMPLES)]
     Plan(plan::Arguments),
     /// Run a pilot and propose after how many rounds FedFrozen should freeze, if at all
     Advise(advise::Advise),
-    /// Show what a dataset becomes: rows, labels, lengths, clients, splits
+    /// Show how a dataset is read: rows, labels, lengths, clients, splits
     Data(data::Data),
-    /// Turn a GGUF file into a model folder in Hugging Face layout
+    /// Convert a GGUF file to a model folder in Hugging Face layout
     Convert(convert::Convert),
     /// Apply a model to texts: labels with probabilities, or spans
     Predict(predict::Predict),
-    /// Score a model on labelled rows: by label, by client, with its calibration
+    /// Score a model on labelled rows, by label and by client, with calibration
     Evaluate(evaluate::Evaluate),
-    /// Generate text after a prompt, with a decoder from a folder
+    /// Generate text after a prompt, with a decoder
     Generate(generate::Generate),
     /// Compute the epsilon of a private run, or the noise for a requested epsilon
     #[command(subcommand)]

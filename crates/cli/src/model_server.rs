@@ -40,7 +40,7 @@ impl CutFlags {
     /// Refuses ends where nothing is cut by them.
     pub fn refuse_without(self, flag: &str) -> Result<()> {
         if self.first.is_some() || self.last.is_some() {
-            bail!("--first and --last: found them without {flag}, expected {flag} with them");
+            bail!("--first and --last apply only with {flag}");
         }
         Ok(())
     }
@@ -103,7 +103,7 @@ pub fn serve(
     let runtime = Runtime::start()?;
     let how = match options.security {
         ServerSecurity::Tls(_) => "mutual TLS",
-        ServerSecurity::Plain => "no TLS: a client is who it claims to be",
+        ServerSecurity::Plain => "no TLS: clients are not authenticated",
     };
     let routes = with_sessions(Routes::default(), &host);
     let server = Server::start(&runtime, options, routes, |address, reason| {

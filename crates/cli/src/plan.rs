@@ -24,9 +24,9 @@ Examples:
   fedra plan experiments/clinic-concepts.toml --set method.name=fedper
   fedra plan experiments/frozen.toml
 
-The bytes are those of the encoded payloads and equal what the run will report. Tensors and models
-on their way are counted; the memory of the run is this process as it is now and what training
-will add, an estimate with its error.";
+The byte counts are those of the encoded payloads and equal what the run will report. The memory
+of the run is an estimate with its error: the current size of this process plus the tensors and
+models that training adds.";
 
 /// What to plan.
 #[derive(Debug, Args)]
@@ -109,7 +109,7 @@ fn cut_facts(report: &PlanReport) -> Vec<(&'static str, String)> {
     let mut facts = vec![(
         "cut",
         format!(
-            "clients keep {} at the embedding and {} at the head; the server has {}",
+            "clients have {} at the embedding and {} at the head; the server has {}",
             blocks(first),
             blocks(last),
             blocks(middle)
@@ -119,11 +119,11 @@ fn cut_facts(report: &PlanReport) -> Vec<(&'static str, String)> {
         format!("{} and {}", blocks(first), blocks(last))
     };
     for (name, ends) in &split.clients {
-        facts.push(("cut of its own", format!("{name:?} keeps {}", keep(*ends))));
+        facts.push(("separate cut", format!("{name:?} has {}", keep(*ends))));
     }
     for Move { round, first, last } in &split.moves {
         let ends = keep(ClientBlocks { first: *first, last: *last });
-        facts.push(("cut moves", format!("from round {round} on clients keep {ends}")));
+        facts.push(("cut moves", format!("from round {round} on, clients have {ends}")));
     }
     facts.push(("mode", describe(split.mode).to_owned()));
     if let Some(saving) = &report.saving {
@@ -172,7 +172,7 @@ fn costs(report: &PlanReport) -> String {
         let count = grouped(report.clients);
         format!("{count} with {}", counted(report.examples, "training example"))
     });
-    fact("steps a round", format!("{} if all take part", grouped(report.steps)));
+    fact("steps per round", format!("{} if all take part", grouped(report.steps)));
     fact("encoding", format!("{} up, {} down", recipe.work.encoding, recipe.work.download));
     if recipe.learns.needs_choice() {
         fact("choice", choice(recipe, &report.layout));
@@ -188,29 +188,26 @@ fn costs(report: &PlanReport) -> String {
     match recipe.stage.as_ref().map(|stage| stage.begins) {
         Some(Begins::Evidence(_) | Begins::ByBlock(_)) => fact(
             "note",
-            "when query and key freeze is found out in the run: bytes are the most it can send"
+            "the round in which query and key freeze is decided in the run: bytes are an upper bound"
                 .to_owned(),
         ),
         Some(Begins::At(_) | Begins::Share(_)) | None => {}
     }
     if total.down != top.down {
-        fact(
-            "note",
-            "how far choices overlap is known only in the run: hence the range".to_owned(),
-        );
+        fact("note", "the overlap of choices is known only in the run, hence the range".to_owned());
     }
     for (name, value) in cut_facts(report) {
         fact(name, value);
     }
     // The table of cuts has what reports of a run measure; a side also holds what is on its way.
-    let beside = if report.cuts.is_empty() { "" } else { ", with updates on their way" };
+    let beside = if report.cuts.is_empty() { "" } else { ", with updates in transit" };
     fact("client memory", format!("about {} at most{beside}", report.client_memory));
     fact("server memory", format!("about {} at most{beside}", report.server_memory));
     let kept = &report.kept;
     let each = kept.each.bytes();
     if each.0 > 0 {
         let (what, all, whose) = (kept.each.in_words(recipe), kept.total(), kept.whose());
-        fact("kept by clients", format!("{each} each between rounds, {what}: {all} for {whose}"));
+        fact("client state", format!("{each} each between rounds, {what}: {all} for {whose}"));
         let checkpoint = report.checkpoint;
         fact("checkpoint", format!("about {checkpoint}; two of them while one is written"));
     }
@@ -218,25 +215,23 @@ fn costs(report: &PlanReport) -> String {
         StateLocation::Memory => {}
         StateLocation::Disk => fact(
             "scratch file",
-            format!("about {} in the run's folder, gone when it ends", kept.scratch()),
+            format!("about {} in the run's folder, removed when it ends", kept.scratch()),
         ),
     }
     let RunMemory { prepared, tensors, first, models, clients } = report.memory;
     let (total, error) = (report.memory.total(), 100.0 * RunMemory::ERROR);
     fact("run memory", format!("about {total} with {everybody} in one process, within {error} %"));
     let models = models.max(first);
-    fact("", format!("{prepared} program, data and first weights; at their largest"));
-    fact(
-        "",
-        format!("{tensors} tensors; {models} models on their way; {clients} kept for clients"),
-    );
+    fact("", format!("{prepared} program, data and initial weights; at their largest"));
+    fact("", format!("{tensors} tensors; {models} models in transit; {clients} client state"));
     if let Some(round) = report.hopeless {
         let number = round + 1;
-        let found = format!("every attempt at round {number} draws too few clients: the run stops");
+        let found =
+            format!("every attempt at round {number} selects too few clients: the run stops");
         fact("note", found);
     }
     if report.has_conditions {
-        let found = "bytes are of rounds in which nobody fails or is late: none is repeated";
+        let found = "bytes assume that no client fails or is late, so no round is repeated";
         fact("note", found.to_owned());
     }
     match &report.privacy {
@@ -264,8 +259,8 @@ fn choice(recipe: &Recipe, layout: &Layout) -> String {
     };
     let others = match recipe.selection.counts.len() {
         0 => String::new(),
-        1 => " (1 client has a number of its own)".to_owned(),
-        count => format!(" ({count} clients have numbers of their own)"),
+        1 => " (1 client has another number)".to_owned(),
+        count => format!(" ({count} clients have other numbers)"),
     };
     format!("{k} of {blocks} blocks{others}, {who}{stand_in}")
 }
@@ -291,7 +286,7 @@ fn traffic(total: Bytes, top: Bytes) -> Vec<(&'static str, String)> {
     let scoring = total.evaluation.max(top.evaluation);
     if scoring.0 > 0 {
         let most = if total.evaluation == top.evaluation { "" } else { "at most " };
-        let found = format!("{most}{scoring} beside that, to clients that score the model");
+        let found = format!("{most}{scoring} more, to clients that score the model");
         facts.push(("bytes scoring", found));
     }
     facts

@@ -45,38 +45,38 @@ pub struct Predict {
     /// Column to read; two of them are a pair of texts [default: as the run was trained, or text]
     #[arg(long, value_name = "NAME", conflicts_with = "text")]
     column: Vec<String>,
-    /// Format of the input [default: as its name ends]
+    /// Format of the input [default: by the ending of its name]
     #[arg(long, value_name = "FORMAT", conflicts_with = "text",
           value_parser = one_of(TextFormat::ALL.map(|format| (format.name(), format))))]
     input_format: Option<TextFormat>,
-    /// Letters of the input: utf-8, latin-1, windows-1252, utf-16, utf-16le or utf-16be
+    /// Character encoding of the input: utf-8, latin-1, windows-1252, utf-16, utf-16le or utf-16be
     #[arg(long, value_name = "NAME", default_value = "utf-8", value_parser = parse_encoding)]
     encoding: Encoding,
-    /// What stands between the fields of CSV and TSV
+    /// Character between the fields of CSV and TSV
     #[arg(long, value_name = "CHARACTER", conflicts_with = "text")]
     delimiter: Option<char>,
     /// Write answers to a file [default: standard output]
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Format of the answers [default: as --output ends, or jsonl]
+    /// Format of the answers [default: by the ending of --output, or jsonl]
     #[arg(long, value_name = "FORMAT", value_parser = one_of(TextFormat::ALL.map(|format| (format.name(), format))))]
     format: Option<TextFormat>,
-    /// Replace a file that is there
+    /// Replace an existing file
     #[arg(long, requires = "output")]
     force: bool,
-    /// How many labels `probabilities` has [default: 5 in jsonl, no such column in tables]
+    /// Number of labels in `probabilities` [default: 5 in jsonl, no such column in tables]
     #[arg(long, value_name = "N")]
     top: Option<usize>,
-    /// Several labels: answer those whose probability is above this [default: 0.5]
+    /// With several labels per row: predict those with a probability above this [default: 0.5]
     #[arg(long, value_name = "P")]
     threshold: Option<f64>,
     /// Read a head's outputs as any number of labels, where the folder does not say so
     #[arg(long)]
     multi_label: bool,
-    /// Most tokens of a text [default: what the model reads]
+    /// Most tokens of a text [default: the model's limit]
     #[arg(long, value_name = "N")]
     max_tokens: Option<usize>,
-    /// Leave out rows that cannot be read, and count them, instead of stopping at the first
+    /// Skip and count rows that cannot be read, instead of stopping at the first
     #[arg(long)]
     skip_bad: bool,
     #[command(flatten)]
@@ -92,7 +92,7 @@ pub struct Chosen {
     /// Of a run: the model of its best round instead of the last
     #[arg(long)]
     best: bool,
-    /// Of adapters: the model that they belong to, where it is not where they say
+    /// Of adapters: their base model, if it is not where the adapter folder says
     #[arg(long, value_name = "DIR")]
     base: Option<PathBuf>,
 }
@@ -135,10 +135,7 @@ impl Predict {
         if let (Some(output), Some(input)) = (&self.output, &self.texts.input)
             && is_same(output, input)
         {
-            bail!(
-                "--output: found the file that is read, {}, expected another one",
-                output.display()
-            );
+            bail!("--output: {} is the input file; name another one", output.display());
         }
         let choice = self.model.choice();
         let mut model = TrainedModel::open(&choice.folders()?)?;
@@ -164,8 +161,7 @@ impl Predict {
         };
         if let (Some(_), Some((told, hint))) = (self.threshold, other) {
             bail!(
-                "--threshold: found it for a model that answers {told}, expected it only where a text may have \
-                 several labels\nhint: {hint}"
+                "--threshold applies only where a text may have several labels, and this model answers {told}\nhint: {hint}"
             );
         }
         if let Some(most) = self.max_tokens {
@@ -281,14 +277,14 @@ impl Predict {
         }
         if report.truncated > 0 {
             console::say(format_args!(
-                "note: {}: the rest was not seen (`truncated` says of how many pieces)",
+                "note: {}: the rest was not read (`truncated` gives the number of tokens)",
                 cut_rows((report.truncated, report.rows), longest)
             ));
         }
         if report.blank > 0 {
             let verb = if report.blank == 1 { "has" } else { "have" };
             console::say(format_args!(
-                "note: {} of {} {verb} no text, the first at {}: the answer to it says nothing",
+                "note: {} of {} {verb} no text, the first at {}: its prediction is meaningless",
                 grouped(report.blank),
                 counted(report.rows, "row"),
                 printable(&report.first_blank.to_string())
@@ -297,7 +293,7 @@ impl Predict {
         if self.texts.input.is_some() {
             let speed = report.rows as f64 / seconds.max(1e-9);
             console::say(format_args!(
-                "{} in {seconds:.1} s, {speed:.0} a second",
+                "{} in {seconds:.1} s, {speed:.0} per second",
                 counted(report.rows, "row")
             ));
         }
@@ -360,7 +356,7 @@ impl RowsDone {
         let speed = rows as f64 / self.begun.elapsed().as_secs_f64();
         let mut line = self.line.borrow_mut();
         let line = line.get_or_insert_with(TextLine::new);
-        line.set(format!("{}, {speed:.0} a second", counted(rows, "row")));
+        line.set(format!("{}, {speed:.0} per second", counted(rows, "row")));
     }
 
     fn end(&self) {
@@ -388,7 +384,7 @@ impl Write for Stdout {
 fn format_of(flag: &str, path: &Path) -> Result<TextFormat> {
     TextFormat::of(path).with_context(|| {
         format!(
-            "{flag}: found nothing, and the name {} does not say, expected jsonl, csv, tsv, text or parquet",
+            "{flag} is missing: the name {} does not tell the format; expected jsonl, csv, tsv, text or parquet",
             path.display()
         )
     })

@@ -91,7 +91,7 @@ impl StageProgress {
 const fn name(stage: Stage) -> &'static str {
     match stage {
         Stage::Reading => "reading",
-        Stage::GrowingVocabulary => "growing a vocabulary from",
+        Stage::GrowingVocabulary => "building a vocabulary from",
         Stage::Tokenising => "tokenising",
     }
 }

@@ -122,7 +122,7 @@ impl Progress {
                 format!(" ({}{more})", printable(&absence.in_words(&self.clients)))
             });
             console::say(format_args!(
-                "warning: round {round}: tried again, for {arrived} of {cohort} came back{first}, \
+                "warning: round {round}: repeated, because only {arrived} of {cohort} sent an update{first}, \
                  expected at least {needed}"
             ));
         }

@@ -60,7 +60,7 @@ fn page_of(folder: &Path) -> Result<Vec<anyhow::Error>> {
 fn check(folder: &Path) -> Result<()> {
     let shown = folder.display();
     if !folder.is_dir() {
-        bail!("DIR: found no folder {shown}, expected that of a run or of a comparison");
+        bail!("DIR: there is no folder {shown}; name that of a run or of a comparison");
     }
     if [EXPERIMENT, COMPARISON].iter().any(|name| folder.join(name).exists()) {
         return Ok(());
@@ -68,14 +68,14 @@ fn check(folder: &Path) -> Result<()> {
     let runs = runs_in(folder);
     if let Some(first) = runs.first() {
         bail!(
-            "DIR: found {} in {shown}, expected the folder of one of them\nhint: fedra report {}",
+            "DIR: {shown} contains {}; name the folder of one of them\nhint: fedra report {}",
             counted(runs.len() as u64, "run"),
             first.display()
         );
     }
     if let Some(run) = comparison::runs(folder).first() {
         bail!(
-            "DIR: found a comparison without {COMPARISON} in {shown}, expected one that is complete\n\
+            "DIR: the comparison in {shown} is not complete: {COMPARISON} is missing\n\
              hint: the same fedra compare command resumes it; fedra report {} makes the page of one run",
             folder.join(run).display()
         );

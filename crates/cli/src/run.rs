@@ -69,9 +69,9 @@ impl Run {
         if let (Some(folder), true) = (&self.resume, self.overrides.is_given()) {
             let held = folder.join(EXPERIMENT);
             bail!(
-                "--resume: found --set or --seed beside it, expected neither: a run resumes as it began\n\
-                 hint: for more rounds, raise federation.rounds in {}, and then --resume; any other \
-                 change makes another run",
+                "--resume cannot be combined with --set or --seed: a run resumes with the settings that it began with\n\
+                 hint: for more rounds, raise federation.rounds in {}, and then --resume; any other change needs \
+                 a new run",
                 held.display()
             );
         }
@@ -93,8 +93,7 @@ impl Run {
                 if experiment.compare.is_some() {
                     let file = file.display();
                     voice.say(format_args!(
-                        "note: this runs the experiment of {file} alone; all that its [compare] \
-                         table asks for:\n      fedra compare {file}"
+                        "note: this runs only the experiment of {file}; to run the whole [compare] table:\n      fedra compare {file}"
                     ));
                 }
                 let usual = || Path::new("runs").join(&experiment.name);
@@ -107,7 +106,7 @@ impl Run {
                 })?;
                 Ok(show(&ending, &output.folder, voice, &resuming(&output.folder)))
             }
-            (None, None) => bail!("expected FILE.toml or --resume DIR"),
+            (None, None) => bail!("give FILE.toml or --resume DIR"),
         }
     }
 }

@@ -56,7 +56,7 @@ pub struct Serve {
     /// Experiment file in TOML
     #[arg(value_name = "FILE.toml", required_unless_present = "model")]
     file: Option<PathBuf>,
-    /// Serve the middle of this decoder to `fedra generate`; then there is no experiment
+    /// Serve the middle blocks of this decoder to `fedra generate`; there is no experiment
     #[arg(long, value_name = "DIR", conflicts_with_all = ["file", "out", "force"])]
     model: Option<PathBuf>,
     #[command(flatten)]
@@ -66,7 +66,7 @@ pub struct Serve {
     bf16: bool,
     #[command(flatten)]
     overrides: Overrides,
-    /// Where to listen, as in 127.0.0.1:7400 or [::]:7400
+    /// Address to listen on, as in 127.0.0.1:7400 or [::]:7400
     #[arg(
         long,
         value_name = "ADDR",
@@ -76,13 +76,13 @@ pub struct Serve {
     listen: Option<SocketAddr>,
     #[command(flatten)]
     flower: AtSuperLink,
-    /// A client at the SuperLink that is a Flower app; it has this number of training examples, receives the whole
-    /// model by Hugging Face's names and trains it (FedAvg only). It is the node with its key in
+    /// A client at the SuperLink that is a Flower app; EXAMPLES is its number of training examples. It receives the
+    /// whole model under Hugging Face's names and trains it (FedAvg only). It is the node with its key in
     /// --node-keys, or else the first node without a key
     #[arg(long, value_name = "NAME=EXAMPLES", requires = "superlink", value_parser = stock_client)]
     stock: Vec<(String, u64)>,
-    /// Public keys of the clients at the SuperLink; in files such as north.key.pub, and a node is who its key
-    /// says [default: a node is who it claims to be]
+    /// Folder with the public keys of the clients at the SuperLink; files such as north.key.pub identify the
+    /// nodes [default: nodes are not authenticated]
     #[arg(long, value_name = "DIR", requires = "superlink")]
     node_keys: Option<PathBuf>,
     #[command(flatten)]
@@ -99,16 +99,16 @@ pub struct Serve {
     /// Begin after this time if at least one client has joined
     #[arg(long, value_name = "SECONDS")]
     start_after: Option<u64>,
-    /// Time limit of a site for one request
+    /// Time limit of a client for one request
     #[arg(long, value_name = "SECONDS", default_value_t = 3600,
           value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
     deadline: u64,
-    /// How long a site may be disconnected; then it is left out
+    /// How long a client may be disconnected; then the round continues without it
     #[arg(long, value_name = "SECONDS", default_value_t = 30,
           value_parser = clap::value_parser!(u64).range(0..=31_536_000))]
     grace: u64,
-    /// Wait for clients before a round is repeated; it is, where too few updates came (federation.retries), and the
-    /// wait doubles each time, up to ten minutes
+    /// Wait for absent clients before a round is repeated; a round with too few updates is (federation.retries), and
+    /// the wait doubles each time, up to ten minutes
     #[arg(long, value_name = "SECONDS", default_value_t = 30,
           value_parser = clap::value_parser!(u64).range(0..=31_536_000))]
     retry_after: u64,
@@ -134,15 +134,13 @@ impl Serve {
                 Network::Own(ServerOptions::new(listen, security))
             }
             (_, Some(endpoint)) => Network::SuperLink(endpoint),
-            (None, None) => bail!("found neither --listen nor --superlink"),
+            (None, None) => bail!("give --listen or --superlink"),
         };
         let capacity = Capacity::of_process(self.max_connections.map(|most| most as usize));
         let Some(file) = &self.file else {
-            let Some(path) = &self.model else { bail!("found neither a file nor --model") };
+            let Some(path) = &self.model else { bail!("give an experiment file or --model") };
             let Network::Own(mut listen) = network else {
-                bail!(
-                    "--superlink: found --model, expected an experiment: a decoder needs streams"
-                );
+                bail!("--superlink cannot be combined with --model: a decoder needs streams");
             };
             let nobody_known = Demand { clients: 0, each: 1 };
             listen.connections = capacity.connections(nobody_known).map_err(anyhow::Error::msg)?;
@@ -154,7 +152,7 @@ impl Serve {
         if !self.stock.is_empty() && experiment.recipe.method != "fedavg" {
             let found = &experiment.recipe.method;
             bail!(
-                "--stock: found the method {found}, expected fedavg: such an app trains all of a model"
+                "--stock: found the method {found}, expected fedavg: a Flower app trains the whole model"
             );
         }
         let usual = || Path::new("runs").join(&experiment.name);
@@ -201,8 +199,8 @@ impl Serve {
 }
 
 /// What has to be done after a breakdown where messages went through a SuperLink.
-const RUN_IS_OVER: &str = "hint: its run at the SuperLink has ended: that command needs another `flwr run`, and sites \
-                           that were sent home are to be started again";
+const RUN_IS_OVER: &str = "hint: its run at the SuperLink has ended: that command needs another `flwr run`, and \
+                           clients that have left have to be started again";
 
 /// What carries messages.
 enum Network {
@@ -242,7 +240,7 @@ impl Host for Sites {
         let refused = |error: fedra_net::NetError| {
             if error.lacks_descriptors() {
                 // Started again, it may do better.
-                let (doing, reason) = ("meet the sites", error.to_string());
+                let (doing, reason) = ("connect to the clients", error.to_string());
                 return Error::Engine(EngineError::Fleet { doing, reason });
             }
             Error::Refused(error.to_string())
@@ -263,15 +261,15 @@ impl Host for Sites {
                 let fleet = fleet.map_err(refused)?;
                 let how = match server.security {
                     ServerSecurity::Tls(_) => "mutual TLS",
-                    ServerSecurity::Plain => "no TLS: a client is who it claims to be",
+                    ServerSecurity::Plain => "no TLS: clients are not authenticated",
                 };
                 self.voice.say(format_args!("listening on {} ({how})", fleet.address()));
                 fleet
             }
             Network::SuperLink(endpoint) => {
                 if middle.is_some() {
-                    let expected = "no [split] on a SuperLink: it stores and forwards, and rows of a \
-                                    cut model would wait a third of a second at each crossing";
+                    let expected = "no [split] with a SuperLink, which stores and forwards: rows of a split \
+                                    model would wait a third of a second at each crossing";
                     return Err(Error::Refused(format!("--superlink: expected {expected}")));
                 }
                 self.check_keys(&names)?;
@@ -292,12 +290,12 @@ impl Host for Sites {
                     NetFleet::over(federated, (folder, options), (listener, central), start);
                 let fleet = fleet.map_err(refused)?;
                 let how = match (endpoint.is_encrypted(), &self.keys) {
-                    (true, Some(_)) => "TLS; a node is who its key says",
-                    (true, None) => "TLS; a node is who it claims to be",
-                    (false, Some(_)) => "no TLS; a node is who its key says",
-                    (false, None) => "no TLS; a node is who it claims to be",
+                    (true, Some(_)) => "TLS; nodes are authenticated by key",
+                    (true, None) => "TLS; nodes are not authenticated",
+                    (false, Some(_)) => "no TLS; nodes are authenticated by key",
+                    (false, None) => "no TLS; nodes are not authenticated",
                 };
-                self.voice.say(format_args!("coordinating at {} ({how})", fleet.address()));
+                self.voice.say(format_args!("coordinating through {} ({how})", fleet.address()));
                 fleet
             }
         };

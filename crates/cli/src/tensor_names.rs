@@ -25,5 +25,5 @@ pub fn tensor_names(layout: &Layout) -> Result<TensorNames> {
             return Ok(names);
         }
     }
-    bail!("--stock: found a model with parameters that no class of Hugging Face's has");
+    bail!("--stock: the model has parameters that no Hugging Face class has");
 }

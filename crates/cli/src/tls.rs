@@ -9,7 +9,7 @@ use fedra_net::{Identity, ServerSecurity};
 /// Certificates, or the express wish to have none.
 #[derive(Args, Clone, Debug)]
 pub struct Tls {
-    /// This party's certificate, in PEM
+    /// Certificate of this machine, in PEM
     #[arg(long = "tls-cert", value_name = "FILE")]
     certificate: Option<PathBuf>,
     /// The key of the certificate
@@ -18,7 +18,7 @@ pub struct Tls {
     /// The certificate of the CA that signed the other side's
     #[arg(long = "tls-ca", value_name = "FILE")]
     ca: Option<PathBuf>,
-    /// Use no TLS on any address: anybody on the network can read and change everything
+    /// Use no TLS on any address: anyone on the network can read and change everything
     #[arg(long, conflicts_with_all = ["certificate", "key", "ca"])]
     insecure: bool,
 }
@@ -71,11 +71,11 @@ impl Tls {
                 Ok(ServerSecurity::Plain)
             }
             (None, None, None) => bail!(
-                "{flag}: found {address} without certificates, expected --tls-cert, --tls-key and \
-                 --tls-ca on an address that is not of this machine alone\n\
-                 hint: `fedra certs` makes them; --insecure goes without, for all to read"
+                "{flag}: {address} is not a loopback address and needs --tls-cert, --tls-key and --tls-ca\n\
+                 hint: `fedra certs` makes them; --insecure disables TLS, and anyone on the network can read and \
+                 change everything"
             ),
-            (_, _, _) => bail!("found no {}, expected all three files", missing.join(" and no ")),
+            (_, _, _) => bail!("missing: {}; TLS needs all three files", missing.join(" and ")),
         }
     }
 }

@@ -179,11 +179,11 @@ impl Shared {
             _ => false,
         };
         if !is_here {
-            let why = format!("found another Host, expected {}", names[0]);
+            let why = format!("wrong Host header, expected {}", names[0]);
             return Answer::refusal("421 Misdirected Request", &why);
         }
         if method != "GET" {
-            return Answer::refusal("405 Method Not Allowed", "found another method, expected GET");
+            return Answer::refusal("405 Method Not Allowed", "wrong method, expected GET");
         }
         match path {
             "/" => self.page(values("if-none-match").first().copied()),
@@ -193,7 +193,7 @@ impl Shared {
                 tag: None,
                 body: SCRIPT.to_owned(),
             },
-            _ => Answer::refusal("404 Not Found", "there is one page here, at /"),
+            _ => Answer::refusal("404 Not Found", "the only page here is /"),
         }
     }
 
@@ -220,13 +220,14 @@ impl Shared {
             freshness: live.clone(),
         };
         if !self.folder.join(EXPERIMENT).is_file() {
-            return waiting("The run has not begun: data and model are being opened.".to_owned());
+            return waiting(
+                "The run has not started yet: data and model are being loaded.".to_owned(),
+            );
         }
         match fedra::apply::pages::document(&self.folder) {
             Ok(document) => Document { freshness: live, ..document },
             Err(error) => {
-                let mut document =
-                    waiting("There is no page of this run at the moment.".to_owned());
+                let mut document = waiting("There is no page of this run yet.".to_owned());
                 document.sections.push(Section::new("Why", vec![Content::Words(error.in_words())]));
                 document
             }

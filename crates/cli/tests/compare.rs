@@ -110,7 +110,7 @@ fn every_variant_runs_with_every_seed_and_the_tables_are_of_their_summaries() {
     assert!(result["variants"][1]["verdict"].is_null(), "{result}");
     assert!(table.contains(" no verdict from 2 seeds"), "{table}");
     assert!(
-        table.contains("note: two seeds decide nothing: no verdicts; use --seeds 3"),
+        table.contains("note: two seeds decide nothing, so there are no verdicts; use --seeds 3"),
         "{table}"
     );
 }
@@ -127,7 +127,10 @@ fn the_status_of_a_comparison_lists_its_runs() {
     );
     let output = place.fedra(&["status", "out", "--format", "json"]);
     let said = text(&output.stderr);
-    assert!(said.contains("out: found a comparison, expected the folder of one run"), "{said}");
+    assert!(
+        said.contains("out is a comparison; this format needs the folder of one run"),
+        "{said}"
+    );
     // The folders above and below it are no comparisons.
     for other in [".", "out/fedavg"] {
         let output = place.fedra(&["status", other]);
@@ -383,7 +386,7 @@ fn a_comparison_waits_for_the_run_that_its_killed_predecessor_left_at_work() {
     let mut second = place.command(&compare);
     let mut second = second.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
     let mut lines = BufReader::new(second.stderr.take().unwrap()).lines().map_while(Result::ok);
-    let expected = "fedavg seed 3: waiting for process 1234, which is still at work";
+    let expected = "fedavg seed 3: waiting for process 1234, which is still running";
     assert!(lines.any(|line| line.starts_with(expected)), "it did not say for whom it waits");
     assert!(!run.join("summary.json").exists());
     drop(lock);

@@ -45,7 +45,7 @@ fn bad_settings_are_refused_by_key_and_nothing_is_written() {
         (&["method.base={ name = \"fedprox\", nu = 1 }"], "method.base.nu: unknown key"),
         (&["method.base={ name = \"fedprox\", mu = -1.0 }"], "method.base.mu: found -1"),
         (&["method.patience=3"], "method.patience: found 3"),
-        (&["model.lora={ roles = [\"value\"] }"], "`method.freeze` is a part of which nothing"),
+        (&["model.lora={ roles = [\"value\"] }"], "`method.freeze` is a part without learning"),
     ] {
         let sets: Vec<&str> = ["method.name=fedfrozen"].iter().chain(sets).copied().collect();
         let output = fedra(folder.path(), &["run", "tiny.toml"], &sets);

@@ -66,10 +66,10 @@ impl PrivacyGuard {
             return Err(refused("steps without noise", "steps that hide single examples"));
         };
         if work.head_probe.is_some() || request.split.is_some() || is_cut(request) {
-            return Err(refused("more than noised gradients", "nothing beside them"));
+            return Err(refused("more than noised gradients", "nothing else"));
         }
         if self.agreed.noise.is_some_and(|least| private.noise < least) {
-            return Err(refused("less noise than was agreed on", "at least privacy.noise"));
+            return Err(refused("less noise than agreed", "at least privacy.noise"));
         }
         let counted = work.release(&private, examples).map_err(ClientError::privacy)?;
         let Some(release) = counted else { return Ok(()) };
@@ -86,7 +86,7 @@ impl PrivacyGuard {
     ) -> Result<()> {
         let TrainRequest { plan, work, .. } = request;
         if !is_cut(request) || work.private.is_some() || work.head_probe.is_some() {
-            return Err(refused("more than rows at a cut", "nothing beside them"));
+            return Err(refused("more than rows at a cut", "nothing else"));
         }
         if !request.plan.uploads().is_empty() {
             return Err(refused("updates of its ends without noise", "ends that stay with it"));
@@ -113,7 +113,10 @@ impl PrivacyGuard {
         blocks: u16,
     ) -> Result<()> {
         if request.split.is_some() {
-            return Err(refused("measurements across a cut", "none: no promise covers them"));
+            return Err(refused(
+                "measurements across a cut",
+                "none: the privacy guarantee does not cover them",
+            ));
         }
         let release = match request.noise {
             Some(noise) => {
@@ -121,8 +124,8 @@ impl PrivacyGuard {
                 noised_scores(noise, looked, std::num::NonZeroU64::MIN)
             }
             None if self.agreed.block_scores => Release::NonPrivate {
-                what: "what clients measured of blocks".to_owned(),
-                why: "the choice of blocks follows from it as it is".to_owned(),
+                what: "block scores that clients measured".to_owned(),
+                why: "the choice of blocks uses them without noise".to_owned(),
             },
             None => return Err(refused("scores of blocks without noise", "none, or noised ones")),
         };
@@ -147,7 +150,10 @@ impl PrivacyGuard {
 
     /// Refuses to tell where the model looks.
     pub(crate) fn attention() -> ClientError {
-        refused("how attention moves on its examples", "nothing that no promise covers")
+        refused(
+            "attention statistics of its examples",
+            "none: the privacy guarantee does not cover it",
+        )
     }
 
     fn record(
@@ -168,7 +174,7 @@ fn is_cut(request: &TrainRequest) -> bool {
 }
 
 fn refused(found: &str, expected: &str) -> ClientError {
-    ClientError::privacy(format!("was asked for {found}, expected {expected}"))
+    ClientError::privacy(format!("the server asked for {found}, expected {expected}"))
 }
 
 #[expect(clippy::wildcard_enum_match_arm, reason = "all others are said in their own words")]

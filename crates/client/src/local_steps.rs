@@ -61,7 +61,7 @@ impl Trainer<'_> {
             (None, _) => None,
             (Some(_), None) => {
                 let client = task.client;
-                let reason = format!("{client}: private steps need a secret key: expected one");
+                let reason = format!("{client}: private steps need a secret key");
                 return Err(ClientError::privacy(reason));
             }
             (Some(private), Some(key)) => Some(PrivateTraining::new((private, key), task, params)?),

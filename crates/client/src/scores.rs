@@ -23,7 +23,7 @@ pub struct Scores {
 /// What was counted, by the kind of task.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Counts {
-    /// One class an example, or one tag a word where tags mark no spans.
+    /// One class an example, or one tag per word where tags mark no spans.
     Classes(LabelScore),
     /// Several codes an example.
     Codes(LabelScore),

@@ -75,8 +75,8 @@ fn end(bytes: usize) -> ! {
     // The sentence is shorter than the room for it, and if nobody can read it there is nobody to tell.
     let _short = write!(
         rest,
-        "error: out of memory: {bytes} bytes more were wanted and the system has none\n\
-         hint: fewer threads, a smaller batch or data.max_tokens take less; what is complete is kept\n"
+        "error: out of memory: cannot allocate {bytes} more bytes\n\
+         hint: fewer threads, a smaller batch or data.max_tokens need less; complete rounds are kept\n"
     );
     let written = room - rest.len();
     tell(&text[..written]);

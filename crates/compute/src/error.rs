@@ -48,12 +48,10 @@ pub enum ComputeError {
     #[error("backward: the value was computed without any trainable part, so it takes no gradient")]
     NoGradient,
     /// A tape that tells examples apart was replayed as if it did not.
-    #[error("backward: the tape tells examples apart, expected backward_by_example")]
+    #[error("backward: the tape separates examples, expected backward_by_example")]
     ByExample,
     /// A tape that does not tell examples apart was asked to.
-    #[error(
-        "backward_by_example: the tape does not tell examples apart, expected Tape::by_example"
-    )]
+    #[error("backward_by_example: the tape does not separate examples, expected Tape::by_example")]
     NotByExample,
     /// Something trains through an operation that has no backward pass.
     #[error("{operation}: something below it trains, but it has no backward pass")]

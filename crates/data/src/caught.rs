@@ -25,7 +25,7 @@ pub(crate) fn caught<T>(call: impl FnOnce() -> T) -> Result<T, String> {
     outcome.map_err(|panic| {
         let words = panic.downcast_ref::<String>().map(String::as_str);
         let words = words.or_else(|| panic.downcast_ref::<&str>().copied());
-        words.unwrap_or("a panic without a word").to_owned()
+        words.unwrap_or("a panic without a message").to_owned()
     })
 }
 

@@ -209,7 +209,7 @@ impl Partition {
         (count, seed): (usize, u64),
     ) -> Result<Vec<(String, Vec<Document>)>> {
         if held.len() < count {
-            let expected = format!("at most the {} documents there are to deal", held.len());
+            let expected = format!("at most the {} documents of the data", held.len());
             return Err(DataError::setting("clients", &count, expected));
         }
         let hands: Vec<Vec<Document>> = match *self {
@@ -312,8 +312,8 @@ fn by_column(
             let place = &examples[row].place;
             let at = place.get().map_or_else(|| format!("row {}", row + 1), |_| place.to_string());
             let found = format!("\"client\", and {at} names none");
-            let expected = "a client in every row (data.columns.client names the column), or rows dealt \
-                            by \"iid\", \"dirichlet\", \"shards\" or \"quantity\"";
+            let expected = "a client in every row (data.columns.client names the column), or a partition by \
+                            \"iid\", \"dirichlet\", \"shards\" or \"quantity\"";
             return Err(DataError::setting("partition.by", &found, expected));
         };
         clients.entry(client).or_default().push(document);

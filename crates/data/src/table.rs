@@ -213,14 +213,15 @@ impl TableBuilder {
             (LabelShape::PerWord, Body::Text(_)) => {
                 Some(("running text".into(), "words with one tag each"))
             }
-            (LabelShape::PerWord | LabelShape::Absent, Body::Pair(..)) => {
-                Some(("two texts".into(), "one: only a label of the whole has a pair"))
-            }
+            (LabelShape::PerWord | LabelShape::Absent, Body::Pair(..)) => Some((
+                "two texts".into(),
+                "one text: only a label of the whole text can have a pair",
+            )),
             (LabelShape::PerWord, Body::Words(words)) if words.is_empty() => {
                 Some(("no words".into(), "at least one word"))
             }
             (LabelShape::PerWord, Body::Words(words)) if words.len() != count => {
-                Some((format!("{} words and {count} tags", words.len()), "one tag a word"))
+                Some((format!("{} words and {count} tags", words.len()), "one tag per word"))
             }
             (LabelShape::One, _) if count != 1 => {
                 Some((format!("{count} labels"), "exactly one label"))
@@ -249,7 +250,10 @@ impl TableBuilder {
                 Task::Concepts | Task::Diagnosis | Task::Classes | Task::Tokens | Task::Language,
                 answers,
             ) => (*answers != Answers::Absent).then(|| {
-                ("answers in text".into(), "them only for the tasks choice and generation")
+                (
+                    "answers in text".into(),
+                    "no such key: they apply only to the tasks choice and generation",
+                )
             }),
         }
     }
@@ -349,7 +353,7 @@ mod tests {
         let error = builder.push(Row::words(["a", "b"]).with_labels(["O"])).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "cannot use example 1 for task tokens: found 2 words and 1 tags, expected one tag a word"
+            "cannot use example 1 for task tokens: found 2 words and 1 tags, expected one tag per word"
         );
     }
 

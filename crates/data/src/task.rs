@@ -1,4 +1,4 @@
-//! What is to be learnt from a table, and the names of its labels.
+//! The task to learn from a table, and the names of its labels.
 //!
 //! Seven task names exist because experiment files use them; they come down to four shapes of label
 //! and two forms of answer (logits of labels, or text), and everything below this file only asks for

@@ -33,7 +33,7 @@ fn words(example: &Example) -> Vec<String> {
 }
 
 fn tags(example: &Example) -> Vec<u32> {
-    let Labels::PerWord(tags) = &example.labels else { panic!("one tag a word") };
+    let Labels::PerWord(tags) = &example.labels else { panic!("one tag per word") };
     tags.clone()
 }
 

@@ -412,7 +412,7 @@ fn real_files_read_whole() {
     let table = open("maccrobat2020/concept3_train.tsv", Format::Conll, Task::Concepts, plain());
     assert_eq!((table.examples.len(), table.labels.len()), (3139, 7));
     let starts = |example: &fedra_data::Example| {
-        let Labels::PerWord(tags) = &example.labels else { panic!("one tag a word") };
+        let Labels::PerWord(tags) = &example.labels else { panic!("one tag per word") };
         tags.iter().filter(|&&tag| table.labels.name(tag).starts_with("B-")).count()
     };
     assert_eq!(table.examples.iter().map(starts).sum::<usize>(), 7834);

@@ -61,7 +61,7 @@ fn whereabouts(table: &Table, division: &Division) -> BTreeMap<(String, String, 
         let client = division.clients.get(client).map_or("", |holding| &holding.client);
         let mut example = table.examples[row].clone();
         // Numbers of labels follow from the set; the name is in the text.
-        let Labels::One(label) = example.labels else { panic!("one label a row") };
+        let Labels::One(label) = example.labels else { panic!("one label per row") };
         example.labels = Labels::Text(table.labels.name(label).to_owned());
         let place = (format!("{example:?}"), client.to_owned(), split);
         *counts.entry(place).or_default() += 1;
@@ -444,7 +444,7 @@ fn settings_that_make_no_sense_are_named() {
     let all = Shares { central: 0.0, ..usual };
     assert_eq!(
         complaint(Partition::Iid { clients: 50 }, all),
-        "cannot use clients = 50: expected at most the 10 documents there are to deal"
+        "cannot use clients = 50: expected at most the 10 documents of the data"
     );
     assert_eq!(
         complaint(Partition::Iid { clients: 2 }, Shares { test: 0.6, validation: 0.5, ..usual }),

@@ -123,7 +123,7 @@ fn what_cannot_be_read_is_named_with_column_and_row_group() {
     let path = directory.path().join("x.parquet");
     for (bytes, part) in [
         (&b"PAR1"[..], "4 bytes"),
-        (b"PAR1 is not enough", "other first or last letters"),
+        (b"PAR1 is not enough", "other first or last bytes"),
         (b"PAR1\xff\xff\xff\x7fPAR1", "a footer of 2147483647 bytes"),
         (b"PAR1....\x04\x00\x00\x00PARE", "encrypted"),
     ] {

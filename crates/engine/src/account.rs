@@ -57,7 +57,7 @@ impl Account {
         if file.exists() && end_of(&file)?.is_none() {
             let end = file.with_extension(END);
             let reason = format!(
-                "found no {} beside it, expected both: nobody can say whether entries were removed",
+                "{} is missing: without it, removed entries cannot be detected",
                 end.display()
             );
             return Err(failure(&file, reason));

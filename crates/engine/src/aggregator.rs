@@ -172,7 +172,7 @@ impl<'round> Aggregator<'round> {
         self.result.answers += 1;
         if !self.unsettled.contains(&client) {
             let asked = self.due.contains_key(&client);
-            let reason = if asked { "a second answer" } else { "was not asked in this round" };
+            let reason = if asked { "a second answer" } else { "was not selected in this round" };
             return Ok(self.refuse(client, reason.into()));
         }
         self.unsettled.remove(&client);
@@ -525,7 +525,7 @@ fn pace(work: &Work, header: &Header) -> f64 {
 enum Refusal {
     #[error(transparent)]
     Payload(#[from] WireError),
-    #[error("claims {found} {what}: expected 1 to {most}")]
+    #[error("reports {found} {what}: expected 1 to {most}")]
     Claim { what: &'static str, found: u64, most: u64 },
     #[error("came {} {what}: expected {}", with(*.found), with(*.expected))]
     Extra { what: &'static str, found: bool, expected: bool },

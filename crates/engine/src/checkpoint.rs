@@ -128,7 +128,7 @@ pub(crate) fn load(state: &State, directory: &Path) -> Result<Option<Loaded>, En
     loaded.state.round = round;
     let model = loaded.tensors(1)?;
     if model.len() != state.layout.len() {
-        return Err(loaded.sections.refuse("its model is not whole"));
+        return Err(loaded.sections.refuse("its model is incomplete"));
     }
     let (first, second, variate) = (loaded.tensors(2)?, loaded.tensors(3)?, loaded.tensors(4)?);
     let found = &mut loaded.state;
@@ -182,7 +182,7 @@ fn other_recipe(held: &str, expected: &str) -> String {
             format!("`{key}` is {left} there and {right} in the experiment")
         }
         // The same values in another order of words: another version wrote it.
-        None => "its recipe is written by another version of fedra".to_owned(),
+        None => "another version of fedra wrote its recipe".to_owned(),
     }
 }
 

@@ -44,7 +44,7 @@ impl Recipe {
         self.check_adapters()?;
         self.check_max_norm()?;
         if self.population == Population::Pooled && clients != 1 {
-            let expected = "1 that holds everything: the method is centralised";
+            let expected = "1 client with all rows: the method is centralised";
             return refuse("federation.clients", clients, expected);
         }
         Ok(())
@@ -87,20 +87,20 @@ impl Recipe {
         let reason = first([
             (
                 self.work.local.keeps_correction(),
-                "clients keep a correction for parameters that they do not hold",
+                "clients store a correction for parameters that they do not have",
             ),
             (!self.depths.is_empty(), "some clients lack blocks"),
             (self.adapt.is_some(), "clients adapt before they are scored"),
             (self.population == Population::Pooled, "there are no clients"),
             (
                 self.personal == Rule::Everything,
-                "every client keeps its whole model, and the server would share a part of it",
+                "every client has its own model, and the server would share a part of it",
             ),
             (self.work.head_probe.is_some(), "heads are chosen by attention"),
-            (self.evaluation.attention, "evaluate.attention follows blocks of both sides"),
+            (self.evaluation.attention, "evaluate.attention measures blocks of both sides"),
             (
                 joined && self.pace == StepNormalisation::Normalised,
-                "updates are divided by their steps, and the server has one copy for all",
+                "updates are divided by their steps, and the server has one copy for all clients",
             ),
             (
                 batched && self.work.clip.is_some(),
@@ -108,7 +108,7 @@ impl Recipe {
             ),
         ]);
         let Some(reason) = reason else { return Ok(()) };
-        let expected = "a method whose steps need hidden states and gradients alone";
+        let expected = "a method whose steps need only hidden states and gradients";
         refuse("split", format!("a cut with {}, where {reason}", self.method), expected)
     }
 
@@ -119,7 +119,7 @@ impl Recipe {
         if !exact || (plain && self.pace == StepNormalisation::Ignored) {
             return Ok(());
         }
-        let expected = "\"separate\" where the server does not take the mean as it is";
+        let expected = "\"separate\" where the server changes the mean";
         refuse("model.lora.mean", format!("\"exact\" with {}", self.method), expected)
     }
 
@@ -128,8 +128,8 @@ impl Recipe {
             return Ok(());
         }
         let reason = first([
-            (self.work.local.keeps_correction(), "clients keep a correction"),
-            (self.personal != Rule::Nothing, "clients keep parameters"),
+            (self.work.local.keeps_correction(), "clients store a correction"),
+            (self.personal != Rule::Nothing, "clients have personal parameters"),
             (self.adapt.is_some(), "clients adapt before they are scored"),
             (self.population == Population::Pooled, "there are no clients"),
         ]);
@@ -144,19 +144,17 @@ impl Recipe {
         let Some(limit) = self.max_norm else { return Ok(()) };
         limit.check()?;
         if self.client_privacy().is_some() {
-            let expected = "privacy.clip alone, which scales every update: a limit that follows from other clients' \
-                            updates would not be accounted";
-            return refuse(KEY, "given beside privacy.unit = \"client\"", expected);
+            let expected = "only privacy.clip, which scales every update: a limit that depends on other clients' \
+                            updates would not be accounted for";
+            return refuse(KEY, "a limit with privacy.unit = \"client\"", expected);
         }
         if self.split.is_some() {
-            let expected = "it only where the whole model is averaged: the server's blocks learn from rows, not \
-                            from updates";
-            return refuse(KEY, "given beside [split]", expected);
+            let expected = "no such key: the server's blocks learn from rows, not from updates";
+            return refuse(KEY, "a limit with [split]", expected);
         }
         if self.work.local == LocalRule::ControlVariate {
-            let expected =
-                "a method that sends updates alone: control variates would stay without a limit";
-            return refuse(KEY, "given with a method of control variates", expected);
+            let expected = "a method without control variates, which the limit would not bound";
+            return refuse(KEY, "a limit with a method that uses control variates", expected);
         }
         Ok(())
     }

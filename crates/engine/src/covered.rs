@@ -27,8 +27,8 @@ impl Recipe {
         self.check_private_selection(privacy)?;
         let reason = match privacy.promise.unit {
             Unit::Client if privacy.client_scores && privacy.promise.budget.is_some() => {
-                let found = "true beside privacy.epsilon for whole clients";
-                let expected = "false: no budget bears a release without a bound";
+                let found = "true with privacy.epsilon and privacy.unit = \"client\"";
+                let expected = "false: a budget excludes releases without a privacy bound";
                 return refuse("privacy.client_scores", found, expected);
             }
             Unit::Client => {
@@ -40,7 +40,7 @@ impl Recipe {
         match reason.or_else(|| self.uncovered()) {
             None => Ok(()),
             Some(Uncovered { key, reason, expected }) => {
-                refuse(key, format!("a promise with {}, where {reason}", self.method), expected)
+                refuse(key, format!("[privacy] with {}, where {reason}", self.method), expected)
             }
         }
     }
@@ -50,19 +50,19 @@ impl Recipe {
         let Some(rows) = privacy.rows else { return Ok(()) };
         let expected = match () {
             () if privacy.promise.unit == Unit::Client => {
-                "none: it is about rows, not about clients"
+                "no such key with privacy.unit = \"client\""
             }
             () if self.split.is_some() => {
-                "none together with [split]: every row of a client crosses the cut"
+                "no such key with [split]: every row of a client crosses the cut"
             }
             () if privacy.cap.is_some() => {
-                "none together with privacy.cap: how often a batch reaches it follows from the true number"
+                "no such key with privacy.cap: how often a batch reaches the cap depends on the true number of rows"
             }
             () if matches!(privacy.selection, PrivateSelection::Gaussian { .. }) => {
-                "none together with privacy.selection = { gaussian = .. }, whose noise follows from the true number"
+                "no such key with privacy.selection = { gaussian = .. }, whose noise depends on the true number of rows"
             }
             () if self.population == Population::Pooled => {
-                "none with all rows in one place: it is the number of one client's"
+                "no such key with a centralised method: it is the number of rows of each client"
             }
             () => return Ok(()),
         };
@@ -78,8 +78,8 @@ impl Recipe {
         refuse(
             if at_cut { "split.noise.norm" } else { "privacy.clip" },
             in_short(privacy.clip),
-            "a norm from 1e-6 to 1e6: with less nothing of a contribution is left, and with more nothing is \
-             clipped and the noise is larger than any model",
+            "a norm from 1e-6 to 1e6: a smaller one leaves nothing of a contribution, and with a larger one \
+             nothing is clipped and the noise exceeds any model",
         )
     }
 
@@ -87,7 +87,7 @@ impl Recipe {
     fn check_rounds(&self, privacy: &Privacy, clients: usize) -> Result<(), EngineError> {
         let _accounted = privacy.release(self.sampler)?;
         if self.min_arrivals.of(clients.min(1 << 20)) != 0 {
-            let expected = "0: a round that is repeated for want of clients is drawn otherwise";
+            let expected = "0: repeating a round with too few clients would change the sampling";
             let found = match self.min_arrivals {
                 MinArrivals::Count(count) => count.to_string(),
                 MinArrivals::Share(share) => format!("{share:?}"),
@@ -95,8 +95,8 @@ impl Recipe {
             return refuse("federation.min_arrivals", found, expected);
         }
         if let Some(count) = self.conditions.close_with {
-            let found = format!("{count} under a promise to whole clients");
-            let expected = "no such key: one client more would push another out of the round";
+            let found = format!("{count} with privacy.unit = \"client\"");
+            let expected = "no such key: one more client would push another out of the round";
             return refuse("conditions.close_with", found, expected);
         }
         let rate = Privacy::rate(self.sampler)?;
@@ -114,12 +114,12 @@ impl Recipe {
         match () {
             () if self.work.head_probe.is_some() => Some(Uncovered {
                 key: "method.prune",
-                reason: "the heads that are sent follow from what clients measured",
+                reason: "the choice of heads depends on what clients measured",
                 expected: "a share of entries, such as 0.25",
             }),
             () if self.evaluation.attention => Some(Uncovered {
                 key: "evaluate.attention",
-                reason: "evaluate.attention tells how the model looks at clients' examples",
+                reason: "evaluate.attention reveals the model's attention on clients' examples",
                 expected: "false",
             }),
             () => None,
@@ -142,7 +142,7 @@ impl Recipe {
         let method = |reason| Uncovered {
             key: "method.name",
             reason,
-            expected: "a method whose every release is accounted",
+            expected: "a method whose releases are all accounted for",
         };
         let of_examples = |key, reason| Uncovered {
             key,
@@ -153,8 +153,8 @@ impl Recipe {
             () if self.population == Population::Pooled => Some(method("there are no clients")),
             () if self.split.is_some() => Some(Uncovered {
                 key: "split",
-                reason: "rows at a cut are about single examples, and a client sends them all",
-                expected: "privacy.unit = \"example\" beside a cut",
+                reason: "noise on rows at a cut hides single examples, not a whole client",
+                expected: "privacy.unit = \"example\" with [split]",
             }),
             () if self.work.local == LocalRule::ControlVariate => Some(method(
                 "a second sum of clients, the control variate, is released without noise",
@@ -164,7 +164,7 @@ impl Recipe {
             }
             () if self.adapters == AdapterMean::Exact => Some(Uncovered {
                 key: "model.lora.mean",
-                reason: "products of adapters are not what is clipped",
+                reason: "clipping does not bound the products of adapters",
                 expected: "\"separate\" or \"freeze_a\"",
             }),
             () if self.weighting != Weighting::Uniform => Some(Uncovered {
@@ -174,12 +174,12 @@ impl Recipe {
             }),
             () if self.stage.as_ref().is_some_and(Stage::needs_evidence) => Some(Uncovered {
                 key: "method.warmup",
-                reason: "the moment of freezing depends on what clients measured",
+                reason: "the round of freezing depends on what clients measured",
                 expected: "a number of rounds or a share of them, which are fixed beforehand",
             }),
             () if self.evaluation.drift => Some(Uncovered {
                 key: "evaluate.drift",
-                reason: "evaluate.drift tells how far clients' exact updates go apart",
+                reason: "evaluate.drift reveals how far clients' exact updates diverge",
                 expected: "false",
             }),
             () if privacy.cap.is_some() => {
@@ -200,7 +200,7 @@ impl Recipe {
             return Ok(());
         };
         let refuse =
-            |key, found: &str, expected| refuse(key, format!("{found} under privacy"), expected);
+            |key, found: &str, expected| refuse(key, format!("{found} with [privacy]"), expected);
         let per_client = self.masks == Masks::PerClient;
         let of_clients = privacy.promise.unit == Unit::Client;
         let by_norm = matches!(selection.criterion, Criterion::Highest | Criterion::Cover);
@@ -213,35 +213,35 @@ impl Recipe {
         match privacy.selection {
             PrivateSelection::PrivateUnaccounted if privacy.promise.budget.is_some() => refuse(
                 "privacy.selection",
-                "\"private_unaccounted\" beside privacy.epsilon",
-                "another one: no budget bears a release without a bound",
+                "\"private_unaccounted\" with privacy.epsilon",
+                "another value: a budget excludes releases without a privacy bound",
             ),
             PrivateSelection::NoisyUpdate if !by_norm => refuse(
                 "method.selector",
-                "another ranking than the highest first",
+                "a ranking other than highest first",
                 "\"attention\", \"cover\" or \"gradient_norm\" where privacy.selection is \
-                 \"noisy_update\", which ranks blocks by what was released of them",
+                 \"noisy_update\", which ranks blocks by their released updates",
             ),
             _ if disagreement && one_list => refuse(
                 "method.selector",
                 "\"disagreement\"",
-                "another one: nobody knows what single clients measured",
+                "another selector: the measurements of single clients are not available",
             ),
             PrivateSelection::NoisyUpdate | PrivateSelection::Public if per_client => refuse(
                 "method.mask",
                 "\"per_client\"",
-                "\"consensus\": nobody measures for a single client",
+                "\"consensus\": there are no measurements for a single client",
             ),
             PrivateSelection::Gaussian { .. } if !probe.is_bounded() => refuse(
                 "method.selector",
                 "a norm of gradients",
-                "one of attention, whose scores are from 0 to 1, beside privacy.selection = \
+                "an attention selector, whose scores are from 0 to 1, with privacy.selection = \
                  { gaussian = .. }",
             ),
             PrivateSelection::Gaussian { .. } if of_clients && per_client => refuse(
                 "method.mask",
                 "\"per_client\"",
-                "\"consensus\": a client's own choice would tell what it measured",
+                "\"consensus\": a client's own choice would reveal what it measured",
             ),
             PrivateSelection::NoisyUpdate
             | PrivateSelection::Public

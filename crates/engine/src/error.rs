@@ -81,16 +81,18 @@ pub enum EngineError {
         client: ClientId,
     },
     /// The global model has left the numbers; the last checkpoint has not.
-    #[error("the global model is no longer finite after round {round}: try a lower rate")]
+    #[error(
+        "the global model has non-finite values after round {round}: try a lower learning rate"
+    )]
     Diverged {
         /// The round that did it, counted from 1 as people count.
         round: u32,
     },
     /// A loss has left the numbers and did not come back, though the model is finite.
     #[error(
-        "the run is over, and the loss of {of} is no finite number since round {round}: the model has diverged, or an \
-         update has wrecked it\n\
-         hint: `fedra report` draws the losses and names updates far outside their cohort; a lower work.optimiser.rate, \
+        "the run has ended, and the loss of {of} has not been finite since round {round}: the model diverged, or \
+         an update corrupted it\n\
+         hint: `fedra report` plots the losses and lists updates far outside their cohort; a lower work.optimiser.rate, \
          or federation.max_norm (for client-level privacy, a lower privacy.clip in its place), may help"
     )]
     LossDiverged {
@@ -102,7 +104,7 @@ pub enum EngineError {
     /// Too few clients came back in every attempt at a round; the last checkpoint is of the round
     /// before.
     #[error(
-        "round {round} was given up after {}: {arrived} of {} came back at best{reason}, \
+        "round {round} was given up after {}: at most {arrived} of {} sent an update{reason}, \
          expected at least {expected} (federation.min_arrivals); the attempts sent {} up and {} down\n\
          hint: {}",
         counted(*attempts, "attempt"), counted(*cohort, "client"), up, down, advice(*diverged)
@@ -128,10 +130,7 @@ pub enum EngineError {
         diverged: bool,
     },
     /// Rounds may be empty, and all of them were.
-    #[error(
-        "no client's update arrived in any of the {rounds} rounds: the model is the one that the run \
-         started from"
-    )]
+    #[error("no client's update arrived in any of the {rounds} rounds: the model has not changed")]
     NobodyArrived {
         /// The rounds.
         rounds: u32,
@@ -230,10 +229,10 @@ pub(crate) fn first<T, const N: usize>(reasons: [(bool, T); N]) -> Option<T> {
 /// What helps where too few clients came back.
 fn advice(diverged: bool) -> &'static str {
     if diverged {
-        "the same rounds would end in the same way again: lower work.optimiser.rate and begin anew"
+        "the same rounds would fail again: lower work.optimiser.rate and start a new run"
     } else {
-        "the rounds before it are kept; to go on, raise federation.retries in the run's experiment.toml \
-         and resume the run"
+        "the rounds before it are kept; to continue, raise federation.retries in the run's experiment.toml and \
+         resume the run"
     }
 }
 

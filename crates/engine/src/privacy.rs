@@ -29,7 +29,7 @@ use crate::sampler::Sampler;
 pub(crate) const CLIENT_UPDATES: &str = "client updates";
 /// The same for private steps at a client.
 pub const EXAMPLE_GRADIENTS: &str = "example gradients";
-/// The same for what clients measured of blocks.
+/// The same for block scores that clients measured.
 pub const BLOCK_SCORES: &str = "block scores";
 
 /// The clip norms that are taken. Weights are f32 and of the order of one: what is smaller than these
@@ -124,8 +124,8 @@ impl Privacy {
             Sampler::Poisson(rate) => Ok(rate),
             Sampler::Uniform(count) => refuse(
                 "federation.sample",
-                format!("{{ uniform = {count} }} under privacy"),
-                "{ poisson = 0.5 } or \"all\": the promise is accounted for these",
+                format!("{{ uniform = {count} }} with [privacy]"),
+                "{ poisson = 0.5 } or \"all\": privacy is accounted only for these",
             ),
         }
     }

@@ -75,7 +75,11 @@ impl RowsAtCut {
     ) -> Result<Self, EngineError> {
         let (noise, norm, sigma) = accounted(split)?;
         let RowPrivacy::Accounted { longest } = split.privacy else {
-            return refuse("split.noise", "noise that no ledger counts", "noise that is accounted");
+            return refuse(
+                "split.noise",
+                "noise that is not accounted for",
+                "noise that the ledger records",
+            );
         };
         Ok(Self { noise, norm, sigma, longest: u64::from(longest), relation, ends })
     }
@@ -124,29 +128,28 @@ impl RowsAtCut {
 /// The noise of a cut with its norm and sigma, where it can be accounted.
 fn accounted(split: &SplitConfig) -> Result<(Noise, f64, f64), EngineError> {
     let Some(noise) = split.noise else {
-        let expected =
-            "{ kind = \"clipped\", norm = .., sigma = .. }: rows would leave as they are";
-        return refuse("split.noise", "nothing under privacy", expected);
+        let expected = "{ kind = \"clipped\", norm = .., sigma = .. }: rows would leave the client without noise";
+        return refuse("split.noise", "no noise with [privacy]", expected);
     };
     let (norm, sigma) = match noise.kind {
         NoiseKind::Clipped { norm, sigma } => (norm, sigma),
         NoiseKind::Relative { .. } | NoiseKind::Absolute { .. } => {
-            let expected = "\"clipped\": a row without a largest norm can tell anything";
-            return refuse("split.noise.kind", "another kind under privacy", expected);
+            let expected = "\"clipped\": only a bounded norm bounds what a row can reveal";
+            return refuse("split.noise.kind", "another kind with [privacy]", expected);
         }
     };
     if sigma < LEAST_SIGMA {
-        let expected = "at least 0.01 under privacy";
+        let expected = "at least 0.01 with [privacy]";
         return refuse("split.noise.sigma", sigma, expected);
     }
     if noise.draw == NoiseDraw::Cached {
-        let expected = "\"fresh\": rows change from round to round, and one draw on two of them shows \
+        let expected = "\"fresh\": rows change from round to round, and the same noise on two versions reveals \
                         their difference";
-        return refuse("split.noise.draw", "\"cached\" under privacy", expected);
+        return refuse("split.noise.draw", "\"cached\" with [privacy]", expected);
     }
     if !noise.gradients {
-        let expected = "true: gradients would leave as they are";
-        return refuse("split.noise.gradients", "false under privacy", expected);
+        let expected = "true: gradients would leave the client without noise";
+        return refuse("split.noise.gradients", "false with [privacy]", expected);
     }
     Ok((noise, norm, sigma))
 }
@@ -163,17 +166,16 @@ impl Recipe {
         };
         accounted(split)?;
         if privacy.cap.is_some() || privacy.clipping != ClipRule::Flat {
-            let expected =
-                "neither beside [split]: rows are clipped one by one, by split.noise.norm";
-            return refuse("privacy", "a cap or a way of clipping", expected);
+            let expected = "neither with [split]: split.noise.norm clips each row";
+            return refuse("privacy", "privacy.cap or privacy.clipping", expected);
         }
         if self.learns.needs_choice()
             && self.selection.probe.is_some()
             && privacy.selection != PrivateSelection::Public
         {
-            let expected = "\"public\" beside [split], or a method.selector that measures nothing: \
-                            clients would measure across the cut";
-            return refuse("privacy.selection", "another one", expected);
+            let expected = "\"public\" with [split], or a method.selector that measures nothing: clients would \
+                            measure across the cut";
+            return refuse("privacy.selection", "another value", expected);
         }
         Ok(())
     }
@@ -185,19 +187,20 @@ impl Recipe {
         RowsAtCut::new(split, privacy.promise.relation, ends)?;
         for plan in self.plans_of_cuts(split, layout)? {
             if !plan.uploads().is_empty() {
-                let expected = "\"frozen\" or \"personal\" under privacy: clients would send them \
-                                without noise";
+                let expected = "\"frozen\" or \"personal\" with [privacy]: clients would send their ends without \
+                                noise";
                 return refuse("split.ends", "\"shared\" ends that learn", expected);
             }
         }
         match ends {
             EndsLearn::Yes if self.work.clip.is_some() => {
-                let expected = "none where a client's ends learn: its factor would tell the norm of \
-                                their gradient";
-                refuse("work.clip", "a norm under privacy", expected)
+                let expected = "no clipping where the client's ends learn: the scale factor would reveal the \
+                                norm of their gradient";
+                refuse("work.clip", "a norm with [privacy]", expected)
             }
             EndsLearn::Yes if privacy.client_scores => {
-                let expected = "false where a client's ends learn: they do so without noise";
+                let expected =
+                    "false where the client's ends learn, because they learn without noise";
                 refuse("privacy.client_scores", "true", expected)
             }
             EndsLearn::No | EndsLearn::Yes => Ok(()),

@@ -14,8 +14,7 @@ use crate::error::{EngineError, refuse};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(
     rename_all = "snake_case",
-    expecting = "\"all\", { uniform = 4 } (so many clients) or { poisson = 0.5 } (each with this \
-                 probability)"
+    expecting = "\"all\", { uniform = 4 } (this many clients) or { poisson = 0.5 } (each with this probability)"
 )]
 pub enum Sampler {
     /// Every client.

@@ -51,7 +51,7 @@ impl Sections {
         };
         let length = file.metadata().map_err(failed)?.len();
         let mut sections = Self { path: path.to_owned(), file, spans: Vec::new() };
-        let end = length.checked_sub(CHECKSUM).ok_or_else(|| sections.refuse("it is too short"))?;
+        let end = length.checked_sub(CHECKSUM).ok_or_else(|| sections.refuse("it is truncated"))?;
         if !sections.checksum_matches(end).map_err(failed)? {
             return Err(sections.refuse("its checksum does not match its content"));
         }
@@ -86,7 +86,7 @@ impl Sections {
 
     /// One of them.
     pub(crate) fn read(&self, number: usize) -> Result<Vec<u8>, EngineError> {
-        let cut = || self.refuse("a section is cut short");
+        let cut = || self.refuse("a section is truncated");
         let &(start, length) = self.spans.get(number).ok_or_else(cut)?;
         let mut bytes = vec![0; length];
         // A file's position is its own, not this value's: `&File` moves it.
@@ -119,7 +119,7 @@ impl Sections {
 
     /// Every section from one place to another.
     fn find_spans(&self, mut at: u64, end: u64) -> Result<Vec<(u64, usize)>, EngineError> {
-        let cut = || self.refuse("a section is cut short");
+        let cut = || self.refuse("a section is truncated");
         let (mut file, mut spans) = (&self.file, Vec::new());
         while at < end {
             let (mut length, start) = ([0; 8], at + 8);

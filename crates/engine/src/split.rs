@@ -195,7 +195,9 @@ impl SplitConfig {
         let kind = self.noise?.kind;
         Some(match (kind, self.privacy) {
             (NoiseKind::Clipped { norm, sigma }, RowPrivacy::Accounted { .. }) => {
-                format!("clipped to norm {norm}, sigma {sigma}: in the ledger, row by row")
+                format!(
+                    "clipped to norm {norm}, sigma {sigma}: accounted in the ledger, row by row"
+                )
             }
             (kind, RowPrivacy::Accounted { .. } | RowPrivacy::Empirical) => kind.describe(),
         })
@@ -247,11 +249,11 @@ impl SplitConfig {
         });
         if let Some((_, step)) = twice {
             let found = format!("two moves in round {}", step.round);
-            return refuse("split.moves", found, "one cut from a round on");
+            return refuse("split.moves", found, "at most one move per round");
         }
         if self.mode == SplitMode::Batched && !self.clients.is_empty() {
-            let expected = "one cut for all clients: their rows go through the same blocks";
-            return refuse("split.clients", "cuts of their own with mode batched", expected);
+            let expected = "one cut for all clients, whose rows go through the same blocks";
+            return refuse("split.clients", "separate cuts with mode = \"batched\"", expected);
         }
         match (self.average_every, self.mode) {
             (None, _) | (Some(1..), SplitMode::Replicated) => {}
@@ -259,8 +261,12 @@ impl SplitConfig {
                 return refuse("split.average_every", 0, "at least 1");
             }
             (Some(_), SplitMode::Sequential | SplitMode::Batched) => {
-                let found = "a number of steps where there is one copy";
-                return refuse("split.average_every", found, "it with mode replicated alone");
+                let found = "a value without mode = \"replicated\"";
+                return refuse(
+                    "split.average_every",
+                    found,
+                    "no such key: the server has one copy",
+                );
             }
         }
         let Some(noise) = self.noise else { return Ok(()) };

@@ -107,7 +107,7 @@ impl Stage {
         self.part.check(layout)?;
         let key = "method.freeze";
         if let Begins::Share(share) = self.begins {
-            let expected = "a number of rounds: Method::over makes one of a share";
+            let expected = "a number of rounds: Method::over converts a share";
             return refuse("method.warmup", share, expected);
         }
         if learns.needs_choice() {
@@ -118,11 +118,11 @@ impl Stage {
             let about = &learns & &part;
             if about.is_empty() {
                 let expected = "a part that learns (with LoRA, add its roles to model.lora.roles)";
-                return refuse(key, "a part of which nothing learns", expected);
+                return refuse(key, "a part without learning parameters", expected);
             }
         }
         if self.treatment == Treatment::Frozen && (learns - part).is_empty() {
-            return refuse(key, "everything that learns", "that something is left to learn");
+            return refuse(key, "everything that learns", "at least one part that still learns");
         }
         Ok(())
     }

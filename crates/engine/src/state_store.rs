@@ -234,7 +234,7 @@ impl Filed {
         let words: Vec<[u8; 4]> = numbers.map(|number| number.to_le_bytes()).collect();
         let record = Record::write(scratch, words.as_flattened()).map_err(|error| {
             let bytes = ByteCount(4 * words.len() as u64);
-            let doing = format!("writing what a client keeps ({bytes}) to");
+            let doing = format!("writing client state ({bytes}) to");
             EngineError::disk(doing, &scratch.path, error)
         })?;
         let list = |tensors: &ParamValues| tensors.iter().map(|(id, n)| (id, n.len())).collect();
@@ -243,7 +243,7 @@ impl Filed {
 
     fn read(&self, client: ClientId) -> Result<ClientState, EngineError> {
         let bytes = self.record.bytes().map_err(|error| {
-            let doing = "reading what a client keeps from";
+            let doing = "reading client state from";
             EngineError::disk(doing, &self.record.scratch.path, error)
         })?;
         let mut numbers = bytes.as_chunks().0.iter().map(|four| f32::from_le_bytes(*four));

@@ -46,7 +46,7 @@ impl Waiting {
     pub(crate) fn put(&mut self, client: ClientId, answer: Answer) -> Result<(), EngineError> {
         let place = match &self.path {
             Some(path) if self.held >= IN_MEMORY => {
-                let failed = |error| EngineError::disk("keeping an early update", path, error);
+                let failed = |error| EngineError::disk("storing an early update", path, error);
                 let scratch = match &self.scratch {
                     Some(scratch) => scratch.clone(),
                     None => Arc::new(Scratch::create(path).map_err(failed)?),

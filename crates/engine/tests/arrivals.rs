@@ -55,7 +55,7 @@ fn a_run_in_which_everybody_fails_is_an_error_and_changes_nothing() {
     let mut reports = Reports::default();
     let error = federation.run(&mut fleet, &mut [&mut reports], 2, &|| false);
     let error = error.expect_err("nobody came").to_string();
-    let told = "round 1 was given up after 4 attempts: 0 of 5 clients came back at best \
+    let told = "round 1 was given up after 4 attempts: at most 0 of 5 clients sent an update \
                 (client-0: failed (simulated)), expected at least 1 (federation.min_arrivals)";
     assert!(error.starts_with(told), "{error}");
     assert_eq!((federation.completed(), reports.0.len()), (Round(0), 0));
@@ -172,7 +172,7 @@ fn a_run_that_stopped_goes_on_to_the_same_bits() {
         let mut reports = Reports::default();
         let error = first.run(&mut fleet, &mut [&mut reports], 5, &|| false);
         let error = error.expect_err("client 2 has no power").to_string();
-        let told = "round 4 was given up after 4 attempts: 4 of 5 clients came back at best \
+        let told = "round 4 was given up after 4 attempts: at most 4 of 5 clients sent an update \
                     (client-2: no power), expected at least 5";
         assert!(error.starts_with(told), "{error}");
         assert_eq!(first.completed(), Round(3));

@@ -488,7 +488,7 @@ fn what_makes_no_sense_is_refused_by_name() {
     };
     check(r#"{"base":{"name":"centralised"}}"#, "`method.base` is \"centralised\"");
     check(r#"{"base":{"name":"local-only"}}"#, "`method.base` is \"local-only\"");
-    check(r#"{"base":{"name":"fedfrozen"}}"#, "frozen once");
+    check(r#"{"base":{"name":"fedfrozen"}}"#, "frozen only once");
     check(r#"{"base":{"name":"fedporx"}}"#, "fedporx");
     check(r#"{"base":{"name":"fedprox","nu":1}}"#, "nu");
     for warmup in [r#""soon""#, "1.5", "-3"] {
@@ -527,6 +527,6 @@ fn freezing_what_does_not_learn_or_all_that_does_is_refused() {
         let refused = Federation::new(recipe, layout(), normal(Seed(7)), Seed(1));
         refused.expect_err("nothing to do").to_string()
     };
-    assert!(refused(Rule::Sites([Layer::Head].into())).contains("nothing learns"));
-    assert!(refused(Rule::Roles([Role::Query].into())).contains("left to learn"));
+    assert!(refused(Rule::Sites([Layer::Head].into())).contains("without learning"));
+    assert!(refused(Rule::Roles([Role::Query].into())).contains("part that still learns"));
 }

@@ -230,7 +230,7 @@ fn who_was_not_asked_is_not_heard() {
         .expect("the round goes on");
     assert_eq!(federation.model(), &expected);
     assert_eq!(reports.0[0].refused.len(), 3);
-    assert!(reports.0[0].refused.iter().all(|one| one.reason == "was not asked in this round"));
+    assert!(reports.0[0].refused.iter().all(|one| one.reason == "was not selected in this round"));
 }
 
 #[test]

@@ -270,10 +270,10 @@ fn a_torn_or_foreign_checkpoint_is_refused_and_none_is_no_error() {
     let length = |length: u64| [magic, &length.to_le_bytes(), &sections[8..]].concat();
     let past = sections.len() as u64;
     for (bad, expected) in [
-        (length(u64::MAX), "a section is cut short"),
-        (length(past), "a section is cut short"),
-        (magic.to_vec(), "a section is cut short"),
-        (content[..content.len() - 3].to_vec(), "a section is cut short"),
+        (length(u64::MAX), "a section is truncated"),
+        (length(past), "a section is truncated"),
+        (magic.to_vec(), "a section is truncated"),
+        (content[..content.len() - 3].to_vec(), "a section is truncated"),
         ([content, &0_u64.to_le_bytes()[..]].concat(), "sections: expected"),
     ] {
         std::fs::write(&file, sealed(&bad)).expect("a place to write");

@@ -212,7 +212,7 @@ fn what_the_promise_does_not_cover_is_refused_with_its_reason() {
         recipe.check(EXAMPLES.len()).unwrap_err().to_string()
     };
     let cases: [(Change<'_>, &str); 8] = [
-        (&|recipe| recipe.sampler = Sampler::Uniform(2), "accounted for these"),
+        (&|recipe| recipe.sampler = Sampler::Uniform(2), "accounted only for these"),
         (&|recipe| recipe.weighting = Weighting::Examples, "count for more"),
         (&|recipe| recipe.work.local = LocalRule::ControlVariate, "control variate"),
         (&|recipe| recipe.min_arrivals = MinArrivals::Count(1), "min_arrivals"),
@@ -315,7 +315,7 @@ fn safl_ranks_blocks_by_what_was_released_unless_told_otherwise() {
     let (federation, reports) = run(exact, &mut Quadratics::new(&EXAMPLES), 2);
     assert!(spent(&reports).iter().all(|epsilon| epsilon.is_infinite()));
     let statement = federation.ledger().unwrap().statement().unwrap();
-    assert!(statement.contains("what clients measured of blocks"), "{statement}");
+    assert!(statement.contains("block scores that clients measured"), "{statement}");
 
     let mut noised = safl();
     let noise = NoiseMultiplier::new(5.0).unwrap();
@@ -348,5 +348,5 @@ fn an_adaptive_moment_of_freezing_is_free_for_examples_and_refused_for_clients()
     let mut of_clients = private(1.0, None);
     of_clients.stage = of_examples(1.0, ("fedfrozen", adaptive)).stage;
     let refused = of_clients.check(5).unwrap_err().to_string();
-    assert!(refused.contains("moment of freezing"), "{refused}");
+    assert!(refused.contains("round of freezing"), "{refused}");
 }

@@ -61,7 +61,7 @@ pub enum Error {
     /// An experiment that cannot be written as TOML.
     #[error(transparent)]
     Toml(#[from] toml::ser::Error),
-    /// Results that were made and could not be written: the disk is full, or somebody took it away.
+    /// Results could not be written: the disk is full, or it is gone.
     #[error("cannot write {what}")]
     Unwritten {
         /// What was to be written.
@@ -94,13 +94,13 @@ impl Error {
             || self.engine().is_some_and(is_breakdown)
     }
 
-    /// Whether somebody asked to stop within a round, or while its model was scored: no failure.
+    /// Whether the caller asked to stop within a round, or while its model was scored: no failure.
     pub(crate) fn is_stop(&self) -> bool {
         matches!(self, Self::Engine(EngineError::Stopped) | Self::Client(ClientError::Stopped))
             || self.cause().is_some_and(Self::is_stop)
     }
 
-    /// Whether somebody asked for the end of a preparation: nothing was refused, and nothing written.
+    /// Whether the caller stopped a preparation: nothing was refused, and nothing was written.
     pub fn is_stopped_preparation(&self) -> bool {
         // Not through a breakdown: a run that began has written something.
         if let Self::Within { source, .. } = self {
@@ -164,7 +164,7 @@ pub fn in_words(error: &(dyn std::error::Error + 'static)) -> String {
 pub struct Breakdown {
     /// Rounds that are kept.
     pub rounds: u32,
-    /// Rounds in all.
+    /// Number of rounds.
     pub of: u32,
     /// The run's folder, from which it can be resumed.
     pub folder: PathBuf,

@@ -1,10 +1,10 @@
-//! Federated fine-tuning of Transformers across parties that may not share their data.
+//! Federated fine-tuning of Transformers across organisations that may not share their data.
 //!
-//! An [`Experiment`] says who holds which rows, which model learns and by which method. It comes from a
+//! An [`Experiment`] names the clients and their rows, the model and the method. It comes from a
 //! TOML file, from a text, or from values ([`config::RawConfig`]). [`plan()`] says what it would send and
 //! cost, [`run()`] runs it in a folder, [`compare()`] runs several of them over seeds,
-//! [`advise()`] finds out when to freeze a part, and [`study::shadow`] trains models on halves of the rows for
-//! attacks that ask who was there. Three hospitals learn to mark problems, tests and
+//! [`advise()`] proposes when to freeze query and key, and [`study::shadow`] trains shadow models for membership
+//! inference. Three hospitals learn to mark problems, tests and
 //! treatments in notes that no patient wrote:
 //!
 //! ```
@@ -44,10 +44,10 @@
 //! # Ok::<(), fedra::Error>(())
 //! ```
 //!
-//! A method of your own is a [`Recipe`](engine::Recipe) ([`Experiment::with_recipe`],
-//! `examples/own_method.rs`). Data of your own are rows ([`Experiment::of_rows`], `examples/own_data.rs`).
+//! Your own method is a [`Recipe`](engine::Recipe) ([`Experiment::with_recipe`],
+//! `examples/own_method.rs`). Your own data are rows ([`Experiment::of_rows`], `examples/own_data.rs`).
 //!
-//! The library prints nothing and installs no signal handler. What is said on the way goes to a
+//! The library prints nothing and installs no signal handler. Notes and progress go to a
 //! [`Listener`], which may also ask a run to stop. Files are written to the folder that the caller
 //! names and nowhere else.
 

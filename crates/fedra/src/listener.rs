@@ -1,7 +1,7 @@
 //! Those who follow a run from outside: what is said on the way goes to them, and they may ask it
 //! to stop.
 //!
-//! The library prints nothing. Whoever starts a run hands over a [`Listener`]: a terminal draws a bar,
+//! The library prints nothing. The caller of a run passes a [`Listener`]: a terminal draws a bar,
 //! a service writes a log, a test keeps the reports, and [`Silent`] does nothing at all.
 
 use std::sync::Arc;
@@ -40,11 +40,11 @@ pub enum Event<'a> {
     Warning(&'a str),
     /// How far the preparation of rows is: often, and before anything else.
     Preparing(Preparing),
-    /// The preparation of rows is over, whether or not it came to its end.
+    /// The preparation of rows has ended, complete or not.
     Prepared,
     /// A round is complete.
     Round(&'a RoundReport),
-    /// The shared model after so many rounds: what the server holds and sends out next.
+    /// The shared model after this number of rounds: what the server has and sends next.
     Model(u32, &'a ParamValues),
     /// The rounds that began last are over.
     End,
@@ -60,7 +60,7 @@ impl dyn Listener + '_ {
     }
 }
 
-/// Prepares rows as an experiment asks, while somebody listens.
+/// Prepares rows as an experiment asks, with a listener.
 pub(crate) fn followed<T>(
     experiment: &Experiment,
     listener: &dyn Listener,
@@ -84,7 +84,7 @@ pub struct Rounds<'a> {
     pub title: Option<&'a str>,
     /// Rounds that are complete already.
     pub done: u32,
-    /// Rounds in all.
+    /// Number of rounds.
     pub rounds: u32,
     /// Clients of the federation, by number.
     pub clients: &'a [ClientInfo],
@@ -99,11 +99,11 @@ pub struct Rounds<'a> {
 pub enum Finishes {
     /// The step that is on: the round can be done again, to the same bits.
     Step,
-    /// The round that is on: done again it would release something anew, and be counted twice.
+    /// The current round: repeating it would be a new release and would be counted twice.
     Round,
 }
 
-/// Hears nothing and never stops a run.
+/// Ignores all events and never stops a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Silent;
 

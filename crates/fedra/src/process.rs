@@ -43,7 +43,7 @@ fn kibibytes(text: &str, key: &str) -> Option<u64> {
     Some(kibibytes * 1024)
 }
 
-/// Starts the peak anew from what is held now, where the system can.
+/// Resets the peak to the current memory, where the system can.
 pub fn forget_peak() {
     // Linux resets the high-water mark on "5"; elsewhere the peak stays that of the whole process.
     let _unsupported = std::fs::write("/proc/self/clear_refs", "5");

@@ -179,18 +179,18 @@ fn what_counts_other_rows_is_refused_where_single_rows_are_hidden() {
         (&["data.max_examples=20"][..], "data.sample = 0.5 uses a share of the rows"),
         (
             &["data.partition={ by = 'shards', shards = 2 }", "federation.clients=3"],
-            "they are cut by counting",
+            "removing one row would move others",
         ),
         (&["data.partition.min_examples=20"], "cannot be combined with privacy.rows"),
-        (&["privacy.cap=1.5"], "none together with privacy.cap"),
-        (&["privacy.unit='client'"], "it is about rows, not about clients"),
+        (&["privacy.cap=1.5"], "no such key with privacy.cap"),
+        (&["privacy.unit='client'"], "no such key with privacy.unit"),
         (
             &[
                 "data.partition={ by = 'dirichlet', alpha = 1.0 }",
                 "federation.clients=3",
                 "data.columns.document='note'",
             ],
-            "one row less could move the others",
+            "removing one row could move the others",
         ),
     ] {
         let refusal = refused(sets);

@@ -58,7 +58,7 @@ fn a_run_to_which_nobody_came_ends_with_a_model_and_a_card_that_do_not_tell() {
     assert!(everybody.bytes.up.0 > 0 && nobody.bytes.up.0 == 0);
     assert_eq!(nobody.rounds, everybody.rounds);
     // Neither a number of rows nor a digest of them, against which candidates could be tried.
-    assert!(!told.contains("division over clients"), "{told}");
+    assert!(!told.contains("partition over clients"), "{told}");
     assert!(told.contains("that did not share their training examples."), "{told}");
     // The scores are of another model; all else is the same.
     let facts = |card: &str| {

@@ -52,11 +52,7 @@ fn the_ledger_of_a_run_agrees_with_its_plan() {
             assert!((found / exact - 1.0).abs() < 1e-9, "{found}, expected {exact}");
         }
         assert_eq!((spent.noise, spent.clip), (16.0, 8.0));
-        assert!(
-            spent.statement.contains("how many tokens each has is seen"),
-            "{}",
-            spent.statement
-        );
+        assert!(spent.statement.contains("are visible and not covered"), "{}", spent.statement);
         let ledger = fs::read_to_string(folder.join("ledger.jsonl")).unwrap();
         assert_eq!(ledger.lines().count(), 1 + 3 * 3 * 2, "{ends}: a promise and its events");
         // Ends that learned on exact examples are not scored.

@@ -88,7 +88,7 @@ fn a_folder_that_cannot_be_written_costs_a_note_and_no_run() {
     let experiment = experiment(&[], Some(&gone));
     fs::remove_dir(&gone).unwrap();
     let run = Run::prepare(&experiment).unwrap();
-    assert!(run.notes().any(|note| note.contains("data.cache: nothing could be kept in")));
+    assert!(run.notes().any(|note| note.contains("data.cache: cannot write to")));
 }
 
 #[test]

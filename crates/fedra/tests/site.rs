@@ -95,10 +95,13 @@ fn what_one_site_cannot_know_is_refused() {
     let dealt = refused(&["data.partition.by=iid", "federation.clients=2"], "east.jsonl");
     assert!(dealt.contains("data.partition.by"), "{dealt}");
     let merged = refused(&["data.partition.min_examples=3"], "east.jsonl");
-    assert!(merged.contains("data.partition.min_examples: found 3, expected it only"), "{merged}");
+    assert!(
+        merged.contains("data.partition.min_examples: found 3, expected no such key"),
+        "{merged}"
+    );
     let absent = refused(&["data.partition.leave_out=['west']"], "east.jsonl");
     assert!(
-        absent.contains("data.partition.leave_out: found \"west\", expected it only"),
+        absent.contains("data.partition.leave_out: found \"west\", expected no such key"),
         "{absent}"
     );
     let other = refused(&[], "north.jsonl");

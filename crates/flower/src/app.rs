@@ -41,7 +41,7 @@ app = ServerApp()
 def main(grid, context):
     raise RuntimeError(
         "this run is coordinated by `fedra serve FILE.toml --superlink URL`: start the SuperLink with "
-        "--isolation process and let that command take the task"
+        "--isolation process and run that command"
     )
 "#;
 

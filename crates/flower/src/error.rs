@@ -48,9 +48,7 @@ pub enum FlowerError {
         reason: String,
     },
     /// A SuperLink that nobody has tried with this program, and that does not speak the protocol.
-    #[error(
-        "found a SuperLink of version {found} that does not know {call}, expected 1.40 to 1.42"
-    )]
+    #[error("the SuperLink of version {found} does not support {call}, expected 1.40 to 1.42")]
     Version {
         /// What it says it is.
         found: String,
@@ -92,15 +90,14 @@ pub enum FlowerError {
         reason: String,
     },
     /// An object that was announced and is not there yet, while there is something else to do.
-    #[error("the object {id}: it was announced and is not there yet")]
+    #[error("the object {id}: it was announced but has not arrived yet")]
     Unfinished {
         /// Its name.
         id: String,
     },
     /// The node cannot come online.
     #[error(
-        "the SuperLink did not let this node come online: found a key that it does not know, or that \
-         another process uses, expected one that its operator has registered\n\
+        "the SuperLink refused this node: its key is not registered there, or another process uses it\n\
          hint: `flwr supernode register FILE.pub` at the SuperLink; `fedra flower key` writes such a file"
     )]
     NotRegistered,
@@ -127,7 +124,7 @@ impl FlowerError {
 
     /// A push session that ended again and again before all objects were there.
     pub(crate) fn unpushed(call: &'static str, sessions: usize) -> Self {
-        let reason = format!("found {sessions} sessions that ended before all objects were there");
+        let reason = format!("{sessions} sessions ended before all objects had arrived");
         Self::Reply { call, reason }
     }
 

@@ -56,12 +56,12 @@ fn fetch_contents(
         for (place, PulledObject { found, available, content }) in due.into_iter().zip(pulled) {
             let wrong = |reason: &str| FlowerError::object(ids[place], reason);
             if !found {
-                return Err(wrong("the SuperLink does not know it any more"));
+                return Err(wrong("the SuperLink no longer has it"));
             }
             if available {
                 contents[place] = Some(content);
             } else if begun.elapsed() >= ANNOUNCED {
-                return Err(wrong("it was announced and did not come"));
+                return Err(wrong("it was announced but did not arrive"));
             }
         }
         if contents.iter().all(Option::is_some) {

@@ -224,7 +224,7 @@ mod tests {
         }
         for none in [(404, b"not here".to_vec()), (200, b"{}".to_vec()), (200, vec![0xff])] {
             let said = told(none);
-            assert!(said.contains("that says nothing of itself"), "{said}");
+            assert!(said.contains("that does not describe itself"), "{said}");
         }
         assert!(told((503, Vec::new())).contains("not available"));
     }

@@ -20,7 +20,7 @@ use ureq::{Agent, Error, SendBody};
 use crate::error::FlowerError;
 
 /// What is said of a connection that is over before the reply.
-pub(crate) const ENDED: &str = "it ended the connection";
+pub(crate) const ENDED: &str = "it closed the connection";
 /// How long a connection may take to be made.
 const CONNECT: Duration = Duration::from_secs(10);
 /// A server may end a connection that was idle for five seconds: one that was idle for less is used.
@@ -62,7 +62,7 @@ impl Endpoint {
                 ));
             }
             ("http", Some(_)) => {
-                return Err(wrong("an address that begins with https:// beside --ca"));
+                return Err(wrong("an address that begins with https:// with --ca"));
             }
             _ => return Err(address()),
         };

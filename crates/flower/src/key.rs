@@ -25,7 +25,8 @@ pub struct NodeKey {
 impl NodeKey {
     /// A new key, as PKCS#8 in PEM.
     pub fn generate() -> Result<String, FlowerError> {
-        let wrong = |_| FlowerError::file("a new key", "the system gave no random bytes");
+        let wrong =
+            |_| FlowerError::file("a new key", "the operating system returned no random bytes");
         let document =
             EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, &SystemRandom::new());
         Ok(pem("PRIVATE KEY", document.map_err(wrong)?.as_ref()))
@@ -83,7 +84,9 @@ impl NodeKey {
     /// A signature in DER.
     pub(crate) fn sign(&self, message: &[u8]) -> Result<Vec<u8>, FlowerError> {
         let signed = self.pair.sign(&self.random, message);
-        let wrong = |_| FlowerError::file("the node's key", "the system gave no random bytes");
+        let wrong = |_| {
+            FlowerError::file("the node's key", "the operating system returned no random bytes")
+        };
         Ok(signed.map_err(wrong)?.as_ref().to_vec())
     }
 }

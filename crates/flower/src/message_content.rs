@@ -455,7 +455,7 @@ mod tests {
             assert!(read(&mut store, &id, limits).is_err(), "{name} cut short");
             store.0.remove(name);
             let told = read(&mut store, &id, limits).unwrap_err().to_string();
-            assert!(told.contains("does not know it"), "{told}");
+            assert!(told.contains("no longer has it"), "{told}");
         }
     }
 }

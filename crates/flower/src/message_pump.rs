@@ -98,7 +98,7 @@ impl MessagePump {
         self.nodes.clear();
         let why = if error.is_unauthenticated() || error.is_run_over() {
             self.api.kept.remove();
-            format!("the run was stopped at the SuperLink, or it has forgotten it: {error}")
+            format!("the run was stopped at the SuperLink, or the SuperLink lost it: {error}")
         } else {
             error.to_string()
         };
@@ -116,7 +116,7 @@ impl MessagePump {
                     continue;
                 }
                 (Some(_), _) => "it was started again",
-                (None, _) => "the SuperLink does not hear from it",
+                (None, _) => "the SuperLink gets no messages from it",
             };
             self.drop_guest(id, reason);
         }
@@ -177,7 +177,7 @@ impl MessagePump {
         for (node, cost) in sent {
             match (cost, self.nodes.get(&node)) {
                 (Some(bytes), Some(member)) => member.traffic.add_sent(bytes),
-                (None, _) => self.drop_guest(node, "the SuperLink took no message for it"),
+                (None, _) => self.drop_guest(node, "the SuperLink accepted no message for it"),
                 (Some(_), None) => {}
             }
         }
@@ -217,7 +217,7 @@ impl MessagePump {
             match self.api.pull(vec![id.clone()]) {
                 Ok(replies) => replies.into_iter().for_each(|reply| self.take(reply, due)),
                 Err(error) if is_confused(&error) => {
-                    self.fail(*node, "the SuperLink has forgotten what it was asked");
+                    self.fail(*node, "the SuperLink lost the request");
                 }
                 Err(error) => return Err(error),
             }

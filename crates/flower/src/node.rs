@@ -115,8 +115,7 @@ pub fn join(
             return Err(error);
         }
         let why = if error.is_not_activated() {
-            "the SuperLink does not let this node come online: its key is not registered there, or another \
-             process uses it"
+            "the SuperLink refuses this node: its key is not registered there, or another process uses it"
                 .to_owned()
         } else {
             error.to_string()
@@ -203,7 +202,7 @@ impl Node<'_> {
                 // Nobody waits for an answer any more; another run may begin.
                 Err(FlowerError::Unfinished { .. }) => {
                     self.tell(
-                        "a message was left unfinished by its coordinator; going on with the next",
+                        "the coordinator left a message unfinished; continuing with the next",
                     );
                 }
                 Err(error) if error.is_run_over() => {
@@ -226,7 +225,9 @@ impl Node<'_> {
             return Ok(None);
         }
         let seconds = patience.as_secs();
-        Ok(Some(Left::Alone(format!("no run at the SuperLink wanted this site for {seconds} s"))))
+        Ok(Some(Left::Alone(format!(
+            "no run at the SuperLink selected this client for {seconds} s"
+        ))))
     }
 
     fn tell(&self, line: &str) {
@@ -280,7 +281,7 @@ impl Node<'_> {
             if api.is_on(own)? {
                 if self.declined.replace(run) != Some(run) {
                     self.tell(&format!(
-                        "run {run} asked for this node, which takes part in run {own}"
+                        "run {run} requested this node, which takes part in run {own}"
                     ));
                 }
                 let reason = format!("it takes part in run {own}");
@@ -290,7 +291,7 @@ impl Node<'_> {
         }
         let records = records(api, run, id)?;
         let Some(opened) = Opened::read(api, run, (&records, self.limits))? else {
-            return Ok(self.failed(unknown(metadata, "words of fedra in it")));
+            return Ok(self.failed(unknown(metadata, "a message of fedra")));
         };
         self.conversation.site.expect(&opened.numbers());
         let content = opened.finish(api, run)?;

@@ -52,7 +52,7 @@ impl NodeKeys {
             if both.len() > 1 {
                 let names = listed(&both);
                 return Err(refused(format!(
-                    "found one key for {names}, expected one for each: a node has one key and is one client"
+                    "{names} have the same key, but every client needs its own"
                 )));
             }
         }
@@ -66,21 +66,25 @@ impl NodeKeys {
             if can_come < waited_for {
                 let how = match can_come {
                     0 => String::new(),
-                    some => format!(" (--wait-for {some} begins without)"),
+                    some => format!(" (--wait-for {some} starts without them)"),
                 };
                 return Err(refused(format!(
-                    "found no key of {names}, expected those of {waited_for} of {} clients: whose key is \
-                     missing cannot join{how}",
+                    "there is no key for {names}, and the keys of {waited_for} of {} clients are needed: clients \
+                     without a key cannot join{how}",
                     clients.len()
                 )));
             }
-            remarks.push(format!("--node-keys has no key of {names}, who therefore cannot join"));
+            remarks.push(format!(
+                "--node-keys has no key for {names}: clients without a key cannot join"
+            ));
         }
         let of_nobody: Vec<&String> =
             self.names.values().flatten().filter(|name| !clients.contains(name)).collect();
         if !of_nobody.is_empty() {
             let names = listed(&of_nobody);
-            remarks.push(format!("--node-keys has keys of {names}, whom the experiment lacks"));
+            remarks.push(format!(
+                "--node-keys has keys that match no client of this experiment: {names}"
+            ));
         }
         Ok(remarks)
     }
@@ -127,22 +131,22 @@ mod tests {
         assert_eq!(
             told(&keys, &["north", "south"], 1, &[]).unwrap(),
             [
-                "--node-keys has no key of south, who therefore cannot join",
-                "--node-keys has keys of west, whom the experiment lacks"
+                "--node-keys has no key for south: clients without a key cannot join",
+                "--node-keys has keys that match no client of this experiment: west"
             ]
         );
         assert_eq!(
             told(&keys, &["north", "south", "west"], 3, &[]).unwrap_err(),
-            "--node-keys: found no key of south, expected those of 3 of 3 clients: whose key is missing \
-             cannot join (--wait-for 2 begins without)"
+            "--node-keys: there is no key for south, and the keys of 3 of 3 clients are needed: clients \
+             without a key cannot join (--wait-for 2 starts without them)"
         );
         let nobody = told(&keys, &["east"], 1, &[]).unwrap_err();
-        assert!(nobody.ends_with("whose key is missing cannot join"), "{nobody}");
+        assert!(nobody.ends_with("clients without a key cannot join"), "{nobody}");
         assert_eq!(told(&keys, &["north", "south", "west"], 3, &["south"]), Ok(vec![]));
         std::fs::copy(folder.path().join("west.pub"), folder.path().join("south.pub")).unwrap();
         let both = NodeKeys::open(folder.path()).unwrap();
         let refused = told(&both, &["north", "south", "west"], 1, &[]).unwrap_err();
-        assert!(refused.starts_with("--node-keys: found one key for "), "{refused}");
+        assert!(refused.contains("have the same key"), "{refused}");
         assert!(told(&both, &["north", "west"], 2, &[]).is_ok(), "south is of another experiment");
         std::fs::remove_file(folder.path().join("south.pub")).unwrap();
         std::fs::write(folder.path().join("bad.pub"), "ssh-ed25519 AAAA x").unwrap();

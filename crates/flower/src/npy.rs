@@ -43,7 +43,7 @@ impl Header {
     /// The header at the beginning of a file, and where the data begin.
     pub(crate) fn decode(bytes: &[u8]) -> Result<(Self, usize), String> {
         let wrong = |what: &str| format!("found {what}, expected an array in NumPy's format");
-        let rest = bytes.strip_prefix(MAGIC).ok_or_else(|| wrong("another beginning"))?;
+        let rest = bytes.strip_prefix(MAGIC).ok_or_else(|| wrong("another first line"))?;
         let (at, length) = match rest {
             [1, _, low, high, ..] => (10, usize::from(u16::from_le_bytes([*low, *high]))),
             [2 | 3, _, a, b, c, d, ..] => (12, u32::from_le_bytes([*a, *b, *c, *d]) as usize),

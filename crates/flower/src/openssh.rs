@@ -79,8 +79,10 @@ pub(crate) fn read_private(text: &str) -> Result<([u8; 32], Vec<u8>), String> {
     let rest = bytes.strip_prefix(b"openssh-key-v1\0").ok_or(WRONG)?;
     let (cipher, rest) = field(rest).ok_or(WRONG)?;
     if cipher != b"none" {
-        return Err("found a key with a passphrase, expected one without: a node starts by itself"
-            .to_owned());
+        return Err(
+            "found a key with a passphrase, expected one without: a node starts unattended"
+                .to_owned(),
+        );
     }
     let (_kdf, rest) = field(rest).ok_or(WRONG)?;
     let (_options, rest) = field(rest).ok_or(WRONG)?;

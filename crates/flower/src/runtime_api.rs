@@ -97,7 +97,7 @@ impl RuntimeApi {
         if !alive {
             kept.remove();
             link.caller = Caller::Anybody;
-            let told = format!("run {run} has ended at the SuperLink, or it has forgotten it");
+            let told = format!("run {run} has ended at the SuperLink, or the SuperLink lost it");
             return Ok(Sought::None(link, Some(told)));
         }
         // It is refused where the task had begun, and has to be made where it had not.
@@ -214,7 +214,7 @@ impl AcquireTask {
             runs.into_values().filter(is_pending).partition(|run| run.fab_id == APP);
         let told = others.first().map(|RunInfo { run_id, fab_id, .. }| {
             let found: String = fab_id.chars().take(80).collect();
-            format!("run {run_id} is left to others: found the app {found}, expected {APP}")
+            format!("run {run_id} is ignored: found the app {found}, expected {APP}")
         });
         let app_hashes = ours.into_iter().map(|run| run.fab_hash).filter(|hash| !hash.is_empty());
         (Self { types: Vec::new(), app_hashes: app_hashes.collect() }, told)

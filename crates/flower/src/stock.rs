@@ -41,7 +41,7 @@ fn ask(
     let id = fedra_net::secret_number().map_err(|error| error.to_string())? | 1;
     let message = Asked { base: None, request }.message(id, payloads).map_err(wrong)?;
     let answer = site.answer(&message).map_err(wrong)?;
-    let Message { meta, payloads, .. } = answer.ok_or("found no answer of the site")?;
+    let Message { meta, payloads, .. } = answer.ok_or("found no answer of the client")?;
     let answer: Answer = serde_json::from_slice(&meta).map_err(|error| error.to_string())?;
     if let Answer::Failed { reason, .. } = answer {
         return Err(reason);

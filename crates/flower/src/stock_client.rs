@@ -123,8 +123,7 @@ impl StockClient {
                 checked
             }
             Request::Probe { .. } | Request::CompareAttention { .. } | Request::Evaluate { .. } => {
-                Err("is an app of Flower's own, which trains the whole model and no more"
-                    .to_owned())
+                Err("is a Flower app, which only trains the whole model".to_owned())
             }
             Request::Settle | Request::Forget(_) | Request::End { .. } => {
                 return StockReaction::Nothing;
@@ -180,8 +179,8 @@ impl StockClient {
         let (learns, keeps) = (part(0)?, part(2)?);
         if is_cut || learns != whole || !keeps.is_empty() || payloads.len() > 3 {
             return Err(
-                "is an app of Flower's own: expected a method in which every client trains the \
-                        whole model and keeps nothing, such as FedAvg"
+                "is a Flower app: expected a method in which every client trains the whole model and keeps no \
+                        state, such as FedAvg"
                     .to_owned(),
             );
         }

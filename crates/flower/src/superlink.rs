@@ -88,7 +88,7 @@ impl SuperLink {
         let described: Value = serde_json::from_slice(&body).unwrap_or_default();
         let version = described["info"]["version"].as_str();
         let version = version.ok_or_else(|| FlowerError::Undescribed {
-            found: format!("that says nothing of itself (status {status} at {DESCRIPTION})"),
+            found: format!("that does not describe itself (status {status} at {DESCRIPTION})"),
         })?;
         let version = printable(version);
         let answers = is_known(&version);
@@ -239,7 +239,7 @@ mod tests {
         let told = reach(&url, Arc::clone(&key)).to_string();
         assert!(
             told.ends_with(
-                "it ended the connection: one with TLS is reached with https:// and --ca"
+                "it closed the connection: one with TLS is reached with https:// and --ca"
             ),
             "{told}"
         );

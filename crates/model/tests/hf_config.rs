@@ -197,7 +197,7 @@ fn labels_are_read_and_must_be_consistent() {
     check(
         &bert(),
         json!({"id2label": {"0": "a", "1": "a"}}),
-        "id2label: found {\"0\":\"a\",\"1\":\"a\"}, expected a name of its own for each class",
+        "id2label: found {\"0\":\"a\",\"1\":\"a\"}, expected a different name for each class",
     );
     check(&bert(), json!({"id2label": {}}), "without a gap");
     check(&bert(), json!({"id2label": {"0": 1}}), "without a gap");

@@ -41,8 +41,8 @@ impl Capacity {
         let advice = || {
             let most = descriptors.unwrap_or_default();
             format!(
-                "this process may open {most} files, and {BESIDE} of them are for its own; `ulimit -n`, or \
-                 LimitNOFILE= in a unit of systemd, raises that"
+                "this process may open {most} files and needs {BESIDE} of them itself; raise the limit with \
+                 `ulimit -n`, or LimitNOFILE= in a systemd unit"
             )
         };
         if let Some(found) = asked.filter(|asked| *asked > possible) {
@@ -65,7 +65,7 @@ impl Capacity {
         if needed > possible {
             let advice = advice();
             return Err(format!(
-                "--listen: found room for {possible} connections, expected {needed} for {why}: {advice}"
+                "--listen: found a limit of {possible} connections, expected {needed} for {why}: {advice}"
             ));
         }
         Ok(wanted.min(possible))
@@ -99,7 +99,7 @@ mod tests {
         assert!(told.contains("at least 1200") && told.contains("2 connections each"), "{told}");
         let told = of(None, Some(256), 200, 1).unwrap_err();
         assert!(
-            told.starts_with("--listen: found room for 192 connections, expected 200"),
+            told.starts_with("--listen: found a limit of 192 connections, expected 200"),
             "{told}"
         );
         assert!(told.contains("LimitNOFILE="), "{told}");

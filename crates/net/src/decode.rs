@@ -323,7 +323,7 @@ impl NetDecodePeer {
         self.sent += 1;
         let id = self.sent;
         let Some(link) = &mut self.link else {
-            return Err(NetError::Lost("the connection is not made".to_owned()));
+            return Err(NetError::Lost("there is no connection".to_owned()));
         };
         self.traffic.0 += frame.len() as u64;
         link.send(Message::of_payload(id, frame))?;

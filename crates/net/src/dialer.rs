@@ -90,7 +90,7 @@ impl Dialer {
         let (channel, failure) = self.connect(Arc::clone(&traffic)).await?;
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         let origin = format!("{scheme}://{}", self.server);
-        let origin = origin.parse().map_err(|_| self.unreachable("its address is no URI"))?;
+        let origin = origin.parse().map_err(|_| self.unreachable("its address is not a URI"))?;
         let mut grpc =
             tonic::client::Grpc::with_origin(channel, origin).max_decoding_message_size(MOST_FRAME);
         let (outbound, frames) = mpsc::channel(WAITING_FRAMES);
@@ -125,7 +125,7 @@ impl Dialer {
                     Some(failure) => of_tls(&self.server, failure),
                     None if error.kind() == std::io::ErrorKind::UnexpectedEof => {
                         let reason =
-                            "it ended the connection before TLS began: does that port speak TLS?";
+                            "it closed the connection before TLS began: does that port use TLS?";
                         let (server, reason) = (self.server.clone(), reason.to_owned());
                         NetError::Garbled { server, reason }
                     }

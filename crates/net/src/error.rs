@@ -71,13 +71,13 @@ pub enum NetError {
     #[error("{0}")]
     Replaced(String),
     /// The other side broke the rules of the stream.
-    #[error("the other side sent what makes no message: {0}")]
+    #[error("the other side sent an invalid message: {0}")]
     Frame(#[from] FrameError),
     /// The stream ended; it may be opened again.
     #[error("the connection was lost: {0}")]
     Lost(String),
     /// Nothing came in time.
-    #[error("nothing came within {seconds} s")]
+    #[error("nothing arrived within {seconds} s")]
     Late {
         /// How long it was waited.
         seconds: u64,
@@ -94,7 +94,7 @@ pub enum NetError {
     #[error("{}", in_full(.0))]
     Work(ClientError),
     /// Somebody asked to stop while something was worked on.
-    #[error("stopped while a request was worked on")]
+    #[error("stopped while a request was in progress")]
     Stopped,
     /// A state folder that cannot be used.
     #[error("--state: {folder}: {reason}")]

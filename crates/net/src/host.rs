@@ -128,12 +128,12 @@ impl Host {
             hello.run == Some(roster.journal.run) && hello.kept.contains(label)
         };
         let lost = match kept.filter(|label| !is_there(label)) {
-            Some(_) => "; it has lost the state that it kept",
+            Some(_) => "; its client state is lost",
             None => "",
         };
         let unknown = match comparison {
             Comparison::OtherSecret => {
-                "; its state folder is new, so nobody can tell whether its examples are those of before"
+                "; its state folder is new, so the server cannot tell whether its examples have changed"
             }
             Comparison::None | Comparison::Same | Comparison::Other => "",
         };
@@ -193,7 +193,7 @@ impl Host {
             let frame = if assembler.is_open() {
                 tokio::time::timeout(STALL, next).await.map_err(|_| {
                     let seconds = STALL.as_secs();
-                    Status::deadline_exceeded(format!("an answer stopped coming for {seconds} s"))
+                    Status::deadline_exceeded(format!("an answer stalled for {seconds} s"))
                 })?
             } else {
                 next.await
@@ -209,12 +209,12 @@ impl Host {
             if let Some(message) = pushed {
                 let taken = self.take(place, message, room.take());
                 if !taken.map_err(Status::invalid_argument)? {
-                    return Ok("the server is done".to_owned());
+                    return Ok("the server has finished".to_owned());
                 }
             } else if room.is_none() {
                 let pieces = self.pieces_of(assembler.declared());
                 let taken = Arc::clone(&self.room).acquire_many_owned(pieces).await;
-                room = Some(taken.map_err(|_| Status::cancelled("the server is done"))?);
+                room = Some(taken.map_err(|_| Status::cancelled("the server has finished"))?);
             }
         }
     }
@@ -255,7 +255,7 @@ impl Seated {
             }
             Err(TryRecvError::Empty) => None,
             Err(TryRecvError::Disconnected) => {
-                Some(Delivery::Over("the server ended the connection".to_owned()))
+                Some(Delivery::Over("the server closed the connection".to_owned()))
             }
         }
     }
@@ -288,7 +288,7 @@ async fn write(
             Outgoing::Refuse(status) => return Err(status),
         }
     }
-    Err(Status::unavailable("the server ended the connection"))
+    Err(Status::unavailable("the server closed the connection"))
 }
 
 /// A hello of this version; one of another version need not have the same fields.

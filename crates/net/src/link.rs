@@ -57,7 +57,7 @@ impl Link {
                 };
                 let next = match received {
                     Ok(Some(frame)) => assembler.push(frame).map_err(NetError::from),
-                    Ok(None) => Err(NetError::Lost("the other side ended it".to_owned())),
+                    Ok(None) => Err(NetError::Lost("the other side closed it".to_owned())),
                     Err(status) => {
                         let _gone = told.try_send(Err(status.clone()));
                         Err(explain(&status))
@@ -93,7 +93,7 @@ impl Link {
         if self.push(Ok(frame)) {
             return Ok(());
         }
-        Err(NetError::Lost("the other side ended it".to_owned()))
+        Err(NetError::Lost("the other side closed it".to_owned()))
     }
 
     /// Whether it could be sent before the stream ended.
@@ -174,11 +174,11 @@ pub(crate) async fn first_words(inbound: &mut Inbound, most: usize) -> Result<Me
     let late =
         |_| Status::deadline_exceeded(format!("found no hello within {} s", HELLO.as_secs()));
     let frame = tokio::time::timeout(HELLO, inbound.message()).await.map_err(late)??;
-    let frame = frame.ok_or_else(|| Status::cancelled("it left without a word"))?;
+    let frame = frame.ok_or_else(|| Status::cancelled("it left without a message"))?;
     let limits = Limits { meta: most, payloads: 0, bytes: 0 };
     let message = Assembler::new(limits).push(frame);
     let message = message.map_err(|error| Status::invalid_argument(error.to_string()))?;
-    message.ok_or_else(|| Status::invalid_argument("found payloads, expected words alone"))
+    message.ok_or_else(|| Status::invalid_argument("found payloads, expected none"))
 }
 
 /// The JSON of a message as a value.

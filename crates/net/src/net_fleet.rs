@@ -169,8 +169,7 @@ impl NetFleet {
                 self.host.roster().journal.save()?;
                 if there < all {
                     let missing = self.missing();
-                    self.listener
-                        .told(&format!("beginning without {missing}: they may join later"));
+                    self.listener.told(&format!("starting without {missing}: they may join later"));
                 }
                 return Ok(Some(self.census()));
             }
@@ -185,7 +184,7 @@ impl NetFleet {
                 } else {
                     String::new()
                 };
-                self.listener.told(&format!("{there} of {all} clients are here{missing}"));
+                self.listener.told(&format!("{there} of {all} clients have joined{missing}"));
             }
             self.glance(None).map_err(NetError::Lost)?;
         }

@@ -58,7 +58,7 @@ impl<'a> Outage<'a> {
         }
         let patience = self.patience.filter(|it| self.since.elapsed() >= *it)?;
         let seconds = patience.as_secs();
-        Some(Left::Alone(format!("nobody answered for {seconds} s: {why}")))
+        Some(Left::Alone(format!("no answer for {seconds} s: {why}")))
     }
 }
 
@@ -123,6 +123,6 @@ mod tests {
         let said = Said::default();
         let mut outage = Outage::new(&said, Some(Duration::ZERO), Seed(1));
         let left = outage.rest("cannot reach it");
-        assert_eq!(left, Some(Left::Alone("nobody answered for 0 s: cannot reach it".to_owned())));
+        assert_eq!(left, Some(Left::Alone("no answer for 0 s: cannot reach it".to_owned())));
     }
 }

@@ -37,7 +37,7 @@ impl Peer {
             [] => "of no client".to_owned(),
             names => format!("of {}", names.join(", ")),
         };
-        Err(format!("found a certificate or key {held}, expected that of the client {claimed}"))
+        Err(format!("the certificate or key is {held}, expected that of the client {claimed}"))
     }
 }
 

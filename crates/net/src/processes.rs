@@ -48,7 +48,7 @@ impl Processes {
 /// What a process is told whose place another one has taken.
 pub(crate) fn replaced(client: &str) -> Status {
     Status::already_exists(format!(
-        "another process joined as {client} and has taken this one's place: one at a time takes part"
+        "another process joined as {client} and replaced this one: only one process per client can take part"
     ))
 }
 

@@ -374,8 +374,7 @@ pub(crate) fn check_protocol(found: u32) -> Result<(), Status> {
         return Ok(());
     }
     Err(Status::failed_precondition(format!(
-        "found protocol {found}, expected {PROTOCOL}: the site and the server are different versions \
-         of fedra"
+        "found protocol {found}, expected {PROTOCOL}: client and server are different versions of fedra"
     )))
 }
 
@@ -415,23 +414,23 @@ mod tests {
         };
         let check = |site: &[(&str, &str)], server: &[(&str, &str)], expected: Option<&str>| {
             let (site, server) = (facts(site), facts(server));
-            let found = disagreement((&site, "at the site"), (&server, "at the server"));
+            let found = disagreement((&site, "at the client"), (&server, "at the server"));
             assert_eq!(found.as_deref(), expected);
         };
         check(
-            &[("model: its first weights", "18f9"), ("seed", "4")],
-            &[("model: its first weights", "77aa"), ("seed", "3")],
-            Some("`seed` is 4 at the site and 3 at the server"),
+            &[("model: its initial weights", "18f9"), ("seed", "4")],
+            &[("model: its initial weights", "77aa"), ("seed", "3")],
+            Some("`seed` is 4 at the client and 3 at the server"),
         );
         check(
             &[("work.schedule.linear.to", "0.1")],
             &[("work.schedule", "constant")],
-            Some("`work.schedule` is { linear.to = 0.1 } at the site and constant at the server"),
+            Some("`work.schedule` is { linear.to = 0.1 } at the client and constant at the server"),
         );
         check(
             &[("data.max_test", "5")],
             &[],
-            Some("`data.max_test` is 5 at the site and not set at the server"),
+            Some("`data.max_test` is 5 at the client and not set at the server"),
         );
         check(&[("seed", "3")], &[("seed", "3")], None);
     }

@@ -128,7 +128,7 @@ impl Registry {
             let slot = &mut self.seats[seat];
             if slot.connection.is_none() {
                 let since = slot.lost.as_ref().map_or_else(Instant::now, |(since, _)| *since);
-                slot.lost = Some((since, format!("it was turned away: {reason}")));
+                slot.lost = Some((since, format!("it was refused: {reason}")));
             }
             return Err(Status::failed_precondition(reason));
         }
@@ -176,9 +176,9 @@ impl Registry {
     /// Whether a client has the same experiment, and what it had before.
     fn check(&self, hello: &Hello) -> Result<(), String> {
         let (site, server) =
-            ((&hello.agreement, "at the site"), (&self.agreement, "at the server"));
+            ((&hello.agreement, "at the client"), (&self.agreement, "at the server"));
         if let Some(difference) = disagreement(site, server) {
-            return Err(format!("found another experiment: {difference}"));
+            return Err(format!("the experiments differ: {difference}"));
         }
         if hello.counts.train == 0 {
             return Err("found no training example, expected at least one".to_owned());
@@ -188,23 +188,23 @@ impl Registry {
             && entry.counts != hello.counts
         {
             return Err(format!(
-                "found {} training examples, expected the data with which {} took part before: {}",
+                "found {} training examples, expected the number with which {} took part before: {}",
                 hello.counts.train, hello.client, entry.counts.train
             ));
         }
         if self.journal.comparison(hello) == Comparison::Other {
             return Err(format!(
-                "found other examples, expected those with which {} took part before: as many as now, \
-                 but a text, a label or their order has changed",
+                "the examples of {} have changed since it took part: there are as many as before, but a text, a \
+                 label or their order differs",
                 hello.client
             ));
         }
         let is_private = self.agreement.keys().any(|key| key.starts_with("privacy."));
         if is_private && self.journal.has_new_folder(hello) {
             return Err(format!(
-                "found a new state folder, expected the one with which {} took part before: in a private run its \
-                 ledger and its noise key are in it, and without them what it released is not known; bring it \
-                 back, or leave the site out",
+                "the state folder is new, but {} took part before: in a private run that folder has its ledger \
+                 and its noise key, and without them its earlier releases are unknown; restore it, or leave the \
+                 client out",
                 hello.client
             ));
         }

@@ -44,7 +44,7 @@ pub(crate) fn kept_bytes(file: &Path) -> io::Result<[u8; 32]> {
 fn fill(bytes: &mut [u8]) -> io::Result<()> {
     let provider = rustls::crypto::ring::default_provider();
     let filled = provider.secure_random.fill(bytes);
-    filled.map_err(|_| io::Error::other("the system gave no random bytes"))
+    filled.map_err(|_| io::Error::other("the operating system returned no random bytes"))
 }
 
 /// The text of a file that only its owner may read; where there is none it is drawn and written, whole

@@ -144,7 +144,7 @@ impl Accepting {
                 // Those who are connected lose nothing, and others may do better.
                 Err(error) => {
                     if is_out_of_descriptors(&error) && !std::mem::replace(&mut is_told, true) {
-                        (self.told)(self.address, &format!("it waits to be accepted: {error}"));
+                        (self.told)(self.address, &format!("it cannot be accepted yet: {error}"));
                     }
                     tokio::time::sleep(ACCEPT_AGAIN).await;
                     continue;
@@ -168,7 +168,7 @@ impl Accepting {
         let mut first = [0];
         let peeked = tokio::time::timeout(HANDSHAKE, socket.peek(&mut first)).await;
         let speaks_tls = match peeked {
-            Err(_) => return Err("it said nothing".to_owned()),
+            Err(_) => return Err("it sent nothing".to_owned()),
             Ok(Err(error)) => return Err(error.to_string()),
             Ok(Ok(0)) => return Ok(()),
             Ok(Ok(_)) => first[0] == TLS_HANDSHAKE,
@@ -178,14 +178,14 @@ impl Accepting {
         match &self.acceptor {
             None if speaks_tls => {
                 turn_away(socket, &[]).await;
-                Err("it speaks TLS, and this port does not".to_owned())
+                Err("it uses TLS, and this port does not".to_owned())
             }
             None => {
                 self.talk(socket, Peer { address: address.to_string(), names: None, traffic }).await
             }
             Some(_) if !speaks_tls => {
                 turn_away(socket, &UNEXPECTED_MESSAGE).await;
-                Err("it does not speak TLS, and this port does".to_owned())
+                Err("it does not use TLS, and this port does".to_owned())
             }
             Some(acceptor) => {
                 let handshake = acceptor.accept(socket).into_fallible();

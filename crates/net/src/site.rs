@@ -113,7 +113,7 @@ impl ClientNode {
         let Welcome { run, session, client, label, forgets } = welcome;
         if client != self.client.info.id {
             let own = self.client.info.id;
-            let found = format!("found the number {client} for this site, expected {own}");
+            let found = format!("found the number {client} for this client, expected {own}");
             return Err(NetError::Refused(format!("a welcome: {found}")));
         }
         self.state.begin(run)?;
@@ -152,9 +152,8 @@ impl ClientNode {
         Ok((!found).then(|| {
             let round = label.map_or(0, |label| label.round.0 + 1);
             format!(
-                "what this site kept after round {round} is lost: found no state of it, so it goes on \
-                 without corrections and own parameters, and nobody can tell whether its examples are \
-                 those of before"
+                "the client state after round {round} is lost: this client continues without corrections and \
+                 personal parameters, and the server cannot tell whether its examples have changed"
             )
         }))
     }
@@ -196,7 +195,7 @@ impl ClientNode {
         if id == 0 {
             // Nobody waits for the answer, and without the values nothing else can be answered.
             if let Answer::Failed { reason, .. } = answer {
-                return Err(NetError::meaning("values to catch up with", reason));
+                return Err(NetError::meaning("values to synchronise", reason));
             }
             return Ok(None);
         }

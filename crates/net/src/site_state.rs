@@ -88,14 +88,14 @@ impl SiteState {
             Err(error) => return Err(NetError::file("reading", folder)(error)),
         };
         if about.client != client {
-            let found = format!("found the state of {}, expected that of {client}", about.client);
+            let found = format!("the state is of {}, expected that of {client}", about.client);
             return Err(refused(folder, &found));
         }
         let (held, wanted) = ((&about.agreement, "there"), (agreement, "in the experiment"));
         if let Some(difference) = disagreement(held, wanted) {
             return Err(refused(
                 folder,
-                &format!("found another experiment's state: {difference}"),
+                &format!("the state is of another experiment: {difference}"),
             ));
         }
         let labels = labels_in(folder).map_err(NetError::file("reading", folder))?;
@@ -215,7 +215,7 @@ fn lock(folder: &Path) -> Result<File, NetError> {
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => {
-            Err(refused(folder, "found another process at work there, expected none"))
+            Err(refused(folder, "another process is using this folder"))
         }
         Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => Ok(file),
         Err(TryLockError::Error(error)) => Err(failed(error)),
@@ -249,12 +249,12 @@ fn write(kept: &StoredState<'_>, layout: &Layout) -> Result<Vec<u8>, String> {
 }
 
 fn read(bytes: &[u8], layout: &Layout) -> Result<StoredState<'static>, String> {
-    let cut = || "it is cut short".to_owned();
+    let cut = || "it is truncated".to_owned();
     let (content, sum) = bytes.split_last_chunk::<4>().ok_or_else(cut)?;
     if crc32fast::hash(content) != u32::from_le_bytes(*sum) {
         return Err("its checksum does not match its content".to_owned());
     }
-    let rest = content.strip_prefix(MAGIC).ok_or_else(|| "it is no state of a site".to_owned())?;
+    let rest = content.strip_prefix(MAGIC).ok_or_else(|| "it is not a client state".to_owned())?;
     let (length, rest) = rest.split_first_chunk::<4>().ok_or_else(cut)?;
     let (notes, mut rest) =
         rest.split_at_checked(u32::from_le_bytes(*length) as usize).ok_or_else(cut)?;
@@ -320,7 +320,7 @@ mod tests {
         assert_eq!(state.labels, [expected[0], label(3, RoundStage::Trained)]);
         state.put((Some(expected[0]), expected[1]), &kept(7.0), &layout).unwrap();
         assert_eq!(state.get(label(0, RoundStage::Trained), &layout).unwrap(), None);
-        assert!(open().unwrap_err().to_string().contains("another process at work"));
+        assert!(open().unwrap_err().to_string().contains("another process is using"));
         drop(state);
         let mut state = open().unwrap();
         assert_eq!((state.about.run, &state.labels[..]), (Some(9), &expected[..2]));
@@ -353,7 +353,7 @@ mod tests {
         let refused = |client, seed| {
             SiteState::open(place.path(), client, &of_seed(seed)).unwrap_err().to_string()
         };
-        assert!(refused("b", "3").contains("found the state of a, expected that of b"));
+        assert!(refused("b", "3").contains("the state is of a, expected that of b"));
         let told = refused("a", "4");
         assert!(told.contains("`seed` is 3 there and 4 in the experiment"), "{told}");
     }

@@ -166,11 +166,11 @@ fn failure_of(error: &rustls::Error, party: Party) -> TlsFailure {
         rustls::Error::InvalidCertificate(problem) => {
             TlsFailure::Certificate(certificate_in_words(problem))
         }
-        rustls::Error::InvalidMessage(_) => TlsFailure::Garbled(
-            "found a peer that does not speak TLS, expected TLS on that port".to_owned(),
-        ),
+        rustls::Error::InvalidMessage(_) => {
+            TlsFailure::Garbled("the peer does not use TLS on that port".to_owned())
+        }
         rustls::Error::NoCertificatesPresented => {
-            TlsFailure::Certificate("found no certificate, expected one of a client".to_owned())
+            TlsFailure::Certificate("the peer sent no client certificate".to_owned())
         }
         other => TlsFailure::Garbled(format!("TLS: {other}")),
     }
@@ -183,19 +183,21 @@ fn of_alert(alert: AlertDescription, Party { here, there }: Party) -> TlsFailure
     let why = match alert {
         // One alert means both.
         AlertDescription::CertificateExpired => {
-            "it has expired or is not valid yet; are the clocks of both right?".to_owned()
+            "it has expired or is not valid yet; are both clocks right?".to_owned()
         }
         AlertDescription::UnknownCA | AlertDescription::DecryptError => {
             format!("it is signed by another CA than the {there}'s --tls-ca")
         }
-        AlertDescription::CertificateRequired => "none was shown, and one is required".to_owned(),
+        AlertDescription::CertificateRequired => {
+            "a certificate is required, and none was sent".to_owned()
+        }
         AlertDescription::BadCertificate | AlertDescription::UnsupportedCertificate => {
-            format!("it is not one for a {here}, or is for another name")
+            format!("it is not for a {here}, or it is for another name")
         }
         AlertDescription::CertificateRevoked
         | AlertDescription::CertificateUnknown
         | AlertDescription::AccessDenied => format!("{alert:?}"),
-        _ => return TlsFailure::Garbled(format!("the {there} ended TLS: {alert:?}")),
+        _ => return TlsFailure::Garbled(format!("the {there} closed TLS: {alert:?}")),
     };
     TlsFailure::Certificate(format!("{refused}: {why}"))
 }

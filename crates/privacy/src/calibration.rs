@@ -92,7 +92,7 @@ pub fn steps(
     }
     NonZeroU64::new(low).ok_or_else(|| PrivacyError::Unreachable {
         wish: format!("epsilon {epsilon}"),
-        reason: format!("one step with noise {noise} already costs more"),
+        reason: format!("a single step with noise {noise} already exceeds it"),
     })
 }
 
@@ -110,6 +110,6 @@ pub fn beside_count(
     }
     Err(PrivacyError::Unreachable {
         wish: format!("noise {whole} for a sum and a count"),
-        reason: format!("the count alone, with deviation {count_deviation}, takes it all"),
+        reason: format!("the count alone, with deviation {count_deviation}, uses all of it"),
     })
 }

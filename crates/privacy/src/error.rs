@@ -18,7 +18,7 @@ pub enum PrivacyError {
         expected: &'static str,
     },
     /// No noise, or no number of steps, keeps the wish.
-    #[error("{wish} cannot be kept: {reason}")]
+    #[error("{wish} cannot be reached: {reason}")]
     Unreachable {
         /// What was wished for.
         wish: String,
@@ -62,7 +62,7 @@ pub enum PrivacyError {
         reason: String,
     },
     /// A ledger that was made under another promise.
-    #[error("privacy ledger: it promises {found}; this run promises {expected}")]
+    #[error("privacy ledger: it guarantees {found}; this run guarantees {expected}")]
     OtherPromise {
         /// The promise in the ledger.
         found: String,

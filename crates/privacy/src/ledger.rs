@@ -229,7 +229,7 @@ impl Ledger {
             lines.read_until(b'\n', text).map_err(|error| wrong(line, error.to_string()))
         };
         if next(&mut text, 1)? == 0 {
-            return Err(wrong(1, "found nothing, expected a promise"));
+            return Err(wrong(1, "the privacy guarantee is missing"));
         }
         let opening = serde_json::from_slice::<Opening>(&text);
         let found = opening.map_err(|error| wrong(1, error.to_string()))?.promise;
@@ -256,7 +256,7 @@ impl Ledger {
             let expected = link(ledger.digest, &json);
             if digest != expected {
                 let reason = format!(
-                    "found digest {digest}, expected {expected}: this line or one before it was changed, moved or removed"
+                    "found digest {digest}, expected {expected}: this line or an earlier one was changed, moved or removed"
                 );
                 return Err(wrong(line, reason));
             }

@@ -69,7 +69,7 @@ checked!(
     /// The deviation of the noise over the sensitivity to adding or removing one unit, sigma.
     NoiseMultiplier,
     "noise multiplier sigma",
-    "between 0.001 and 1e9: with less nothing is private, with more nothing is learnt",
+    "between 0.001 and 1e9: less noise gives no privacy, and with more the model learns nothing",
     |value| (SMALLEST_NOISE..=1e9).contains(&value)
 );
 checked!(
@@ -83,7 +83,7 @@ checked!(
     /// The largest epsilon that may ever be spent.
     Budget,
     "epsilon",
-    "a number above 0; an epsilon of 0 would need endless noise",
+    "a number above 0; an epsilon of 0 would need infinite noise",
     |value| value > 0.0 && value.is_finite()
 );
 
@@ -104,7 +104,7 @@ impl Delta {
         }
         let found = format!("{self} for {units} units");
         let expected =
-            "less than 1/N: at 1/N, publishing one unit's data outright is within the promise";
+            "less than 1/N: at 1/N, publishing one unit's data would satisfy the guarantee";
         Err(PrivacyError::Number { name: "delta", found, expected })
     }
 }

@@ -43,7 +43,7 @@ fn promised(promise: &Promise, spent: Spent) -> String {
     }
     let (pld, rdp) = (shown::up(spent.pld, 4), shown::up(spent.rdp, 4));
     format!(
-        "What was released so far is differentially private for {whom}: whether one {unit} {against} changes no probability by more than a factor of exp({pld}), but for a chance of {delta} (epsilon {pld}{budget}, by privacy loss distributions, rounded up; {rdp} by Rényi divergences).",
+        "What was released so far is differentially private for {whom}: whether one {unit} {against} changes no probability by more than a factor of exp({pld}), except with probability {delta} (epsilon {pld}{budget}, by privacy loss distributions, rounded up; {rdp} by Rényi divergences).",
     )
 }
 
@@ -52,9 +52,9 @@ fn promised(promise: &Promise, spent: Spent) -> String {
 pub const NO_PROTECTION: f64 = 10.0;
 
 fn in_plain_words(epsilon: f64) -> String {
-    let bound = if epsilon.is_finite() { "so large an epsilon" } else { "an infinite epsilon" };
+    let bound = if epsilon.is_finite() { "an epsilon of this size" } else { "an infinite epsilon" };
     format!(
-        "In plain words: this is no protection, because {bound} lets an attacker become all but certain."
+        "In plain words: this is no protection, because {bound} lets an attacker become almost certain."
     )
 }
 
@@ -64,16 +64,16 @@ fn assumed(events: &[Event]) -> Vec<String> {
     for event in events {
         sentences.extend(match &event.release {
             Release::SampledGaussian { sampling: Sampling::Poisson { .. }, .. } => Some(
-                "It assumes Poisson sampling: each unit joins each batch by a coin of its own, unseen by others. Shuffled or fixed batches would not be covered.",
+                "It assumes Poisson sampling: each unit joins each batch independently, by a secret random draw. Shuffled or fixed batches would not be covered.",
             ),
             Release::SampledGaussian { sampling: Sampling::CappedPoisson { .. }, .. } => Some(
-                "It assumes Poisson sampling cut at a cap, and is accounted as such: a batch beyond the cap keeps a random part of its members.",
+                "It assumes Poisson sampling with a cap, and is accounted as such: a batch beyond the cap keeps a random subset of its members.",
             ),
             Release::Tree { .. } => {
                 Some("It assumes that each unit is in one leaf of each tree.")
             }
             Release::Gaussian { .. } if is_at_cut(event) => Some(
-                "Rows at the cut are accounted one by one, without amplification. How many sequences a client sends in each step and how many tokens each has is seen and not covered: an example that is absent leaves rows of zeros in its place, and one that is replaced has the same length.",
+                "Rows at the cut are accounted one by one, without amplification. The number of sequences that a client sends in each step and their lengths in tokens are visible and not covered: an absent example leaves rows of zeros in its place, and a replaced one has the same length.",
             ),
             Release::Gaussian { .. } | Release::NonPrivate { .. } => None,
         });
@@ -95,10 +95,10 @@ fn not_covered(promise: &Promise, events: &[Event]) -> String {
     }
     let always = match promise.unit {
         Unit::Example => {
-            "who takes part, how many rows and tokens a client has (rates, steps and weights follow from that number, as from a public one, unless privacy.rows declares another), how long it works, digests of rows in the run's own files, all of a client's rows together, rows that are only tested on, and other runs on the same rows"
+            "which clients take part, how many rows and tokens a client has (rates, steps and weights depend on that number, which is treated as public unless privacy.rows declares another), how long it works, digests of rows in the run's own files, all of a client's rows together, rows that are only tested on, and other runs on the same rows"
         }
         Unit::Client => {
-            "what the server sees of single updates, the run's own files beside the model and the ledger, which name who took part in which round and what was sent (who reads them loses what sampling adds, and sees who came), how many rows and tokens there are, digests of rows in the run's own files, how long clients work, rows of clients that are only tested on (the central test set, where it is taken from them), what a client's own rows tell the client, and other runs with the same clients"
+            "what the server sees of single updates, the run's files other than the model and the ledger, which name the clients of each round and what they sent (against their readers, sampling gives no amplification), how many rows and tokens there are, digests of rows in the run's own files, how long clients work, rows of clients that are only tested on (the central test set, where it is taken from them), what a client learns from its own rows, and other runs with the same clients"
         }
     };
     if named.is_empty() {

@@ -118,7 +118,7 @@ fn noise_and_steps_for_a_wish_keep_it_and_little_less_would_not() {
     let counted = calibration::steps(wish, hidden, &schedule(1)).unwrap().get();
     assert_eq!(counted, calibration::MOST_STEPS, "no more are counted");
     let error = calibration::steps(Budget::new(1e-6).unwrap(), noise, &schedule(1)).unwrap_err();
-    assert!(error.to_string().contains("one step with noise"), "{error}");
+    assert!(error.to_string().contains("a single step with noise"), "{error}");
 }
 
 proptest! {

@@ -167,11 +167,11 @@ fn the_statement_names_unit_relation_sampling_and_what_is_not_covered() {
     for part in [
         "each single row of a client's data (example-level)",
         "(add-remove)",
-        "a chance of 1e-5",
+        "probability 1e-5",
         "epsilon 1.828",
         "of a budget of 3",
         "Poisson sampling",
-        "Not covered: who takes part",
+        "Not covered: which clients take part",
     ] {
         assert!(statement.contains(part), "{part}: {statement}");
     }

@@ -19,7 +19,7 @@ use crate::console;
 
 pub const HELP: &str = "\
 Examples:
-  fedra account ledger runs/quickstart            the folder of a run, or of a site (fedra join --state)
+  fedra account ledger runs/quickstart     the folder of a run, or of a client (fedra join --state)
   fedra account ledger ledger.jsonl --json
 
 An edited, reordered or shortened ledger is refused.";
@@ -46,7 +46,7 @@ impl LedgerOf {
                 [CHECKPOINT, SUMMARY].iter().any(|name| file.with_file_name(name).is_file());
             let missing = if known { "entries after the last complete round" } else { "entries" };
             console::say(format_args!(
-                "warning: there is no {} beside it, so nobody can say whether {missing} were removed",
+                "warning: {} is missing, so the removal of {missing} cannot be detected",
                 file.with_extension("end").display()
             ));
         }
@@ -107,7 +107,7 @@ fn in_words(release: &Release) -> String {
             };
             let (steps, rate) = (counted(steps.get(), "step"), sampling.rate().get());
             let noise = noise.get();
-            format!("{steps} with noise {noise:.4}, each unit by chance {rate:.4}{cap}")
+            format!("{steps} with noise {noise:.4}, sampling rate {rate:.4}{cap}")
         }
         Release::Gaussian { sensitivity, deviation, count } => {
             let values = counted(count.get(), "value");
@@ -135,7 +135,7 @@ fn signals(file: &Path) -> Result<Option<Grid>> {
     }
     let names = sites.iter().map(|site| format!(">{site}"));
     let headings: Vec<String> =
-        std::iter::once(">signal over noise: round".to_owned()).chain(names).collect();
+        std::iter::once(">signal-to-noise ratio: round".to_owned()).chain(names).collect();
     let mut grid = Grid::new(&headings);
     for (round, found) in rows {
         let of = |site: &Layer| {

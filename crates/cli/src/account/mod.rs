@@ -18,7 +18,8 @@ const EPSILON: &str = "\
 Examples:
   fedra account epsilon --q 0.01 --sigma 1.0 --steps 1000 --delta 1e-5
   fedra account epsilon --q 0.01 --sigma 1.0 --steps 1000 --delta 1e-5 --relation replace --json
-  fedra account epsilon --phase q=0.01,sigma=1,steps=500 --phase q=0.02,sigma=0.8,steps=200 --delta 1e-5
+  fedra account epsilon --delta 1e-5 --phase q=0.01,sigma=1,steps=500 \\
+    --phase q=0.02,sigma=0.8,steps=200
   fedra account epsilon --q 0.01 --sigma 1 --steps 1000 --examples 10000 --cap 150 --delta 1e-5
   fedra account epsilon --unit client --clients 1000 --q 0.05 --sigma 1 --steps 100 --delta 1e-4
 
@@ -29,8 +30,8 @@ Examples:
   fedra account sigma --epsilon 3 --q 0.01 --steps 1000 --delta 1e-5
   fedra account sigma --epsilon 3 --q 0.01 --steps 1000 --delta 1e-5 --phase sigma=20,steps=1
 
-The second leaves room for another release, whose noise is fixed. The noise is rounded up.
-Below a delta of 1e-100 the answer is that of rdp, which may be a fifth more than that of pld.";
+The second command accounts for another release with fixed noise. The noise is rounded up.
+Below a delta of 1e-100 the answer is that of rdp, which may be a fifth larger than that of pld.";
 
 const STEPS: &str = "\
 Example:
@@ -56,10 +57,10 @@ pub enum Account {
     /// The most steps that stay within an epsilon
     #[command(after_help = STEPS)]
     Steps(Steps),
-    /// The epsilon of a run for several noises
+    /// The epsilon of a run for several noise multipliers
     #[command(after_help = TABLE)]
     Table(Table),
-    /// The privacy promise and the releases of a run or a site
+    /// The privacy guarantee and the releases of a run or a client
     #[command(after_help = ledger::HELP)]
     Ledger(ledger::LedgerOf),
 }
@@ -126,9 +127,7 @@ impl Epsilon {
         let noise = self.sigma.map(NoiseMultiplier::new).transpose()?;
         let parts = [noise.is_some(), checked.sampling.is_some(), checked.steps.is_some()];
         if parts != [true; 3] && (parts != [false; 3] || checked.phases.is_empty()) {
-            bail!(
-                "fedra account epsilon: found a part of --q, --sigma and --steps, expected all three, or --phase alone"
-            );
+            bail!("fedra account epsilon needs --q, --sigma and --steps together, or only --phase");
         }
         let spent = checked.composition(noise)?.spent(checked.delta);
         tell(&self.run, &checked, answer(spent), &[(None, spent)])
@@ -143,7 +142,7 @@ impl Sigma {
         let before = checked.composition(None)?.pld(checked.delta);
         if before >= wish.get() {
             bail!(
-                "--epsilon: found {wish}, expected more than the {} that the phases of fixed noise spend",
+                "--epsilon: found {wish}, expected more than the {} that the phases with fixed noise spend",
                 shown::up(before, 4)
             );
         }
@@ -163,7 +162,7 @@ impl Sigma {
         tell(&self.run, &checked, object, &[(Some(noise), spent)])?;
         if let (Some(by_rdp), false) = (by_rdp, self.run.json) {
             let sigma = shown::up(by_rdp.get(), 4);
-            console::say(format_args!("by rdp alone it would take sigma {sigma}"));
+            console::say(format_args!("by rdp alone: sigma {sigma}"));
         }
         Ok(())
     }
@@ -175,7 +174,7 @@ impl Steps {
         let (wish, noise) = (Budget::new(self.epsilon)?, NoiseMultiplier::new(self.sigma)?);
         let (Some(sampling), None, []) = (checked.sampling, checked.steps, &checked.phases[..])
         else {
-            bail!("fedra account steps: found --steps or --phase or no --q, expected --q alone");
+            bail!("fedra account steps needs --q, without --steps and --phase");
         };
         let Checked { relation, delta, .. } = checked;
         let schedule = |steps| Schedule { sampling, steps, relation, delta };

@@ -33,7 +33,7 @@ pub struct Typed {
     /// How neighbouring datasets differ; `replace` costs up to about twice as much
     #[arg(long, default_value = "add-remove", value_parser = one_of(RELATIONS))]
     relation: Relation,
-    /// Whose presence is hidden: one row, or everything that a client has
+    /// The unit that is hidden: one row, or a client with all its rows
     #[arg(long, default_value = "example", value_parser = one_of(UNITS))]
     unit: Unit,
     /// Number of units; delta is then checked against it
@@ -71,7 +71,7 @@ impl Typed {
             delta.below_one_of(at_least_one("--examples", examples)?.get())?;
         }
         if self.cap.is_some() && self.q.is_none() {
-            bail!("--cap: found no --q, expected the sampling that it cuts; a phase takes cap=N");
+            bail!("--cap applies only with --q; a phase takes cap=N");
         }
         let sampling = self.q.map(|q| self.sampling(q, self.cap)).transpose()?;
         let steps = self.steps.map(|steps| at_least_one("--steps", steps)).transpose()?;
@@ -87,7 +87,7 @@ impl Typed {
         let cap = at_least_one("cap", cap)?;
         let Some(population) = self.examples.and_then(NonZeroU64::new) else {
             bail!(
-                "cap: found no --examples, expected the number of units: how often a batch is cut depends on it"
+                "cap needs --examples, the number of units: how often a batch is cut depends on it"
             );
         };
         Ok(Sampling::CappedPoisson { rate, cap, population })
@@ -110,7 +110,8 @@ impl Typed {
                 _ => return Err(wrong("one of the keys q, sigma, steps and cap")),
             }
         }
-        let missing = |key| anyhow!("--phase {text}: found no {key}, expected sigma and steps");
+        let missing =
+            |key| anyhow!("--phase {text}: {key} is missing; a phase needs sigma and steps");
         Ok(Release::SampledGaussian {
             sampling: self.sampling(q, cap)?,
             noise: NoiseMultiplier::new(sigma.ok_or_else(|| missing("sigma"))?)?,
@@ -133,15 +134,17 @@ impl Checked {
 
     /// Refuses a run whose main part is not whole.
     pub fn main(&self, command: &str) -> Result<(Sampling, NonZeroU64)> {
-        self.sampling.zip(self.steps).ok_or_else(|| {
-            anyhow!("fedra account {command}: found no --q or no --steps, expected both")
-        })
+        self.sampling
+            .zip(self.steps)
+            .ok_or_else(|| anyhow!("fedra account {command} needs --q and --steps"))
     }
 
     /// What the promise says besides its epsilon.
     pub fn words(&self) -> String {
         let sampling = match self.sampling {
-            Some(Sampling::CappedPoisson { cap, .. }) => format!("Poisson sampling cut at {cap}"),
+            Some(Sampling::CappedPoisson { cap, .. }) => {
+                format!("Poisson sampling capped at {cap}")
+            }
             Some(Sampling::Poisson { .. }) | None => "Poisson sampling".to_owned(),
         };
         let neighbours = match self.relation {

@@ -65,7 +65,7 @@ pub struct Split {
     /// Attacks to run, separated by commas
     #[arg(long, value_delimiter = ',', default_value = "all", value_parser = one_of(ATTACKS))]
     attack: Vec<&'static [Attack]>,
-    /// Steps of fine-tuning that the client makes first, on the attacked lines and seven times as
+    /// Fine-tuning steps of the client before the attack, on the attacked lines and seven times as
     /// many others; 0 for none
     #[arg(long, value_name = "N", default_value_t = 20)]
     tune_steps: u32,
@@ -135,14 +135,12 @@ impl Split {
         let (private, model) = match (&self.text, &self.data) {
             (Some(text), _) => (lines::of_file("--text", text)?, None),
             (None, Some(data)) => lines::of_experiment(data)?,
-            (None, None) => bail!("found neither --text nor --data, expected one of them"),
+            (None, None) => bail!("give --text or --data"),
         };
         let public =
             self.public.as_ref().map(|file| lines::of_file("--public", file)).transpose()?;
         let Some(path) = self.model.clone().or(model) else {
-            bail!(
-                "--model: found nothing, expected a folder or a GGUF file: the experiment has none"
-            );
+            bail!("--model is missing: the experiment names no folder or GGUF file");
         };
         let folder = self.out.as_deref().map(StudyFolder::create).transpose()?;
 
@@ -211,7 +209,7 @@ impl Split {
     fn grid(&self) -> Result<Grid> {
         if self.norm.is_some() != (self.noise == NoiseName::Clipped) {
             let found = if self.norm.is_some() { "a number" } else { "nothing" };
-            bail!("--norm: found {found}, expected a number with --noise clipped and only there");
+            bail!("--norm: found {found}, expected a number with --noise clipped, and only then");
         }
         let norm = self.norm.unwrap_or_default();
         let kind = |&level: &f64| match self.noise {

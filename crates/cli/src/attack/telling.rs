@@ -37,7 +37,7 @@ pub fn tell(
         ("averaging", by_views(findings)),
     ];
     let charts = charts.map(|(name, chart)| (name.to_owned(), chart));
-    let title = "What a server reads from the states of a cut decoder";
+    let title = "Text reconstruction from the hidden states of a split decoder";
     folder.put_page((title, introduction(verdicts)), Vec::new(), &charts)?;
     console::say(format_args!("open {}", folder.page().display()));
     Ok(())
@@ -45,7 +45,7 @@ pub fn tell(
 
 fn introduction(verdicts: &[Verdict]) -> Vec<String> {
     let criterion = format!(
-        "A noise counts as safe if {}. That these attacks fail is no proof that others do. Every \
+        "A noise counts as safe if {}. Other attacks may succeed where these fail. Every \
          number is in results.jsonl.",
         Verdict::CRITERION
     );
@@ -70,8 +70,10 @@ fn sentence(verdict: &Verdict) -> String {
         format!("loss {:.2} against {:.2} without noise", setting.loss, setting.clean_loss)
     };
     let readable = match &verdict.readable {
-        Some(setting) => format!("nine in ten tokens are read up to {}", named(setting.noise.kind)),
-        None => "no noise tried leaves nine in ten tokens readable".to_owned(),
+        Some(setting) => {
+            format!("nine in ten tokens are reconstructed up to {}", named(setting.noise.kind))
+        }
+        None => "at no noise level tried are nine in ten tokens reconstructed".to_owned(),
     };
     let safe = if let Some(setting) = &verdict.safe {
         let noise = named(setting.noise.kind);
@@ -79,7 +81,7 @@ fn sentence(verdict: &Verdict) -> String {
     } else {
         let (setting, share) = &verdict.loudest;
         let (noise, share, cost) = (named(setting.noise.kind), percent(*share), cost(setting));
-        format!("at no noise tried is the text safe: {share} % of tokens at {noise} ({cost})")
+        format!("the text is safe at no noise level tried: {share} % of tokens at {noise} ({cost})")
     };
     format!("cut behind {} blocks: {readable}; {safe}", verdict.first)
 }
@@ -211,7 +213,7 @@ fn averages(findings: &[Finding]) -> Option<Grid> {
 
 /// The first line as it was and as the best attack read it, noise by noise at the first cut.
 fn samples(findings: &[Finding], truth: &str) -> String {
-    let mut lines = vec![format!("a line as it was: {truth}")];
+    let mut lines = vec![format!("original line: {truth}")];
     let places = places(findings);
     let first = places.first().map(|(setting, _)| setting.first);
     for (setting, knowledge) in places {
@@ -273,9 +275,9 @@ fn by_loss(findings: &[Finding]) -> Chart {
     let mut series = lines_of(findings, |setting| Some(setting.loss - setting.clean_loss));
     series.extend(guess_line(findings, &series));
     Chart {
-        title: "What is read, against what the noise costs".to_owned(),
+        title: "Reconstructed tokens against the cost of noise".to_owned(),
         caption:
-            "Share of tokens that the best attack reads from one sight, by how much the noise \
+            "Share of tokens that the best attack reconstructs from one observation, by how much the noise \
                   raises the loss of held-out lines. A good defence is low at the left. Bands are \
                   95 % intervals over lines."
                 .to_owned(),
@@ -290,10 +292,10 @@ fn by_noise(findings: &[Finding]) -> Chart {
     let mut series = lines_of(findings, positive);
     series.extend(guess_line(findings, &series));
     Chart {
-        title: "What is read, by noise".to_owned(),
+        title: "Reconstructed tokens by noise".to_owned(),
         caption:
-            "Share of tokens that the best attack reads from one sight. Noise is its standard \
-                  deviation in units of the states' root mean square."
+            "Share of tokens that the best attack reconstructs from one observation. Noise is given as its \
+                  standard deviation in units of the states' root mean square."
                 .to_owned(),
         x: ("noise / rms of the states".to_owned(), Scale::Log),
         y: ("tokens read, %".to_owned(), Scale::Linear),
@@ -324,12 +326,12 @@ fn by_views(findings: &[Finding]) -> Chart {
         add(&mut series, Series { name, points: vec![point], stroke, colour });
     }
     Chart {
-        title: "Averaging the same line seen again".to_owned(),
+        title: "Averaging over repeated observations".to_owned(),
         caption:
-            "Share of tokens that search reads from the mean of several sights, at the lowest \
-                  cut. Fresh noise is averaged away; one draw kept for each line is not."
+            "Share of tokens that search reconstructs from the mean of several observations, at the lowest cut. \
+                  Fresh noise averages out; cached noise does not."
                 .to_owned(),
-        x: ("times that a line is seen".to_owned(), Scale::Log),
+        x: ("observations of a line".to_owned(), Scale::Log),
         y: ("tokens read, %".to_owned(), Scale::Linear),
         series,
     }

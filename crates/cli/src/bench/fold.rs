@@ -25,7 +25,7 @@ pub struct FoldBench {
     /// Model shape
     #[arg(long, default_value = "minilm", value_parser = super::step::shapes())]
     shape: Preset,
-    /// Check every update on arrival and add it later, as if it came before its turn
+    /// Check every update on arrival and add it later, as if it arrived out of order
     #[arg(long)]
     waiting: bool,
     #[command(flatten)]

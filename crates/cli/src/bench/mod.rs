@@ -16,11 +16,11 @@ use clap::Subcommand;
 pub enum Bench {
     /// One training step: forward, backward, optimiser
     Step(step::Step),
-    /// One round of many clients that train nothing: what the federation itself costs
+    /// One round of many clients that train nothing: the overhead of the federation
     Round(round::RoundBench),
-    /// The fold of many updates into one mean
+    /// Aggregation of many updates into one mean
     Fold(fold::FoldBench),
-    /// Tokens a second of a decoder: whole, cut in two, and without a cache
+    /// Tokens per second of a decoder: whole, split, and without a cache
     #[command(after_help = split::EXAMPLES)]
     Split(split::SplitBench),
 }

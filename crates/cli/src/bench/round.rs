@@ -32,7 +32,7 @@ pub struct RoundBench {
     /// Registered clients, of which each round samples [default: as many as in a round]
     #[arg(long)]
     registered: Option<u32>,
-    /// Rounds to time; the mean is reported [default: 3 with a shape, 300 without]
+    /// Rounds to time; reports the mean [default: 3 with a shape, 300 without]
     #[arg(long)]
     rounds: Option<u32>,
     /// Model shape [default: a thousand numbers]

@@ -61,7 +61,7 @@ pub struct SplitBench {
     last: u16,
     #[command(flatten)]
     threads: Threads,
-    /// Repeats; the median over all of them is reported
+    /// Number of repeats; the median is reported
     #[arg(long, default_value_t = 3)]
     repeats: usize,
     /// Store weights as bf16
@@ -127,7 +127,7 @@ impl SplitBench {
             }
         }
         if sides.as_ref().is_some_and(|(_, split, _)| split.tokens != whole.tokens) {
-            bail!("the cut decoder wrote other tokens than the whole one");
+            bail!("the split decoder wrote other tokens than the whole one");
         }
         let per_s = |seconds: &[f64]| Some(rounded(1.0 / median(seconds)?, 3));
         let row = 2 * (model.width() * size_of::<f32>() + fedra_wire::FRAME_HEADER);
@@ -171,7 +171,7 @@ impl SplitBench {
         };
         let words = format!(
             "{shape} in {precision} on {threads} threads behind {context} tokens (read in {prompt_s} s), \
-             tokens a second:\n  whole, cached      {whole_per_s}{beside}"
+             tokens per second:\n  whole, cached      {whole_per_s}{beside}"
         );
         Ok((object, words))
     }

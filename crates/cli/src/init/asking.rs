@@ -38,8 +38,8 @@ impl Asking {
     pub fn data(self) -> Result<PathBuf> {
         match self {
             Self::Proposals | Self::Nobody => bail!(
-                "DATA: found nothing, expected a file with rows, a folder with a file for each client, \
-                 or --client NAME=FILE"
+                "DATA is missing: give a file with rows, a folder with a file for each client, or --client \
+                 NAME=FILE"
             ),
             Self::Terminal => loop {
                 let answer =
@@ -58,7 +58,7 @@ impl Asking {
         match self {
             Self::Proposals | Self::Nobody => Ok(usual.to_owned()),
             Self::Terminal => {
-                let answer = ask("Which file shall be written?", &usual.display().to_string())?;
+                let answer = ask("Which file should be written?", &usual.display().to_string())?;
                 Ok(PathBuf::from(answer))
             }
         }
@@ -91,7 +91,7 @@ fn check_flags(sight: &Sight, wishes: &Wishes) -> Result<()> {
         return Ok(());
     }
     bail!(
-        "found no terminal to ask on, expected the flags that are missing: {}\n\
+        "there is no terminal for questions, and these flags are missing: {}\n\
          hint: --yes takes the proposals",
         missing.join(" ")
     )
@@ -182,29 +182,29 @@ impl Question {
         let roles = &proposal.roles;
         match self {
             Self::Task => {
-                let question =
-                    format!("What is to be learnt ({})?\n  {}", task_names(), roles.task.why);
+                let question = format!("Which task ({})?\n  {}", task_names(), roles.task.why);
                 (question, roles.task.value.name().to_owned())
             }
             Self::Text => {
-                let question = "Which column is read (two for a pair, with a comma)?".to_owned();
+                let question =
+                    "Which column has the text (two for a pair, separated by a comma)?".to_owned();
                 (question, roles.text.value.join(","))
             }
             Self::Label => {
                 let label = roles.label.as_ref();
                 let why = label.map_or(String::new(), |label| format!("\n  {}", label.why));
                 let value = label.map_or(String::new(), |label| label.value.clone());
-                (format!("Which column is the answer?{why}"), value)
+                (format!("Which column has the label?{why}"), value)
             }
             Self::Client => {
-                let question = "Who holds a row? A column, or a number of clients to deal rows to";
+                let question = "Which column names the client? Or: the number of simulated clients";
                 let value = match &roles.client {
                     Some(client) => client.value.clone(),
                     None => proposal.training.clients.to_string(),
                 };
                 let why = match &roles.client {
                     Some(client) => format!("\n  {}", client.why),
-                    None => format!("\n  no column of {} says it", sight.survey.columns.len()),
+                    None => format!("\n  no column of {} names it", sight.survey.columns.len()),
                 };
                 (format!("{question}{why}"), value)
             }

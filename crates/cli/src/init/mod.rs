@@ -44,13 +44,13 @@ pub struct Init {
     /// A client and its file; may be given several times, in place of DATA
     #[arg(long = "client", value_name = "NAME=FILE", value_parser = parse_client)]
     files: Vec<(String, PathBuf)>,
-    /// Where the experiment goes [default: the data's name with .toml]; - is stdout
+    /// Output file [default: the data's name with .toml]; - is stdout
     #[arg(long, short, value_name = "FILE.toml")]
     out: Option<PathBuf>,
-    /// What is to be learnt
+    /// The task to learn
     #[arg(long, value_name = "TASK", value_parser = one_of(Task::ALL.map(|task| (task.name(), task))))]
     task: Option<Task>,
-    /// The column that is read; twice for a pair of texts
+    /// The column with the text; give it twice for a pair of texts
     #[arg(long, value_name = "COLUMN")]
     text: Vec<String>,
     /// The column with the label, or with the text to write
@@ -59,7 +59,7 @@ pub struct Init {
     /// The column with the client of a row
     #[arg(long, value_name = "COLUMN", conflicts_with = "clients")]
     client_column: Option<String>,
-    /// Partition the rows among N synthetic clients
+    /// Partition the rows among N simulated clients
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     clients: Option<u16>,
     /// A file with the rows of the central test set
@@ -80,7 +80,7 @@ pub struct Init {
     /// Number of rounds
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     rounds: Option<u32>,
-    /// What becomes of rows without a text or a label [default: refuse]
+    /// What to do with rows without a text or a label [default: refuse]
     #[arg(long, value_name = "CHOICE", value_parser = one_of(MISSING))]
     missing: Option<Missing>,
     /// Train with example-level differential privacy, up to this epsilon
@@ -165,8 +165,8 @@ impl Init {
         let mut file = match options.write(true).open(out) {
             Ok(file) => file,
             Err(error) if error.kind() == ErrorKind::AlreadyExists => bail!(
-                "--out: found the file {shown}, expected a free name\n\
-                 hint: --force writes over it, --out FILE.toml takes another name"
+                "--out: {shown} exists already\n\
+                 hint: --force overwrites it, --out FILE.toml takes another name"
             ),
             Err(error) => return Err(error).with_context(|| format!("cannot write {shown}")),
         };
@@ -273,7 +273,7 @@ fn told(proposal: &Proposal, file: &str) -> String {
     let clients = counted(training.clients as u64, "client");
     let clients = match &roles.client {
         Some(client) => format!("{clients}, by column {:?}", client.value),
-        None if proposal.makes_up_clients() => format!("{clients} made up"),
+        None if proposal.makes_up_clients() => format!("{clients}, simulated"),
         None => clients,
     };
     format!(

@@ -149,8 +149,8 @@ fn table(judgements: &[Judgement]) -> (String, Grid) {
         ]);
     }
     let caption = format!(
-        "Verdict: a minimum inside is seen if {}. Chosen W: the warm-up of each world. A frozen run that diverged \
-         counts with the loss it began with. Still falling: which share of its loss never freezing lost over the \
+        "Verdict: a minimum inside is counted if {}. Chosen W: the warm-up of each world. A frozen run that \
+         diverged counts with its initial loss. Still falling: which share of its loss never freezing lost over the \
          last sixth of the rounds.",
         Judgement::CRITERION
     );
@@ -164,7 +164,7 @@ fn survived(survival: &Survival) -> Verdict {
     };
     Verdict {
         seen: survival.survives,
-        shape: "the trade-off survives from linear attention to softmax to softmax with an MLP",
+        shape: "the trade-off holds from linear attention to softmax to softmax with an MLP",
         criterion: Survival::CRITERION,
         numbers: survival.students.iter().map(count).collect::<Vec<_>>().join("; "),
     }
@@ -182,8 +182,8 @@ fn losses(study: &Study, student: Student) -> Chart {
     Chart {
         title: format!("Final loss by warm-up: {}", student.name()),
         caption: format!(
-            "Global loss after {} rounds when query and key are frozen after W of them and everything else goes on; \
-             at the right end they never are.",
+            "Global loss after {} rounds when query and key are frozen after W of them and everything else \
+             continues to learn; at the right end they are never frozen.",
             study.setting.rounds
         ),
         x: ("warm-up rounds W".to_owned(), Scale::Linear),

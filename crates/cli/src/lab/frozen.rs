@@ -15,9 +15,9 @@ use crate::study_folder::StudyFolder;
 const HELP: &str = "\
 Examples:
   fedra lab frozen                       about 50 s on two free cores
-  fedra lab frozen --quick               a few seconds, a smaller world
+  fedra lab frozen --quick               a few seconds, a smaller problem
   fedra lab frozen --seed 2 --out runs/another
-  fedra lab frozen --phi relu --rate 0.5 --local-steps 12    larger local steps, where drift begins to matter
+  fedra lab frozen --phi relu --rate 0.5 --local-steps 12    larger local steps, where drift matters
   fedra lab frozen --json | jq '.verdicts[] | {shape, seen}'
 
 DIR/index.html shows the plots, results.json has every number. docs/lab.md has the formulas.";
@@ -41,7 +41,7 @@ pub struct Frozen {
     /// Learning rate [default: 0.1, or 0.03 for elu-plus-one]
     #[arg(long, value_name = "ETA")]
     rate: Option<f64>,
-    /// Local steps a round where they are not swept [default: 5]
+    /// Local steps per round where they are not swept [default: 5]
     #[arg(long, value_name = "E")]
     local_steps: Option<u32>,
     /// Print the results as one JSON object instead of sentences
@@ -63,7 +63,7 @@ impl Frozen {
             (
                 setting.cohort,
                 "-share",
-                format!("{} of {} clients a round", setting.cohort, setting.clients),
+                format!("{} of {} clients per round", setting.cohort, setting.clients),
             ),
         ] {
             let view = View { study: &study, cohort, words };
@@ -267,7 +267,7 @@ impl View<'_> {
             title: format!("Final loss by warm-up ({})", self.words),
             caption: format!(
                 "Global loss after {} rounds when the kernel is frozen after W of them; at the right end it never is. \
-                 A minimum inside would be the trade-off between a kernel that is not learnt yet and one that drifted.",
+                 A minimum inside would be the trade-off between a kernel that is not learned yet and one that drifted.",
                 self.study.setting.rounds
             ),
             x: ("warm-up rounds W".to_owned(), Scale::Linear),

@@ -10,9 +10,9 @@ use clap::Subcommand;
 /// Which laboratory.
 #[derive(Subcommand)]
 pub enum Lab {
-    /// FedFrozen with linear attention: closed forms, curves, and which predicted shapes were seen
+    /// FedFrozen with linear attention: closed forms, curves, and which predictions hold
     Frozen(frozen::Frozen),
-    /// The same question asked of linear attention, softmax attention, and softmax with an MLP
+    /// Freezing with linear attention, softmax attention, and softmax attention with an MLP
     Bridge(bridge::Bridge),
 }
 

@@ -45,7 +45,7 @@ impl Findings {
         let table = |(caption, grid): &(String, Grid)| Content::Table(grid.table(caption));
         let mut seen: Vec<Content> = self.table.iter().map(table).collect();
         seen.push(Content::Findings(self.verdicts.iter().map(entry).collect()));
-        let seen = vec![Section::new("What was predicted, and what was seen", seen)];
+        let seen = vec![Section::new("Predictions and results", seen)];
         folder.put_page((&self.title, self.introduction), seen, &self.charts)?;
         folder.put("results.json", &format!("{}\n", self.results))?;
         if self.json {

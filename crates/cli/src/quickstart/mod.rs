@@ -79,14 +79,14 @@ impl Quickstart {
         // Held to the end: another one would take turns with this one.
         let whole = Folder::claim(&self.out)?;
         if self.out.join("experiment.toml").exists() {
-            bail!("--out: found a run in {}, expected a folder of quickstarts", self.out.display());
+            bail!("--out: {} contains a run; name the folder of a quickstart", self.out.display());
         }
         let folder = Folder::create(&at(START), &public)?;
         if rounds(START, Run::prepare(&public)?, &folder, voice)?.is_none() {
             return Ok(stopped());
         }
         let model = std::path::absolute(at(START).join("model"))
-            .with_context(|| format!("cannot tell where {} is", self.out.display()))?;
+            .with_context(|| format!("cannot resolve the path {}", self.out.display()))?;
         // A JSON string is a TOML string.
         let model = serde_json::to_string(&model.display().to_string())?;
         let experiments = self.experiments(&format!("model.path={model}"))?;
@@ -123,14 +123,14 @@ impl Quickstart {
             let key = set.split_once('=').map_or(set.as_str(), |(key, _)| key).trim();
             match key.split('.').next() {
                 Some("method") => bail!(
-                    "--set: found {key}, expected a key that all runs share: each of them is another method\n\
+                    "--set: found {key}, expected a key that all runs share: each run is another method\n\
                      hint: the files of one run are those of an experiment, as in\n  \
                      fedra run {}/fedavg/experiment.toml --set {set} --out runs/another",
                     self.out.display()
                 ),
                 Some("name") => bail!(
-                    "--set: found name, expected another key: runs are called by what they do, and --out DIR \
-                     says where they go"
+                    "--set: found name, expected another key: runs are named after their methods, and --out DIR \
+                     names the folder"
                 ),
                 Some(_) | None => {}
             }
@@ -193,6 +193,6 @@ fn folder_of(name: &str) -> &str {
 }
 
 fn stopped() -> ExitCode {
-    console::say("stopped; the same command starts over");
+    console::say("stopped; the same command starts again");
     ExitCode::from(interrupt::STATUS)
 }

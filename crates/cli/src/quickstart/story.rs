@@ -124,14 +124,14 @@ impl Story {
         }
         if let (Some(fedavg), Some(cut)) = (find("fedavg"), find("cut")) {
             lines.push(format!(
-                "a cut takes {} of a client's memory instead of {}, and sends states at every step instead of weights",
+                "the split model needs {} of client memory instead of {}, and sends hidden states at every step instead of weights",
                 cut.client_memory, fedavg.client_memory
             ));
         }
         if let Some(privacy) = find("private").and_then(|way| way.summary.privacy.as_ref()) {
             lines.push(format!("private: {}", privacy.in_words()));
         }
-        lines.push("one seed: differences of one or two hundredths are chance".to_owned());
+        lines.push("one seed: differences of one or two hundredths may be chance".to_owned());
         lines
     }
 

@@ -45,7 +45,7 @@ pub fn text(folder: &Path, runs: &[PathBuf]) -> String {
     let doing = match (fedra::is_at_work(folder), folder.join(COMPARISON).is_file()) {
         (true, _) => "is running",
         (false, true) => "has finished",
-        (false, false) => "stopped before its end: no process is at work here",
+        (false, false) => "stopped before its end: no process is running here",
     };
     let mut text = format!(
         "a comparison, which {doing}; {} so far, of which {complete} complete",

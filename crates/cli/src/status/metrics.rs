@@ -35,14 +35,19 @@ fn metrics(picture: &Picture) -> Vec<Metric> {
     let mut metrics: Vec<Metric> = vec![
         ("running", GAUGE, "Whether rounds are running.", one(truth(is_on))),
         ("finished", GAUGE, "Whether the last round is complete.", one(truth(picture.is_finished))),
-        ("status_age_seconds", GAUGE, "Since the server wrote.", one(picture.age as f64)),
+        (
+            "status_age_seconds",
+            GAUGE,
+            "Seconds since the status was written.",
+            one(picture.age as f64),
+        ),
         ("rounds_complete", COUNTER, "Complete rounds.", one(picture.complete as f64)),
         ("far_updates", COUNTER, far_help, one(far as f64)),
         ("payload_up_bytes", COUNTER, "Payloads from clients.", one(picture.up as f64)),
         ("payload_down_bytes", COUNTER, "Payloads to clients.", one(picture.down as f64)),
     ];
     if let Some(rounds) = picture.rounds {
-        metrics.push(("rounds", GAUGE, "Rounds in all.", one(rounds as f64)));
+        metrics.push(("rounds", GAUGE, "Number of rounds.", one(rounds as f64)));
     }
     if let Some(epsilon) = picture.epsilon {
         metrics.push(("privacy_epsilon", GAUGE, "Privacy spent.", one(epsilon)));
@@ -52,14 +57,14 @@ fn metrics(picture: &Picture) -> Vec<Metric> {
         let mut of = |name, help, count: u64| {
             metrics.push((name, GAUGE, help, vec![(labels.clone(), count as f64)]));
         };
-        of("round_clients_done", "Clients that are done in this round.", progress.clients_done);
-        of("round_clients", "Clients that were asked in it.", progress.clients);
+        of("round_clients_done", "Clients that have finished this round.", progress.clients_done);
+        of("round_clients", "Clients that were selected for this round.", progress.clients);
         if progress.steps > 0 {
-            of("round_steps_done", "Steps taken, or examples looked at.", progress.steps_done);
-            of("round_steps", "Steps or examples in all.", progress.steps);
+            of("round_steps_done", "Steps taken, or examples scored.", progress.steps_done);
+            of("round_steps", "Steps or examples in total.", progress.steps);
         }
         if let Some(left) = picture.seconds_left(progress) {
-            metrics.push(("round_seconds_left", GAUGE, "The rest of it, about.", one(left)));
+            metrics.push(("round_seconds_left", GAUGE, "Estimated time left.", one(left)));
         }
     }
     if picture.status.sites.is_empty() {
@@ -78,9 +83,9 @@ fn metrics(picture: &Picture) -> Vec<Metric> {
     };
     metrics.extend([
         ("client_here", GAUGE, "Whether a client is connected.", here),
-        ("client_working_seconds", GAUGE, "Time on its present request.", working),
-        ("client_sent_bytes", COUNTER, "Bytes that went to a client.", sent),
-        ("client_received_bytes", COUNTER, "Bytes that came from it.", received),
+        ("client_working_seconds", GAUGE, "Time spent on the current request.", working),
+        ("client_sent_bytes", COUNTER, "Bytes sent to a client.", sent),
+        ("client_received_bytes", COUNTER, "Bytes received from a client.", received),
         ("score", GAUGE, "The newest scores.", picture.scores.iter().map(score).collect()),
     ]);
     metrics

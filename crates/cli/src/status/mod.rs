@@ -57,7 +57,7 @@ impl Status {
         }
         if let [first, ..] = runs.as_slice() {
             bail!(
-                "{}: found a comparison, expected the folder of one run for this format, such as {}",
+                "{} is a comparison; this format needs the folder of one run, such as {}",
                 self.folder.display(),
                 self.folder.join(first).display()
             );

@@ -84,16 +84,16 @@ impl Picture {
         let Self { status, complete, age, .. } = self;
         let (round, of) = self.round();
         let doing = match (status.phase, self.is_served) {
-            (FleetPhase::Waiting, true) => "waits for clients".to_owned(),
+            (FleetPhase::Waiting, true) => "waiting for clients".to_owned(),
             (FleetPhase::Running, true) => format!("round {round}{of} is running"),
             (FleetPhase::Retrying, true) => {
-                format!("round {round}{of} had too few updates and waits for clients that are away")
+                format!("round {round}{of} had too few updates and waits for absent clients")
             }
             (FleetPhase::Waiting, false) => {
-                "stopped while it waited for clients: no process is at work here".to_owned()
+                "stopped while it waited for clients: no process is running here".to_owned()
             }
             (FleetPhase::Running | FleetPhase::Retrying, false) => {
-                format!("stopped in round {round}{of}: no process is at work here")
+                format!("stopped in round {round}{of}: no process is running here")
             }
             (FleetPhase::Ended, _) if self.is_finished => "has finished".to_owned(),
             (FleetPhase::Ended, _) => "ended before its last round".to_owned(),
@@ -191,13 +191,13 @@ impl Picture {
 
     fn doing(&self, site: &SiteStatus) -> String {
         match (site.here, site.working, &site.lost) {
-            // However a network words it: nobody is missed after the last round.
-            (false, _, Some(_)) if self.is_finished => "is done".to_owned(),
-            (true, ..) if !self.is_served => "was here".to_owned(),
-            (true, Some(seconds), _) => format!("works for {:.0} s", seconds + self.age as f64),
-            (true, None, _) => "is here".to_owned(),
-            (false, _, Some(reason)) => format!("is gone: {}", plain(reason)),
-            (false, _, None) => "has not come".to_owned(),
+            // However a network words it: no client is missed after the last round.
+            (false, _, Some(_)) if self.is_finished => "has finished".to_owned(),
+            (true, ..) if !self.is_served => "was connected".to_owned(),
+            (true, Some(seconds), _) => format!("working for {:.0} s", seconds + self.age as f64),
+            (true, None, _) => "is connected".to_owned(),
+            (false, _, Some(reason)) => format!("disconnected: {}", plain(reason)),
+            (false, _, None) => "has not joined".to_owned(),
         }
     }
 
@@ -231,10 +231,10 @@ fn status_of(folder: &Path) -> Result<FleetStatus> {
     let missing = |error: &std::io::Error| error.kind() == std::io::ErrorKind::NotFound;
     match std::fs::read(&file) {
         Ok(text) => serde_json::from_slice(&text)
-            .with_context(|| format!("{}: found no status of a run", file.display())),
+            .with_context(|| format!("{}: there is no status of a run here", file.display())),
         Err(error) if missing(&error) && fedra::is_at_work(folder) => bail!(
-            "{}: found a process that has not begun its rounds yet\n\
-             hint: see its last line of output for what it is doing",
+            "{}: the process has not started its rounds yet\n\
+             hint: see the last line of its log",
             folder.display()
         ),
         Err(error) if missing(&error) => {
@@ -322,10 +322,10 @@ mod tests {
         let read = || Picture::read(folder.path()).unwrap();
         let told = read().text();
         assert!(
-            told.starts_with("stopped in round 3: no process is at work here; 2 com"),
+            told.starts_with("stopped in round 3: no process is running here; 2 com"),
             "{told}"
         );
-        assert!(told.contains("no\"rth  was here; "), "{told}");
+        assert!(told.contains("no\"rth  was connected; "), "{told}");
         let metrics = metrics::of(&read());
         assert!(metrics.contains("fedra_running 0\n"), "{metrics}");
         assert!(metrics.contains("fedra_client_here{client=\"no\\\"rth\"} 0\n"), "{metrics}");
@@ -336,7 +336,7 @@ mod tests {
         let text = picture.text();
         assert!(text.starts_with("round 3 is running; 2 complete; as of "), "{text}");
         assert!(text.contains("central_test f1: 0.7500\nprivacy spent: epsilon 2.5000"), "{text}");
-        assert!(text.contains("west    is gone: it[31m left;"), "{text}");
+        assert!(text.contains("west    disconnected: it[31m left;"), "{text}");
         let metrics = metrics::of(&picture);
         assert!(metrics.contains("fedra_client_here{client=\"no\\\"rth\"} 1\n"), "{metrics}");
         assert!(metrics.contains("fedra_payload_up_bytes 10\n"), "{metrics}");
@@ -382,7 +382,7 @@ mod tests {
         let experiment = include_str!("../../../fedra/tests/tiny.toml");
         std::fs::write(folder.path().join(EXPERIMENT), experiment).unwrap();
         let text = || Picture::read(folder.path()).unwrap().text();
-        let expected = "stopped in round 3 of 3: no process is at work here; 2 complete; as of ";
+        let expected = "stopped in round 3 of 3: no process is running here; 2 complete; as of ";
         assert!(text().starts_with(expected), "{}", text());
         std::fs::write(folder.path().join(SUMMARY), "{}").unwrap();
         assert!(text().starts_with("has finished; 2 complete"), "{}", text());
@@ -398,7 +398,7 @@ mod tests {
         std::fs::write(folder.path().join(EXPERIMENT), experiment).unwrap();
         let text = told(Picture::text);
         assert!(
-            text.starts_with("stopped in round 3 of 3: no process is at work here; 2 "),
+            text.starts_with("stopped in round 3 of 3: no process is running here; 2 "),
             "{text}"
         );
         assert!(told(metrics::of).contains("fedra_rounds 3\n"));
@@ -406,11 +406,11 @@ mod tests {
         std::fs::write(folder.path().join(STATUS), ended).unwrap();
         let text = told(Picture::text);
         assert!(text.starts_with("ended before its last round; 2 complete"), "{text}");
-        assert!(text.contains("west    is gone: "), "{text}");
+        assert!(text.contains("west    disconnected: "), "{text}");
         std::fs::write(folder.path().join(SUMMARY), "{}").unwrap();
         let text = told(Picture::text);
         assert!(
-            text.starts_with("has finished; 2 complete") && text.contains("west    is done;"),
+            text.starts_with("has finished; 2 complete") && text.contains("west    has finished;"),
             "{text}"
         );
     }

@@ -86,9 +86,9 @@ fn promises_that_mean_nothing_are_refused_with_a_reason() {
         (run.replace("1e-5", "1"), "delta: found 1,"),
         (format!("{run} --examples 100000"), "delta: found 1e-5 for 100000 units"),
         (format!("{run} --cap 5"), "--examples"),
-        (run.replace("--steps 10", ""), "found a part of --q, --sigma and --steps"),
+        (run.replace("--steps 10", ""), "needs --q, --sigma and --steps together"),
         (format!("{run} --phase q=0.1,noise=2"), "--phase: found \"noise=2\""),
-        (format!("{run} --phase q=0.1,sigma=2"), "found no steps"),
+        (format!("{run} --phase q=0.1,sigma=2"), "steps is missing"),
         ("sigma --epsilon 0 --q 0.01 --steps 10 --delta 1e-5".into(), "epsilon: found 0, expected"),
         ("sigma --epsilon NaN --q 0.01 --steps 10 --delta 1e-5".into(), "epsilon: found NaN"),
         (

@@ -27,7 +27,7 @@ fn a_run_in_which_everybody_fails_is_no_success() {
         assert_eq!(output.status.code(), Some(1), "{message}");
         let expected = match least {
             "1" => {
-                "error: round 1 was given up after 4 attempts: 0 of 3 clients came back at best \
+                "error: round 1 was given up after 4 attempts: at most 0 of 3 clients sent an update \
                  (hospital-1: failed (simulated)), expected at least 1 (federation.min_arrivals); the \
                  attempts sent 0 B up and "
             }
@@ -79,7 +79,7 @@ fn a_run_that_stopped_for_want_of_clients_goes_on_with_more_retries_to_the_same_
     let stopped = run("stopped", &attempts(&rounds[0]).to_string());
     let message = text(&stopped.stderr);
     assert_eq!(stopped.status.code(), Some(1), "{message}");
-    assert!(message.contains("of 3 clients came back at best"), "{message}");
+    assert!(message.contains("of 3 clients sent an update"), "{message}");
     assert!(!place.path("stopped/summary.json").exists());
     let file = place.path("stopped/experiment.toml");
     let written = fs::read_to_string(&file).unwrap();
@@ -130,12 +130,12 @@ fn a_run_whose_cohorts_are_all_too_small_is_foretold_and_stops_there() {
     let place = Place::new();
     let sets = ["--set", "federation.sample={ poisson = 0.001 }", "--set", "federation.retries=0"];
     let plan = place.succeed(&[&["plan", "tiny.toml"], &sets[..]].concat());
-    let note = "every attempt at round 1 draws too few clients: the run stops";
+    let note = "every attempt at round 1 selects too few clients: the run stops";
     assert!(plan.contains(note), "{plan}");
     let output = place.fedra(&[&["run", "tiny.toml", "--out", "run"], &sets[..]].concat());
     let message = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{message}");
-    let expected = "error: round 1 was given up after 1 attempt: 0 of 0 clients came back at best, \
+    let expected = "error: round 1 was given up after 1 attempt: at most 0 of 0 clients sent an update, \
                     expected at least 1";
     assert!(message.contains(expected), "{message}");
     // Empty rounds are what was asked for here, and nothing stops.

@@ -52,7 +52,7 @@ fn a_site_looks_at_its_own_rows_without_anybody_elses() {
         [model]\npath = 'base/model'\n[federation]\nrounds = 1\nnames = ['north', 'west']\n";
     fs::write(place.path("study.toml"), experiment).unwrap();
     let shown = place.succeed(&["data", "study.toml", "--client", "north"]);
-    assert!(shown.contains("training rows  10") && shown.contains("north"), "{shown}");
+    assert!(shown.contains("training rows   10") && shown.contains("north"), "{shown}");
     let told = place.refused(&["data", "study.toml", "--client", "west"]);
     assert!(told.contains("client: found \"west\", expected one of north"), "{told}");
     let told = place.refused(&["data", "study.toml", "--client", "east"]);
@@ -337,7 +337,7 @@ fn rows_without_a_label_are_refused_with_their_lines_or_left_out_and_counted() {
     ] {
         assert_eq!(said.matches(note).count(), 1, "{note}: {said}");
     }
-    assert!(text(&output.stdout).contains("rows           6"), "{}", text(&output.stdout));
+    assert!(text(&output.stdout).contains("rows            6"), "{}", text(&output.stdout));
     let said = place.refused(&["data", "tiny.toml", "--set", "data.missing=drop"]);
     assert!(said.contains("data.missing applies only to files"), "{said}");
     let said = place.refused(&["data", "rows.toml", "--set", "data.missing=guess"]);
@@ -362,11 +362,11 @@ fn blanks_around_a_column_a_blank_split_and_test_texts_that_were_trained_on_are_
     for note in [
         "note: blanks around 2 column names were trimmed",
         "note: 10 rows have no split where others do, the first at ",
-        "have the very text of a training row: scores there say little about new texts",
+        "have the same text as a training row: their scores say little about new texts",
     ] {
         assert_eq!(said.matches(note).count(), 1, "{note}: {said}");
     }
     assert!(said.contains("rows.csv:5: they are divided by data.shares"), "{said}");
     let said = place.refused(&["data", "rows.toml", "--client", "client-1"]);
-    assert!(said.contains("rows are partitioned where all of them are on one machine"), "{said}");
+    assert!(said.contains("other partitions need all rows on one machine"), "{said}");
 }

@@ -205,7 +205,7 @@ fn a_sigint_ends_a_long_round_at_once_and_the_resumed_run_ends_with_the_same_byt
     assert!(said.contains("stopped after 1 of 3 rounds; resume with: fedra run --res"), "{said}");
     assert_eq!(fs::read_to_string(&log).unwrap().lines().count(), 1);
     let told = place.succeed(&["status", "parts"]);
-    assert!(told.starts_with("stopped in round 2 of 3: no process is at work here"), "{told}");
+    assert!(told.starts_with("stopped in round 2 of 3: no process is running here"), "{told}");
     place.succeed(&["run", "--resume", "parts", "--quiet"]);
     assert_eq!(place.weights("parts"), place.weights("whole"));
     assert!(place.succeed(&["status", "parts"]).starts_with("has finished; 3 complete"));
@@ -267,7 +267,7 @@ fn a_run_whose_numbers_run_away_is_not_told_to_go_on() {
     let output = place.fedra(&["run", "tiny.toml", "--quiet", "--set", rate]);
     assert_eq!(output.status.code(), Some(1));
     let said = text(&output.stderr);
-    assert!(said.contains("lower work.optimiser.rate and begin anew"), "{said}");
+    assert!(said.contains("lower work.optimiser.rate and start a new run"), "{said}");
     assert!(!said.contains("--resume") && !said.contains("retries"), "{said}");
 }
 

@@ -158,7 +158,7 @@ fn a_model_behind_a_link_is_not_touched() {
         let output = one_round(&place, flags);
         assert_eq!(output.status.code(), Some(2));
         let message = text(&output.stderr);
-        assert!(message.contains("run/model: found a link to another place"), "{message}");
+        assert!(message.contains("run/model: this is a link"), "{message}");
         assert_eq!((files(&place.path("elsewhere")), files(&place.path("run"))), before);
     }
 }
@@ -206,7 +206,7 @@ fn quickstart_replaces_its_own_runs_and_nobody_elses() {
     let output = place.fedra(&["quickstart", "--out", "mine"]);
     assert_eq!(output.status.code(), Some(2));
     let message = text(&output.stderr);
-    assert!(message.contains("a run of another experiment in mine/fedavg"), "{message}");
+    assert!(message.contains("mine/fedavg contains a run of another experiment"), "{message}");
     // Not even the methods before it began.
     assert_eq!(files(&place.path("mine")), before);
 }
@@ -260,7 +260,7 @@ fn the_quickstart_tells_the_whole_story_in_a_table_a_picture_and_a_page() {
     ] {
         let output = place.fedra(command);
         assert_eq!(output.status.code(), Some(2));
-        assert!(text(&output.stderr).contains("--out: found a run in quick/fedavg"), "{command:?}");
+        assert!(text(&output.stderr).contains("--out: quick/fedavg contains a run"), "{command:?}");
     }
     // A second time replaces the first.
     assert!(place.fedra(&arguments).status.success());

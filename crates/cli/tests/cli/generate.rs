@@ -86,7 +86,7 @@ fn what_cannot_be_generated_is_refused_with_status_2() {
     assert!(prompt(&["--tls-ca", "ca.pem"]).contains("--tls-ca applies only with --server"));
     assert!(prompt(&["--top-p", "2"]).contains("top_p: found 2, expected"));
     assert!(prompt(&["--top-k", "0"]).contains("top_k: found 0, expected"));
-    assert!(prompt(&["--seed", "1"]).contains("--seed: found 1 where nothing is drawn"));
+    assert!(prompt(&["--seed", "1"]).contains("--seed applies only with --temperature"));
     assert!(prompt(&["--greedy", "--seed", "1"]).contains("cannot be used with"));
     assert!(prompt(&["--threads", "0"]).contains("--threads: found 0"));
     assert!(refused(&["--prompt-file", "none.txt"]).contains("cannot open none.txt"));

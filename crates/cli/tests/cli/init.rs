@@ -194,11 +194,11 @@ fn what_cannot_be_asked_or_used_is_refused_and_nothing_is_written_over() {
     let place = Place::new();
     write_delimited(&place.path("n.csv"), &notes(), ",");
     for (flags, expected) in [
-        (&["init"][..], "DATA: found nothing, expected a file with rows"),
-        (&["init", "--yes"], "DATA: found nothing"),
+        (&["init"][..], "DATA is missing: give a file with rows"),
+        (&["init", "--yes"], "DATA is missing"),
         (
             &["init", "n.csv"],
-            "expected the flags that are missing: --task classes --text note --label department \
+            "these flags are missing: --task classes --text note --label department \
              --client-column hospital\nhint: --yes takes the proposals",
         ),
         (&["init", "n.csv", "--yes", "--text", "nothing"], "found no column \"nothing\", expected"),
@@ -228,7 +228,7 @@ fn what_cannot_be_asked_or_used_is_refused_and_nothing_is_written_over() {
     place.succeed(&[&whole[..], &["--client-column", "hospital", "--quiet"]].concat());
     let first = fs::read_to_string(place.path("n.toml")).unwrap();
     let refused = place.refused(&["init", "n.csv", "--yes", "--clients", "2"]);
-    assert!(refused.contains("--out: found the file n.toml, expected a free name"), "{refused}");
+    assert!(refused.contains("--out: n.toml exists already"), "{refused}");
     assert_eq!(fs::read_to_string(place.path("n.toml")).unwrap(), first);
     let shown = place.succeed(&["init", "n.csv", "--yes", "--clients", "2", "--out", "-"]);
     assert!(shown.contains("clients = 2") && shown.contains("[data]"), "{shown}");
@@ -288,9 +288,7 @@ fn on_a_terminal_questions_are_asked_and_enter_takes_the_proposal() {
     let output = child.wait_with_output().unwrap();
     let said = text(&output.stdout);
     assert!(output.status.success(), "{said}");
-    for part in
-        ["What is to be learnt", "[note] > ", "found no column \"nothing\"", "wrote asked.toml"]
-    {
+    for part in ["Which task", "[note] > ", "found no column \"nothing\"", "wrote asked.toml"] {
         assert!(said.contains(part), "{part}: {said}");
     }
     let made = fs::read_to_string(place.path("asked.toml")).unwrap();
@@ -397,8 +395,8 @@ fn a_column_that_says_where_a_row_is_from_is_no_label_and_names_are_quoted() {
     let said = place.succeed_and_hear(&["init", name, "--yes", "--out", "my notes.toml"]);
     assert!(said.contains("fedra run 'my notes.toml'"), "{said}");
     let told =
-        "column \"hospital code\" seems to say who holds a row, but it is empty in 20 of 60 rows";
-    assert!(said.contains(told) && said.contains(", 4 clients made up, "), "{said}");
+        "column \"hospital code\" may name the client of a row, but it is empty in 20 of 60 rows";
+    assert!(said.contains(told) && said.contains(", 4 clients, simulated, "), "{said}");
     let made = fs::read_to_string(place.path("my notes.toml")).unwrap();
     assert!(
         made.contains("label = \"grade\"") && made.contains("fedra data 'my notes.toml'"),

@@ -95,7 +95,7 @@ fn a_full_disk_is_named_with_what_was_being_written_and_the_checkpoint_stays_goo
     let output = run(scaffold, limit);
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
-    let expected = "error: writing what a client keeps (41.8 kB) to full/clients.fedra.scratch: ";
+    let expected = "error: writing client state (41.8 kB) to full/clients.fedra.scratch: ";
     assert!(said.starts_with(expected), "{said}");
     assert!(!place.path("full").join(SCRATCH).exists());
 
@@ -113,7 +113,7 @@ fn a_full_disk_is_named_with_what_was_being_written_and_the_checkpoint_stays_goo
     let output = run("--resume parts", limit);
     let said = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
-    assert!(said.contains("writing what a client keeps"), "{said}");
+    assert!(said.contains("writing client state"), "{said}");
     assert!(checkpoint() == before && !unfinished.exists());
 
     // There is room again.
@@ -143,7 +143,7 @@ fn the_client_that_keeps_most_is_the_one_that_counts() {
         let int8 = ["wire.encoding={ int8 = { feedback = true } }"];
         let plan =
             place.succeed(&[&["plan", "tiny.toml"], &sets(&[&int8, more].concat())[..]].concat());
-        plan.lines().find(|line| line.starts_with("kept by clients")).unwrap().to_owned()
+        plan.lines().find(|line| line.starts_with("client state")).unwrap().to_owned()
     };
     // Whoever has one block of two, the others are as large as ever; until everybody has but one.
     for depths in [
@@ -194,9 +194,9 @@ fn more_than_a_gigabyte_goes_to_disk_and_the_plan_says_so() {
     // 0.83 million parameters: 3.3 MB each.
     let few = plan(&["federation.sample={ uniform = 40 }"]);
     assert_eq!(about(&few, "scratch file"), None, "{few}");
-    assert!(few.contains("of 300 that are ever drawn"), "{few}");
+    assert!(few.contains("of 300 that are ever selected"), "{few}");
     let all = plan(&["federation.sample={ uniform = 300 }", "model.blocks=5"]);
-    let kept = all.lines().find(|line| line.starts_with("kept by clients")).unwrap();
+    let kept = all.lines().find(|line| line.starts_with("client state")).unwrap();
     assert!(kept.ends_with("GB for all 300"), "{kept}");
     let scratch = about(&all, "scratch file").unwrap();
     assert!((1e9..1.5e9).contains(&scratch), "{all}");

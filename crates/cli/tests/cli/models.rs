@@ -140,7 +140,8 @@ fn a_head_that_knows_more_labels_than_the_data_is_kept_whole() {
     rows(&place, "rows.jsonl", &CLASSES[..2]);
     let output = place.fedra(&["run", "second.toml", "--set", STILL]);
     let said = text(&output.stderr);
-    let note = "note: the folder's head answers with 3 labels, of which the data has 2: all of them stay\n";
+    let note =
+        "note: the folder's head has 3 labels, of which the data has 2: all of them are kept\n";
     assert!(output.status.success() && said.contains(note), "{said}");
     assert!(!said.contains("reinitialised"), "{said}");
     assert_eq!(labels(&place.path("runs/second/model")), ["hurt", "ill", "well"]);
@@ -184,12 +185,12 @@ fn classes_without_names_are_not_guessed() {
         "error: model.path: found a trained head whose 3 classes have no names in id2label, expected \
          their names, to find hurt, ill, well by\n  --> second.toml:9:8\n  |\n9 | path = 'other'\n  |        ^^^^^^^\n\
          hint: name them in id2label of its config.json, in the order of the head's rows; \
-         model.head = \"fresh\" draws a new head instead\n"
+         model.head = \"fresh\" initialises a new head instead\n"
     );
     let fresh = place.fedra(&["plan", "second.toml", "--set", "model.head=fresh"]);
     let said = text(&fresh.stderr);
     assert!(
-        said.contains("reinitialised: classifier.weight, classifier.bias (as asked)"),
+        said.contains("reinitialised: classifier.weight, classifier.bias (as requested)"),
         "{said}"
     );
     // Numbers are names for the same numbers: the data's 2 is LABEL_2.
@@ -252,8 +253,8 @@ fn fresh_weights_that_never_learn_are_said() {
         text(&output.stderr)
     };
     let safl = ["method.name=safl", "method.k=1"];
-    let embeddings = "never learn: the embeddings; they stay as they were drawn; \
-                      method.embeddings = \"learn\" lets embeddings learn, or start from a trained model";
+    let embeddings = "never learn: the embeddings; they keep their random values; \
+                      method.embeddings = \"learn\" lets embeddings learn, or start from a pretrained model";
     for command in ["plan", "run"] {
         let said = said(command, &safl);
         assert_eq!(said.matches(embeddings).count(), 1, "{said}");

@@ -13,9 +13,13 @@ fn a_run_leaves_a_page_and_report_makes_the_same_again() {
     place.succeed(&["run", "tiny.toml", "--out", "run", "--quiet"]);
     let page = place.path("run/report.html");
     let first = fs::read_to_string(&page).unwrap();
-    for drawn in
-        ["Score by round", "Loss by round", "Score against bytes", "Score by client", "Who gains"]
-    {
+    for drawn in [
+        "Score by round",
+        "Loss by round",
+        "Score against bytes",
+        "Score by client",
+        "Gain by client",
+    ] {
         assert!(first.contains(drawn), "{drawn}");
     }
     for phase in ["sync", "train", "apply", "evaluate"] {
@@ -26,7 +30,7 @@ fn a_run_leaves_a_page_and_report_makes_the_same_again() {
     let line = plan.lines().find(|line| line.starts_with("client memory")).unwrap();
     let foreseen = line.trim_start_matches("client memory").split(" at most").next().unwrap();
     assert!(first.contains(foreseen.trim()), "{line}");
-    assert!(first.contains("foreseen, on a machine of its own"));
+    assert!(first.contains("estimated, for a separate machine"));
     let digest = place.summary("run")["inputs"]["rows"].as_str().unwrap().to_owned();
     assert!(first.contains(&digest), "{digest}");
     assert!(first.contains("fedra run experiment.toml --out ../again"));
@@ -167,14 +171,11 @@ fn a_folder_that_is_no_run_is_refused_by_what_it_is() {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(said.contains(why), "{folder}: {said}");
     };
-    refused("quick", "in quick, expected the folder of one of them");
-    refused("compared", "found a comparison without compare.json in compared");
+    refused("quick", "; name the folder of one of them");
+    refused("compared", "the comparison in compared is not complete");
     refused("compared", "hint: the same fedra compare command resumes it");
-    refused(
-        "compared/fedavg",
-        "found 1 run in compared/fedavg, expected the folder of one of them",
-    );
-    refused("nowhere", "found no folder nowhere");
+    refused("compared/fedavg", "compared/fedavg contains 1 run; name the folder of one of them");
+    refused("nowhere", "there is no folder nowhere");
     // What is no plain file is not waited for.
     let log = place.path("runs/a/rounds.jsonl");
     fs::remove_file(&log).unwrap();

@@ -144,37 +144,37 @@ fn the_plan_counts_what_clients_keep_between_rounds() {
         (&["method.name=feddyn"], "41.8 kB each between rounds, a linear term: 125.5 kB for all 3"),
         (
             &["method.name=fedper"],
-            "476 B each between rounds, parameters of its own: 1.4 kB for all 3",
+            "476 B each between rounds, personal parameters: 1.4 kB for all 3",
         ),
         (
             &["wire.encoding={ int8 = { feedback = true } }"],
-            "41.8 kB each between rounds, what its encoding lost: 125.5 kB for all 3",
+            "41.8 kB each between rounds, residuals of its encoding: 125.5 kB for all 3",
         ),
         // Two patterns of 8 examples, 2 heads of 2 blocks, 32 tokens by 32.
         (
             &["evaluate.attention=true"],
-            "262.1 kB each between rounds, where attention looked: 786.4 kB for all 3",
+            "262.1 kB each between rounds, attention statistics: 786.4 kB for all 3",
         ),
         (
             &["evaluate.attention=true", "method.name=centralised"],
-            "262.1 kB each between rounds, where attention looked: 262.1 kB for the only client",
+            "262.1 kB each between rounds, attention statistics: 262.1 kB for the only client",
         ),
     ] {
-        let kept = line(sets, "kept by clients").unwrap();
+        let kept = line(sets, "client state").unwrap();
         assert!(kept.ends_with(expected), "{sets:?}: {kept}");
     }
     for sets in
         [&["method.name=fedavg"][..], &["method.name=fedadam"], &["method.name=centralised"]]
     {
-        assert_eq!(line(sets, "kept by clients"), None, "{sets:?}");
+        assert_eq!(line(sets, "client state"), None, "{sets:?}");
     }
     // Of twenty clients, SCAFFOLD keeps twenty variates and those of the two that are at work or
-    // wait: in the line of the run's memory that tells what is kept for clients.
+    // wait: in the line of the run's memory that tells what is client state.
     let kept = |method: &str| {
         let sets = ["federation.clients=20", "data.clinic.notes=400", "threads=1", method];
         let sets: Vec<&str> = sets.iter().flat_map(|set| ["--set", *set]).collect();
         let plan = place.succeed(&[&["plan", "tiny.toml"], &sets[..]].concat());
-        let line = plan.lines().find(|line| line.contains("kept for clients")).unwrap();
+        let line = plan.lines().find(|line| line.contains("models in transit")).unwrap();
         let (_, told) = line.rsplit_once("; ").unwrap();
         let words: Vec<&str> = told.split_whitespace().collect();
         let unit = if words[1] == "MB" { 1e6 } else { 1e3 };
@@ -200,8 +200,8 @@ fn of_blocks_that_never_change_only_those_are_kept() {
         let sets = sets(selector, feedback);
         let sets: Vec<&str> = sets.iter().map(String::as_str).collect();
         let plan = place.succeed(&[&["plan", "tiny.toml"], &sets[..], more].concat());
-        let line = plan.lines().find(|line| line.starts_with("kept by clients")).unwrap();
-        line.split_whitespace().nth(3).unwrap().to_owned()
+        let line = plan.lines().find(|line| line.starts_with("client state")).unwrap();
+        line.split_whitespace().nth(2).unwrap().to_owned()
     };
     for selector in ["even", "first", "random_fixed", "{ blocks = [1] }"] {
         assert_eq!(kept(selector, &[]), "13.6", "{selector}");

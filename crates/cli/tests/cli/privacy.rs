@@ -91,7 +91,8 @@ fn a_private_run_says_what_it_spent_and_nothing_that_clients_examples_say() {
         assert_eq!(sites.len(), 4, "embedding, two blocks, head");
     }
     let told = place.succeed(&["account", "ledger", "out"]);
-    for expected in ["example gradients", "signal over noise", "block.1", "Not covered: who takes"]
+    for expected in
+        ["example gradients", "signal-to-noise ratio", "block.1", "Not covered: which clients take"]
     {
         assert!(told.contains(expected), "{expected}: {told}");
     }
@@ -114,7 +115,7 @@ fn a_private_run_says_what_it_spent_and_nothing_that_clients_examples_say() {
 fn what_no_promise_covers_is_refused_with_the_reason() {
     let place = Place::new();
     for (sets, expected) in [
-        ("privacy.clip=1", "privacy.epsilon is missing: expected the most that may be spent"),
+        ("privacy.clip=1", "privacy.epsilon is missing: expected a budget such as 8.0"),
         ("privacy.epsilon=0", "privacy.epsilon: found 0, expected"),
         ("privacy.epsilon=-1", "privacy.epsilon: found -1, expected"),
         ("privacy.noise=0", "privacy.noise: found 0, expected"),
@@ -141,7 +142,7 @@ fn what_no_promise_covers_is_refused_with_the_reason() {
         ),
         (
             "privacy.unit=client\nprivacy.noise=1\nconditions.close_with=2",
-            "conditions.close_with: found 2 under a promise to whole clients, expected no such key",
+            "conditions.close_with: found 2 with privacy.unit = \"client\", expected no such key",
         ),
         (
             "privacy.unit=client\nprivacy.noise=1\nfederation.min_arrivals=2",
@@ -149,17 +150,17 @@ fn what_no_promise_covers_is_refused_with_the_reason() {
         ),
         (
             "privacy.unit=client\nprivacy.noise=1\nmethod.name=fedfrozen\nmethod.warmup=adaptive",
-            "method.warmup: found a promise with fedfrozen, where the moment of freezing",
+            "method.warmup: found [privacy] with fedfrozen, where the round of freezing",
         ),
         (
             "privacy.unit=client\nprivacy.noise=1\nmethod.name=safl\n\
              method.base={ name = \"scaffold\" }",
-            "method.base.name: found a promise with safl, where a second sum of clients",
+            "method.base.name: found [privacy] with safl, where a second sum of clients",
         ),
         ("privacy.noise=1\nprivacy.cap=0.5", "privacy.cap: found 0.5, expected at least 1"),
         ("privacy.noise=1\nprivacy.unit=patient", "privacy.unit"),
         ("privacy.noise=1\nprivacy.sigma=1", "privacy.sigma"),
-        ("privacy.noise=1\nevaluate.attention=true", "evaluate.attention tells"),
+        ("privacy.noise=1\nevaluate.attention=true", "evaluate.attention reveals"),
         (
             "privacy.noise=1\nevaluate.best=true",
             "evaluate.best applies only with privacy.client_scores",
@@ -167,36 +168,36 @@ fn what_no_promise_covers_is_refused_with_the_reason() {
         ("privacy.noise=1\nprivacy.public=\"rows.jsonl\"", "privacy.public applies only with"),
         (
             "privacy.noise=1\nmethod.name=safl\nmethod.prune={ heads = 0.5 }",
-            "the heads that are sent follow from what clients measured",
+            "the choice of heads depends on what clients measured",
         ),
         (
             "privacy.noise=1\nmethod.name=safl\nmethod.mask=per_client",
-            "method.mask: found \"per_client\" under privacy, expected \"consensus\"",
+            "method.mask: found \"per_client\" with [privacy], expected \"consensus\"",
         ),
         (
             "privacy.noise=1\nmethod.name=safl\nmethod.selector=disagreement",
-            "method.selector: found another ranking",
+            "method.selector: found a ranking other than",
         ),
         (
             "privacy.noise=1\nmethod.name=safl\nmethod.selector=gradient_norm\n\
              privacy.selection={ gaussian = { noise = 5.0 } }",
-            "method.selector: found a norm of gradients under privacy",
+            "method.selector: found a norm of gradients with [privacy]",
         ),
         (
             "privacy.epsilon=1\nmethod.name=safl\nprivacy.selection=private_unaccounted",
-            "privacy.selection: found \"private_unaccounted\" beside privacy.epsilon",
+            "privacy.selection: found \"private_unaccounted\" with privacy.epsilon",
         ),
         (
             "privacy.epsilon=1\nprivacy.unit=client\nprivacy.client_scores=true",
-            "privacy.client_scores: found true beside privacy.epsilon",
+            "privacy.client_scores: found true with privacy.epsilon",
         ),
         ("privacy.unit=client\nprivacy.noise=1\nmethod.name=scaffold", "control variate"),
         ("privacy.unit=client\nprivacy.noise=1\nmethod.name=fednova", "after they are clipped"),
         (
             "privacy.unit=client\nprivacy.noise=1\nfederation.sample={ uniform = 2 }",
-            "federation.sample: found { uniform = 2 } under privacy",
+            "federation.sample: found { uniform = 2 } with [privacy]",
         ),
-        ("privacy.unit=client\nprivacy.noise=1\nevaluate.drift=true", "evaluate.drift tells"),
+        ("privacy.unit=client\nprivacy.noise=1\nevaluate.drift=true", "evaluate.drift reveals"),
     ] {
         let sets: Vec<&str> = sets.lines().map(str::trim).collect();
         let output = place.fedra(&with(&["run", "tiny.toml", "--out", "never"], &sets));
@@ -205,7 +206,7 @@ fn what_no_promise_covers_is_refused_with_the_reason() {
     }
     let sets = ["privacy.noise=1", "method.name=fedfrozen"];
     let refused = place.refused(&with(&["advise", "tiny.toml"], &sets));
-    assert!(refused.contains("every pilot is a run of its own"), "{refused}");
+    assert!(refused.contains("every pilot is a separate run"), "{refused}");
 }
 
 /// A run that stops because its budget is spent, and goes on with no other ledger than its own.
@@ -220,7 +221,10 @@ fn a_run_stops_before_the_round_that_its_budget_does_not_bear() {
     let sets = ["privacy.noise=1", &budget];
     let heard = place.succeed_and_hear(&with(&["run", "tiny.toml", "--out", "short"], &sets));
     assert!(heard.contains("warning: all rounds would bring epsilon to"), "{heard}");
-    assert!(heard.contains("stopped early  the next round would pass privacy.epsilon"), "{heard}");
+    assert!(
+        heard.contains("stopped early  the next round would exceed privacy.epsilon"),
+        "{heard}"
+    );
     assert_eq!(rounds_without_times(&place.path("short")).len(), 2);
     assert_eq!(place.summary("short")["stopped"], "budget");
     assert_eq!(place.summary("short")["rounds"], 2);
@@ -261,7 +265,7 @@ fn a_run_stops_before_the_round_that_its_budget_does_not_bear() {
     fs::write(&ledger, &good).unwrap();
     place.succeed(&["run", "--resume", "short"]);
     let told = place.succeed_and_hear(&["account", "ledger", "short"]);
-    assert!(told.contains("entries after the last complete round were removed"), "{told}");
+    assert!(told.contains("the removal of entries after the last complete round"), "{told}");
     fs::write(&ledger, good.replacen("\"noise\":1", "\"noise\":2", 1)).unwrap();
     assert!(!place.fedra(&["account", "ledger", "short"]).status.success());
 }

@@ -59,7 +59,7 @@ fn flags_of_a_superlink_are_refused_where_there_is_none() {
         (&join, &["--ca", "ca.pem"]),
     ] {
         let told = place.refused(&[command, flags].concat());
-        let expected = format!("{}: found no --superlink, expected one", flags[0]);
+        let expected = format!("{} applies only with --superlink", flags[0]);
         assert!(told.contains(&expected), "{told}");
     }
 }
@@ -72,21 +72,21 @@ fn a_setting_of_safl_that_does_nothing_is_named_once_and_not_refused() {
         let output = place.fedra(&[command, &sets[..]].concat());
         assert!(output.status.success(), "{}", text(&output.stderr));
         let lines = text(&output.stderr).lines().map(str::to_owned).collect::<Vec<_>>();
-        lines.into_iter().filter(|line| line.contains("does nothing here")).collect()
+        lines.into_iter().filter(|line| line.contains("has no effect here")).collect()
     };
     let even = ["method.name=safl", "method.selector=even", "method.relevant=entities"];
     let run = ["run", "tiny.toml", "--out", "even", "--set", "federation.rounds=1"];
     for command in [&["plan", "tiny.toml"][..], &run] {
         assert_eq!(
             notes(command, &even),
-            ["note: method.relevant does nothing here: this selector does not look at attention"]
+            ["note: method.relevant has no effect here: this selector does not use attention"]
         );
     }
     let plan = |sets: &[&str]| notes(&["plan", "tiny.toml"], sets);
     let base = "method.base={ name = \"safl\", k = 1, selector = \"last\", settle = 2 }";
     assert_eq!(
         plan(&["method.name=fedfrozen", "method.warmup=1", base]),
-        ["note: method.base.settle does nothing here: with this selector clients measure nothing"]
+        ["note: method.base.settle has no effect here: clients measure nothing with this selector"]
     );
     let attention = ["method.name=safl", "method.relevant=entities", "method.profile_every=2"];
     assert!(plan(&attention).is_empty());
@@ -150,37 +150,37 @@ fn numbers_out_of_range_are_refused_before_anything_is_written() {
 fn settings_that_can_do_nothing_in_this_run_are_named() {
     let place = Place::new();
     for (sets, expected) in [
-        ("work.optimiser.rate=0", "work.optimiser does nothing here: its rate is 0"),
+        ("work.optimiser.rate=0", "work.optimiser has no effect here: its rate is 0"),
         (
             "work.schedule={ linear = { rounds = 1 } }",
-            "training from round 2 on does nothing here: work.schedule takes the rate to 0",
+            "training from round 2 on has no effect here: work.schedule lowers the rate to 0",
         ),
-        ("conditions.slow.share=0.5", "conditions.slow does nothing here: without"),
+        ("conditions.slow.share=0.5", "conditions.slow has no effect here: without"),
         (
             "conditions.away={ \"hospital-1\" = [{ from = 9 }] }",
-            "conditions.away of \"hospital-1\" from round 9 does nothing here: the run has 3 rounds",
+            "conditions.away of \"hospital-1\" from round 9 has no effect here: the run has 3 rounds",
         ),
         (
             "federation.min_arrivals=0\nfederation.retries=5",
-            "federation.retries does nothing here: federation.min_arrivals = 0",
+            "federation.retries has no effect here: with federation.min_arrivals = 0",
         ),
-        ("method.rate=0", "the server does nothing here: its rate is 0"),
+        ("method.rate=0", "the server has no effect here: its rate is 0"),
         (
             "method.name=fedfrozen\nmethod.warmup=3",
-            "the second stage of fedfrozen does nothing here: it begins after 3 rounds",
+            "the second stage of fedfrozen has no effect here: it starts after 3 rounds",
         ),
     ] {
         let sets: Vec<&str> = sets.lines().flat_map(|set| ["--set", set]).collect();
         let output = place.fedra(&[&["plan", "tiny.toml"], &sets[..]].concat());
         let notes = text(&output.stderr);
         assert!(output.status.success(), "{notes}");
-        let idle: Vec<&str> = notes.lines().filter(|note| note.contains("does nothing")).collect();
+        let idle: Vec<&str> = notes.lines().filter(|note| note.contains("has no effect")).collect();
         assert_eq!(idle.len(), 1, "{notes}");
         assert!(idle[0].starts_with("note: ") && idle[0].contains(expected), "{notes}");
     }
     let output = place.fedra(&["plan", "tiny.toml", "--set", "conditions.close_with=3"]);
     assert_eq!(output.status.code(), Some(0));
-    assert!(!text(&output.stderr).contains("does nothing"));
+    assert!(!text(&output.stderr).contains("has no effect"));
 }
 
 #[test]
@@ -218,7 +218,7 @@ fn bad_values_are_refused_before_anything_is_written() {
             "data.partition: found \"iid\", expected a table with keys out of by",
         ),
         ("data.partition.alpha=0.5", "data.partition.alpha applies only to data.partition.by"),
-        ("data.partition.by=shards", "data.partition.shards is missing: expected how many"),
+        ("data.partition.by=shards", "data.partition.shards is missing: expected the number"),
         ("data.shares.test=1.5", "data.shares.test: found 1.5, expected a share from 0 to below 1"),
         (
             "method.mu=0.1",
@@ -327,11 +327,11 @@ fn a_file_for_another_command_is_named_with_that_command() {
     fs::write(place.path("bridge.toml"), "worlds = 2\nwarmups = [0]\n").unwrap();
     for command in ["run", "plan", "data", "compare"] {
         let message = place.refused(&[command, "bridge.toml"]);
-        assert!(message.contains("found settings of the laboratory"), "{message}");
+        assert!(message.contains("this file has settings of `fedra lab`"), "{message}");
         assert!(message.contains("hint: fedra lab bridge bridge.toml"), "{message}");
     }
     let message = place.refused(&["lab", "bridge", "tiny.toml"]);
-    assert!(message.contains("found an experiment (it has data)"), "{message}");
+    assert!(message.contains("this file is an experiment (it has data)"), "{message}");
     let message = place.refused(&["lab", "bridge", "bridge.toml"]);
     assert!(message.contains("--> bridge.toml") && message.contains("expected"), "{message}");
 }
@@ -428,7 +428,7 @@ fn cuts_that_contradict_themselves_or_their_method_are_refused() {
     let cases = [
         (
             &["method.name=local-only", "split={ first = 0, last = 1 }"][..],
-            "every client keeps its whole model",
+            "every client has its own model",
         ),
         (
             &[
@@ -472,7 +472,7 @@ fn a_run_says_what_its_model_folder_lacks_and_what_its_noise_is() {
     let place = Place::new();
     let split = "split={ first = 0, last = 1, ends = \"personal\", noise = { gamma = 0.1 } }";
     let said = place.succeed_and_hear(&["run", "tiny.toml", "--out", "own", "--set", split]);
-    assert!(said.contains("the folder model is nobody's whole model: "), "{said}");
+    assert!(said.contains("the folder model is not the model of any client: "), "{said}");
     assert!(said.contains("an empirical perturbation"), "{said}");
     let noise = place.summary("own")["noise"].to_string();
     assert!(noise.contains("relative, gamma 0.1"), "{noise}");
@@ -482,7 +482,7 @@ fn a_run_says_what_its_model_folder_lacks_and_what_its_noise_is() {
         "--set",
         "split={ first = 0, last = 1, moves = [{ round = 2, first = 0, last = 0 }] }",
     ]);
-    assert!(plan.contains("from round 2 on clients keep 0 blocks and 0 blocks"), "{plan}");
+    assert!(plan.contains("from round 2 on, clients have 0 blocks and 0 blocks"), "{plan}");
 }
 
 #[test]
@@ -503,7 +503,7 @@ fn the_quickstart_refuses_keys_in_which_its_runs_differ() {
             "fedra run runs/quickstart/fedavg/experiment.toml --set method.name=fedprox",
         ),
         ("method={ name = \"fedprox\" }", "expected a key that all runs share"),
-        ("name=mine", "--out DIR says where they go"),
+        ("name=mine", "--out DIR names the folder"),
     ] {
         let refused = place.refused(&["quickstart", "--set", set]);
         assert!(refused.contains(hint), "{refused}");

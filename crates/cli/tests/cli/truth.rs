@@ -36,11 +36,8 @@ fn a_log_that_is_not_the_checkpoints_never_becomes_a_summary() {
         (Some(String::new()), "found 0 whole lines, expected the log of the 2 rounds"),
         (Some(format!("{first}\n")), "found 1 whole line, expected the log of the 2 rounds"),
         (Some(right[..right.len() - 9].to_owned()), "found 1 whole line"),
-        (
-            Some(right.replacen("\"cohort\":[0,", "\"cohort\":[1,", 1)),
-            "found lines that were changed",
-        ),
-        (Some(format!("{first}\n{first}\n")), "found lines that were changed"),
+        (Some(right.replacen("\"cohort\":[0,", "\"cohort\":[1,", 1)), "lines were changed"),
+        (Some(format!("{first}\n{first}\n")), "lines were changed"),
         (None, "found no log, expected the log of the 2 rounds"),
     ] {
         match &wrong {
@@ -69,7 +66,7 @@ fn a_log_of_several_rounds_without_their_checkpoint_is_not_begun_anew() {
     fs::remove_file(place.path("parts/checkpoint.fedra")).unwrap();
     let log = place.path("parts/rounds.jsonl");
     let before = fs::read(&log).unwrap();
-    let found = "found a log of more than one round and no checkpoint, expected both or neither";
+    let found = "the log has more than one round, but the checkpoint is missing";
     refused(&place.fedra(&["run", "--resume", "parts"]), found);
     assert_eq!(fs::read(&log).unwrap(), before, "it was not touched");
     // A run that was killed before its first checkpoint has one line at most, and begins again.
@@ -222,7 +219,7 @@ fn a_second_process_is_refused_at_once_and_told_who_is_there() {
     let place = Place::new();
     let long = ["run", "tiny.toml", "--quiet", "--set", "federation.rounds=100000", "--out", "run"];
     let mut child = begin(&place, &long, "run/rounds.jsonl");
-    let holder = format!("found process {} at work in run", child.id());
+    let holder = format!("process {} is using run", child.id());
     for second in [
         &["run", "tiny.toml", "--out", "run"][..],
         &["run", "tiny.toml", "--out", "run", "--force"],
@@ -248,11 +245,11 @@ fn two_comparisons_in_one_folder_are_one_too_many() {
     let compare = [&["compare", "tiny.toml"], &many[..]].concat();
     let log = "runs/compare-tiny/tiny/seed-3/rounds.jsonl";
     let mut child = begin(&place, &compare, log);
-    let expected = format!("found process {} at work in runs/compare-tiny", child.id());
+    let expected = format!("process {} is using runs/compare-tiny", child.id());
     refused(&place.fedra(&compare), &expected);
     // A run of it is locked too, by a process of its own.
     let run = place.fedra(&["run", "--resume", "runs/compare-tiny/tiny/seed-3"]);
-    refused(&run, "at work in runs/compare-tiny/tiny/seed-3");
+    refused(&run, "is using runs/compare-tiny/tiny/seed-3");
     let sent = Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap();
     assert!(sent.success());
     assert_eq!(child.wait().unwrap().code(), Some(130));

@@ -13,8 +13,8 @@ fn a_client_is_who_its_certificate_says() {
         assert_eq!(mode_of(&place.path("certs").join(key)), 0o600, "{key}");
     }
     let told = place.refusal("certs certs --client hospital-3", &[]);
-    assert!(told.contains("certificates are not written over"), "{told}");
-    assert!(place.refusal("certs other", &[]).contains("expected --server HOST"));
+    assert!(told.contains("certificates are not overwritten"), "{told}");
+    assert!(place.refusal("certs other", &[]).contains("give --server HOST"));
     let told = place.refusal("certs other --client", &[""]);
     assert!(told.contains("--client: found \"\", expected the name of a client"), "{told}");
     let told = place.refusal("certs other --server", &["bad host"]);
@@ -50,15 +50,15 @@ fn a_client_is_who_its_certificate_says() {
 fn an_address_that_others_reach_needs_certificates_or_the_word() {
     let place = Place::new();
     let told = place.refusal("serve --listen 0.0.0.0:0", &[TINY]);
-    assert!(told.contains("--listen: found 0.0.0.0:0 without certificates"), "{told}");
+    assert!(told.contains("--listen: 0.0.0.0:0 is not a loopback address"), "{told}");
     let told = place.refusal("join --server server.example:1 --client hospital-1", &[TINY]);
-    assert!(told.contains("--server: found server.example:1 without certificates"), "{told}");
+    assert!(told.contains("--server: server.example:1 is not a loopback address"), "{told}");
     let told = place.refusal("serve --listen 127.0.0.1:0 --tls-cert a.pem", &[TINY]);
-    assert!(told.contains("found no --tls-key and no --tls-ca, expected all three"), "{told}");
+    assert!(told.contains("missing: --tls-key and --tls-ca"), "{told}");
     let told = place.refusal("serve --listen 127.0.0.1:0 --wait-for 9", &[TINY]);
     assert!(told.contains("--wait-for: found 9, expected at most the experiment's 3"), "{told}");
     let server = place.start("serve --listen 0.0.0.0:0 --insecure", &[TINY]);
-    server.wait_for("no TLS: a client is who it claims to be");
+    server.wait_for("no TLS: clients are not authenticated");
     server.interrupt();
     let (status, told) = server.end();
     assert!(status != Some(0) && told.contains("the same command resumes"), "{told}");

@@ -69,7 +69,7 @@ fn a_site_that_is_killed_in_a_cut_round_begins_it_again_to_the_same_bits() {
             place.wait_for_rounds("far", rounds);
             sites.remove(1).kill();
             sites.insert(1, place.join(2, &address, &flags));
-            server.wait_for("hospital-2 is gone");
+            server.wait_for("hospital-2 left");
         }
         server.succeed();
         for site in sites {

@@ -33,7 +33,7 @@ fn a_server_that_is_killed_goes_on_and_its_sites_with_it() {
     let (status, told) = server.end();
     assert!(status != Some(0) && told.contains("the same command resumes"), "{told}");
     let told = place.refusal("run --resume far", &[]);
-    assert!(told.contains("found a run over a network in far"), "{told}");
+    assert!(told.contains("the run in far is over a network"), "{told}");
     again().succeed();
     sites.into_iter().for_each(Process::succeed);
     check_same(&place);
@@ -51,7 +51,7 @@ fn a_site_that_is_killed_comes_back_with_what_it_kept() {
         sites.remove(1).kill();
         sites.insert(1, place.join(2, &address, &LONG));
     }
-    server.wait_for("hospital-2 is gone");
+    server.wait_for("hospital-2 left");
     server.succeed();
     sites.into_iter().for_each(Process::succeed);
     check_same(&place);
@@ -66,8 +66,8 @@ fn a_site_that_lost_its_folder_says_so_and_takes_part() {
     sites.remove(1).kill();
     std::fs::remove_dir_all(place.path("state-2")).unwrap();
     sites.insert(1, place.join(2, &address, &LONG));
-    server.wait_for("it has lost the state that it kept");
-    sites[1].wait_for("warning: what this site kept after round");
+    server.wait_for("its client state is lost");
+    sites[1].wait_for("warning: the client state after round");
     server.succeed();
     sites.into_iter().for_each(Process::succeed);
     let all_came = |report: &serde_json::Value| report["arrived"].as_array().unwrap().len() == 3;
@@ -110,13 +110,13 @@ fn of_two_processes_of_one_client_the_newer_stays() {
     assert!(said.contains("error: another process joined as hospital-2"), "{said}");
     // With the folder of a process that is at work there is no second one.
     let told = place.refusal(&line, &LONG);
-    assert!(told.contains("found another process at work there"), "{told}");
+    assert!(told.contains("another process is using this folder"), "{told}");
     server.wait_for("hospital-2 joined");
     let heard = server.said();
     server.succeed();
     newer.succeed();
     sites.into_iter().for_each(Process::succeed);
-    assert!(heard.matches("it has lost the state that it kept").count() <= 1, "{heard}");
+    assert!(heard.matches("its client state is lost").count() <= 1, "{heard}");
     let all_came = |report: &serde_json::Value| report["arrived"].as_array().unwrap().len() == 3;
     assert!(place.log("far").iter().all(all_came));
 }
@@ -127,7 +127,7 @@ fn a_site_that_waits_in_vain_leaves_after_the_time_of_its_choice() {
     let line = "join --server 127.0.0.1:1 --client hospital-1 --state state-1 --give-up-after 1";
     let (status, said) = place.start(line, &[TINY]).end();
     assert_eq!(status, Some(2), "{said}");
-    assert!(said.contains("error: nobody answered for 1 s: cannot reach 127.0.0.1:1"), "{said}");
+    assert!(said.contains("error: no answer for 1 s: cannot reach 127.0.0.1:1"), "{said}");
     assert_eq!(said.matches("trying again").count(), 1, "{said}");
 }
 
@@ -139,7 +139,7 @@ fn more_clients_than_connections_or_files_are_refused_before_anybody_waits() {
     let expected = "--max-connections: found 2, expected at least 3 for the experiment's 3 clients";
     assert!(told.contains(expected), "{told}");
     let told = place.refusal_with_files(66, "serve --listen 127.0.0.1:0 --out far", &[TINY]);
-    assert!(told.contains("--listen: found room for 2 connections, expected 3"), "{told}");
+    assert!(told.contains("--listen: found a limit of 2 connections, expected 3"), "{told}");
     assert!(told.contains("LimitNOFILE="), "{told}");
     assert!(!place.path("far").join("rounds.jsonl").exists());
 }

@@ -151,7 +151,7 @@ fn a_site_that_trains_all_and_its_server_hold_what_their_plan_foresees() {
         let model = fact("all");
         let foreseen = [fact("client memory"), fact("server memory")];
         let (server, address) = place.serve(&name, &flags);
-        server.wait_for("federation.start = \"shared\" saves that");
+        server.wait_for("federation.start = \"shared\" saves this download");
         let line = format!("join --server {address} --client hospital-1 --state {name}-state");
         let site = place.start(&line, &flags);
         site.wait_for("joined");

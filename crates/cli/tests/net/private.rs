@@ -59,9 +59,9 @@ fn a_site_does_not_go_on_without_its_key_or_its_ledger() {
     }
     let state = place.path("state-1");
     let parts = [
-        ("noise.key", "no noise.key"),
-        ("ledger.jsonl", "no ledger.jsonl"),
-        ("ledger.end", "nobody can say whether entries were removed"),
+        ("noise.key", "noise.key is missing"),
+        ("ledger.jsonl", "ledger.jsonl is missing"),
+        ("ledger.end", "removed entries cannot be detected"),
     ];
     for (lost, said) in parts {
         let kept = fs::read(state.join(lost)).unwrap();
@@ -82,13 +82,13 @@ fn a_site_that_lost_its_folder_is_not_let_into_a_private_run_again() {
     sites.remove(1).kill();
     fs::rename(place.path("state-2"), place.path("state-lost")).unwrap();
     let (status, heard) = place.join(2, &address, &flags).end();
-    assert!(status != Some(0) && heard.contains("found a new state folder"), "{heard}");
+    assert!(status != Some(0) && heard.contains("the state folder is new"), "{heard}");
     // So it is after the server was gone, too.
     server.kill();
     drop(sites);
     let (server, address) = place.serve("far", &flags);
     let (status, heard) = place.join(2, &address, &flags).end();
-    assert!(status != Some(0) && heard.contains("found a new state folder"), "{heard}");
+    assert!(status != Some(0) && heard.contains("the state folder is new"), "{heard}");
     // With its folder it goes on.
     fs::remove_dir_all(place.path("state-2")).unwrap();
     fs::rename(place.path("state-lost"), place.path("state-2")).unwrap();

@@ -7,7 +7,7 @@ use std::fmt::Display;
 pub enum SessionError {
     /// No such session of this owner: never opened, closed, expired, lost with a server that was
     /// started again, or somebody else's, which nobody can tell apart.
-    #[error("session {id}: found none that is open, expected one that you opened")]
+    #[error("session {id} is not open")]
     Unknown {
         /// The session's number.
         id: u64,
@@ -24,14 +24,14 @@ pub enum SessionError {
         reason: String,
     },
     /// The server's thread is gone.
-    #[error("sessions: found them shut down, expected a running server")]
+    #[error("the server has shut down its sessions")]
     ShutDown,
 }
 
 impl SessionError {
     /// A session that is opened twice.
     pub fn open(id: u64) -> Self {
-        Self::refused(id, "found it open already, expected a new number")
+        Self::refused(id, "it is open already; use a new number")
     }
 
     pub(crate) fn refused(id: u64, reason: impl Display) -> Self {

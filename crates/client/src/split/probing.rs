@@ -104,7 +104,7 @@ impl ClientSegments<'_> {
         self.step += 1;
         if told.len() != blocks * width {
             let found = told.len() / width.max(1);
-            let reason = format!("the server told of {found} blocks, expected {blocks}");
+            let reason = format!("the server reported {found} blocks, expected {blocks}");
             return Err(ClientError::peer(reason));
         }
         Ok(told)

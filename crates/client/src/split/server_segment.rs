@@ -269,10 +269,10 @@ impl ServerSegment {
         let name = self.name(client);
         let reason = match slot.presence {
             Presence::Here if slot.connection == connection => return Ok(slot),
-            Presence::Here => format!("{name} has made another connection since"),
+            Presence::Here => format!("{name} has opened another connection since"),
             Presence::Out => format!(
-                "{name} lost its connection in round {}, and others have learnt with it since: it \
-                 is out of this round",
+                "{name} lost its connection in round {}, and other clients have learned with it since: it is out \
+                 of this round",
                 round + 1
             ),
             Presence::Left | Presence::Settled(_) => return Err(self.over(seat)),
@@ -282,7 +282,7 @@ impl ServerSegment {
 
     fn over(&self, Seat { client, round, .. }: Seat) -> ClientError {
         let (name, round) = (self.name(client), round.0 + 1);
-        ClientError::peer(format!("{name} has no turn in round {round} (any more)"))
+        ClientError::peer(format!("{name} has no turn in round {round}, or no longer"))
     }
 
     fn name(&self, client: ClientId) -> &str {

@@ -47,7 +47,7 @@ impl Sites {
 
 #[expect(clippy::needless_pass_by_value, reason = "as `map_err` takes it")]
 fn failed(error: fedra_client::ClientError) -> EngineError {
-    EngineError::Fleet { doing: "ask a site", reason: error.to_string() }
+    EngineError::Fleet { doing: "send a request to a client", reason: error.to_string() }
 }
 
 impl Fleet for Sites {

@@ -382,7 +382,7 @@ fn the_ledger_counts_every_row_of_an_example_in_every_pass() {
     assert!((epsilon / gaussian::epsilon(mu, 1e-5) - 1.0).abs() < 1e-9, "{epsilon}");
     assert_eq!(reports[1].loss, None);
     let statement = ledger.statement().unwrap();
-    assert!(statement.contains("how many tokens each has is seen and not covered"), "{statement}");
+    assert!(statement.contains("are visible and not covered"), "{statement}");
 
     // Ends that learn: every row of the client, and twice as far.
     let mut personal = recipe(mild(4.0, sigma));
@@ -429,23 +429,26 @@ fn what_rows_do_not_cover_is_refused_with_the_reason() {
     let absolute = Noise { kind: NoiseKind::Absolute { scale: 1.0 }, ..noise(1.0, 1.0) };
     let cached = Noise { draw: NoiseDraw::Cached, ..noise(1.0, 1.0) };
     let bare = Noise { gradients: false, ..noise(1.0, 1.0) };
-    check(&|recipe| of_noise(recipe, None), "rows would leave as they are");
-    check(&|recipe| of_noise(recipe, Some(relative)), "a row without a largest norm");
-    check(&|recipe| of_noise(recipe, Some(absolute)), "a row without a largest norm");
+    check(&|recipe| of_noise(recipe, None), "rows would leave the client without noise");
+    check(&|recipe| of_noise(recipe, Some(relative)), "only a bounded norm bounds");
+    check(&|recipe| of_noise(recipe, Some(absolute)), "only a bounded norm bounds");
     check(&|recipe| of_noise(recipe, Some(cached)), "split.noise.draw");
-    check(&|recipe| of_noise(recipe, Some(bare)), "gradients would leave as they are");
+    check(&|recipe| of_noise(recipe, Some(bare)), "gradients would leave the client without noise");
     check(&|recipe| of_noise(recipe, Some(noise(1.0, 0.0))), "at least 0.01");
-    check(&|recipe| recipe.learns = Rule::Everything, "clients would send them without noise");
+    check(
+        &|recipe| recipe.learns = Rule::Everything,
+        "clients would send their ends without noise",
+    );
     check(
         &|recipe| recipe.split.as_mut().unwrap().privacy = RowPrivacy::Empirical,
-        "noise that no ledger counts",
+        "noise that is not accounted for",
     );
     let of_clients = |recipe: &mut Recipe| {
         recipe.min_arrivals = fedra_engine::MinArrivals::Count(0);
         recipe.privacy.as_mut().unwrap().promise.unit = Unit::Client;
     };
-    check(&of_clients, "rows at a cut are about single examples");
-    check(&|recipe| recipe.privacy.as_mut().unwrap().cap = Some(2.0), "neither beside [split]");
+    check(&of_clients, "noise on rows at a cut hides single examples");
+    check(&|recipe| recipe.privacy.as_mut().unwrap().cap = Some(2.0), "neither with [split]");
     let learning = |recipe: &mut Recipe| {
         (recipe.learns, recipe.personal) = (Rule::Everything, ends());
     };
@@ -453,7 +456,7 @@ fn what_rows_do_not_cover_is_refused_with_the_reason() {
         learning(recipe);
         recipe.work.clip = Some(1.0);
     };
-    check(&clipped, "its factor would tell the norm");
+    check(&clipped, "the scale factor would reveal the norm");
     let scored = |recipe: &mut Recipe| {
         learning(recipe);
         recipe.privacy.as_mut().unwrap().client_scores = true;
@@ -517,7 +520,7 @@ fn a_client_counts_its_own_rows_and_refuses_what_breaks_its_promise() {
     refused(
         &mut client,
         &with_split(&|split| split.privacy = RowPrivacy::Empirical),
-        "no ledger counts",
+        "is not accounted for",
     );
     refused(
         &mut client,

@@ -83,7 +83,7 @@ fn a_bad_step_fails_alone_and_leaves_every_session_as_it_was() {
         "session 5: found 33 numbers, expected rows of 32, at least one",
         "session 6: found 0 numbers, expected rows of 32, at least one",
         "session 7: found 100 tokens, expected at most 96",
-        "session 8: found none that is open, expected one that you opened",
+        "session 8 is not open",
     ];
     assert_eq!(words, expected);
     assert_eq!(all.position(&keys[0], now), Ok(5));

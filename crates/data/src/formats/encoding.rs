@@ -106,7 +106,7 @@ impl<R: Read> Decoded<R> {
         match (result, bad) {
             (DecoderResult::Malformed(length, after), _) => {
                 let place = self.offset + (read as u64) - u64::from(length) - u64::from(after);
-                self.fault = Some(format!("half a letter at byte {}", place + 1));
+                self.fault = Some(format!("an incomplete character at byte {}", place + 1));
             }
             (DecoderResult::InputEmpty | DecoderResult::OutputFull, Some(place)) => {
                 let (byte, place) = (self.raw[place], self.offset + place as u64 + 1);
@@ -231,9 +231,12 @@ mod tests {
         assert_eq!(refused(Encoding::Latin1, b"say \x93x"), "say |the byte 0x93 at byte 5");
         assert_eq!(refused(Encoding::Windows1252, b"ab\x81"), "ab|the byte 0x81 at byte 3");
         assert_eq!(refused(Encoding::Utf16, b"text"), "|no byte order mark");
-        assert_eq!(refused(Encoding::Utf16Le, b"a\0b\0c"), "ab|half a letter at byte 5");
+        assert_eq!(refused(Encoding::Utf16Le, b"a\0b\0c"), "ab|an incomplete character at byte 5");
         let lone = [utf16("ab", u16::to_le_bytes), vec![0x00, 0xd8], utf16("c", u16::to_le_bytes)];
-        assert_eq!(refused(Encoding::Utf16Le, &lone.concat()), "ab|half a letter at byte 5");
+        assert_eq!(
+            refused(Encoding::Utf16Le, &lone.concat()),
+            "ab|an incomplete character at byte 5"
+        );
         let marked = refused(Encoding::Latin1, b"\xef\xbb\xbftext");
         assert_eq!(marked, "|the beginning of a file in utf-8");
     }

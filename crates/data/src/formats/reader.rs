@@ -40,7 +40,7 @@ pub struct Reader {
     pub split: Option<Split>,
     /// The client of rows that declare none.
     pub client: Option<String>,
-    /// What stands between the fields of CSV and TSV, where it is not their usual one.
+    /// Character between the fields of CSV and TSV, where it is not their usual one.
     pub delimiter: Option<char>,
     /// How the letters of a text file are written.
     pub encoding: Encoding,

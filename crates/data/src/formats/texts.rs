@@ -39,7 +39,7 @@ pub struct TextFile {
     pub words: WordsAre,
     /// How its letters are written.
     pub encoding: Encoding,
-    /// What stands between the fields of CSV and TSV, where it is not their usual one.
+    /// Character between the fields of CSV and TSV, where it is not their usual one.
     pub delimiter: Option<char>,
     /// What a complaint about an absent column adds: who named it, and how another is named.
     pub column_hint: &'static str,

@@ -85,7 +85,7 @@ impl Encoder<'_> {
         let dropped = pieces.len().saturating_sub(room);
         ids.extend_from_slice(&pieces[dropped..]);
         if ids.is_empty() {
-            let expected = "a prompt with at least one token: this tokenizer adds none of its own";
+            let expected = "a prompt with at least one token: this tokenizer adds no token itself";
             return Err(DataError::setting("prompt", &"an empty text", expected));
         }
         Ok((ids, dropped))

@@ -19,7 +19,7 @@ pub(super) fn whole(json: &str) -> Result<Value, Complaint> {
         return Err(("no `model`".to_owned(), "a JSON object with a `model`".to_owned()));
     };
     if let Some(dropout) = model["dropout"].as_f64().filter(|dropout| *dropout > 0.0) {
-        let expected = "no dropout: pieces drawn at random would differ from run to run";
+        let expected = "no dropout: random pieces would differ from run to run";
         return Err((format!("a model with dropout {dropout}"), expected.to_owned()));
     }
     let mut taken = std::collections::BTreeMap::new();
@@ -43,7 +43,7 @@ pub(super) fn section(whole: &Value, error: &str) -> Complaint {
     ];
     let blamed = readers.into_iter().find_map(|(key, read)| blame(key, read, &whole[key]));
     let expected = "what Hugging Face's tokenizers read".to_owned();
-    (blamed.unwrap_or_else(|| format!("a file that does not read ({error})")), expected)
+    (blamed.unwrap_or_else(|| format!("a file that cannot be read ({error})")), expected)
 }
 
 /// What a section's own reader says of a value that it does not read.

@@ -89,7 +89,7 @@ impl<'a> Encoder<'a> {
         let second = &second[range(second.len(), kept_second)];
         let (ids, types) = template.fill(first, second);
         if ids.is_empty() {
-            let expected = "a text with at least one token: this tokenizer adds none of its own";
+            let expected = "a text with at least one token: this tokenizer adds no token itself";
             return Err(DataError::setting("text", &format!("{:?}", body.to_text()), expected));
         }
         Ok(TokenSequence { ids, types, dropped })

@@ -146,12 +146,12 @@ impl<Base: Beneath + Clone> FedFrozen<Base> {
     /// Refuses settings that contradict each other, and methods that cannot lie beneath.
     pub(super) fn check(&self) -> Result<(), EngineError> {
         self.base.check_beneath(&[
-            ("centralised", "a federated method: one party alone has no drift to freeze"),
+            ("centralised", "a federated method: centralised training has no drift"),
             (
                 "local-only",
-                "a method that aggregates: without it nothing drifts and nothing travels",
+                "a method that aggregates: without aggregation there is no drift to reduce",
             ),
-            ("fedfrozen", "another method: query and key are frozen once"),
+            ("fedfrozen", "another method: query and key can be frozen only once"),
         ])?;
         // The words of a file are the names of the variants.
         let word = |found: &dyn Debug| format!("\"{found:?}\"").to_lowercase();
@@ -161,8 +161,7 @@ impl<Base: Beneath + Clone> FedFrozen<Base> {
                 return refuse("method.qk_rate", rate, expected);
             }
             if self.freeze != Freeze::Qk || self.stage2 != Stage2::Loose {
-                let expected =
-                    "no such key beside freeze or stage2: query and key learn on, slower";
+                let expected = "no such key with freeze or stage2: query and key continue to learn, at a lower rate";
                 return refuse("method.qk_rate", rate, expected);
             }
         }
@@ -175,7 +174,7 @@ impl<Base: Beneath + Clone> FedFrozen<Base> {
         }
         let by_block = self.warmup == Warmup::PerBlock;
         if by_block && [Freeze::Random, Freeze::None].contains(&self.freeze) {
-            let expected = "qk or v: neither a random set nor a reset belongs to a block";
+            let expected = "qk or v: a random set or a reset cannot be applied per block";
             return refuse("method.freeze", word(&self.freeze), expected);
         }
         self.check_evidence()

@@ -133,10 +133,10 @@ impl<Base: Beneath> Safl<Base> {
             return refuse("method.k", given, expected);
         }
         self.base.check_beneath(&[
-            ("centralised", "a federated method: one party alone sends no blocks"),
-            ("local-only", "a method that aggregates: without it no block travels"),
-            ("safl", "another method: blocks are chosen once"),
-            ("fedfrozen", "fedfrozen on top: fedfrozen with base = { name = \"safl\", .. }"),
+            ("centralised", "a federated method: centralised training sends no blocks"),
+            ("local-only", "a method that aggregates: without aggregation no block is sent"),
+            ("safl", "another method: blocks can be chosen only once"),
+            ("fedfrozen", "the reverse order: fedfrozen with base = { name = \"safl\", .. }"),
         ])
     }
 

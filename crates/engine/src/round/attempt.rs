@@ -360,7 +360,7 @@ impl State {
             (Some(_), Some(middle)) => Ok(Some(&**middle)),
             (Some(_), None) => Err(EngineError::Fleet {
                 doing: "train a cut model",
-                reason: "nobody computes the server's blocks".to_owned(),
+                reason: "no process computes the server's blocks".to_owned(),
             }),
         }
     }

@@ -96,7 +96,8 @@ impl State {
             return Ok(());
         }
         let what = "scores of the model on clients' own test and validation examples".to_owned();
-        let release = Release::NonPrivate { what, why: "they are told as they are".to_owned() };
+        let release =
+            Release::NonPrivate { what, why: "they are reported without noise".to_owned() };
         let (round, mechanism) = (self.round, "evaluation".to_owned());
         let input = Some(self.input(&mechanism)?);
         self.record(&[Event { round, mechanism, client: None, input, release }])

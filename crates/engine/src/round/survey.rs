@@ -48,8 +48,8 @@ impl State {
                 Ok(self.by_server(scores.as_slice().iter().map(|score| *score as f32).collect()))
             }
             (PrivateSelection::PrivateUnaccounted, _) => {
-                let what = "what clients measured of blocks".to_owned();
-                let why = "the choice of blocks follows from it as it is".to_owned();
+                let what = "block scores that clients measured".to_owned();
+                let why = "the choice of blocks uses them without noise".to_owned();
                 self.announce_scores([(None, Release::NonPrivate { what, why })])?;
                 match unit {
                     Unit::Example => self.ask_some(fleet, (probe, None), cohort),

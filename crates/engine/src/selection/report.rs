@@ -127,8 +127,8 @@ impl Observed<'_> {
             warn(
                 WarningKind::Collapse,
                 format!(
-                    "collapse: the same choice (blocks {blocks}) in {rounds} rounds in a row; the \
-                     score decides nothing any more. Try explore = 1, or selector = \"corrected\", \
+                    "collapse: the same choice (blocks {blocks}) in {rounds} rounds in a row, so the score no \
+                     longer matters. Try explore = 1, or selector = \"corrected\", \
                      \"cover\" or \"even\""
                 ),
             );
@@ -153,7 +153,7 @@ impl Observed<'_> {
             warn(
                 WarningKind::Starvation,
                 format!(
-                    "starvation: blocks {blocks} have not learned once in {rounds} rounds. Try \
+                    "starvation: blocks {blocks} have never learned in {rounds} rounds. Try \
                      explore = 1 or selector = \"cyclic\""
                 ),
             );

@@ -93,7 +93,7 @@ impl Selection {
         let key = "method.k";
         if let Some(budget) = self.budget {
             let found = format!("{{ memory = \"{budget}\" }}");
-            return refuse(key, found, "a budget that K was found for");
+            return refuse(key, found, "a budget from which K was computed");
         }
         if let Criterion::Named(named) = &self.criterion
             && let Some(block) = named.iter().find(|block| **block >= blocks)

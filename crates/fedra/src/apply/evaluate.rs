@@ -273,8 +273,8 @@ fn keep_split(
     let examples = &holdings.table.examples;
     holdings.division.central_test.retain(|&row| examples[row].split == Some(split));
     let path = file.path.as_deref().unwrap_or(Path::new("the file"));
-    let found = format_args!("no such row in {}", path.display());
-    ConfigError::new("data.split", found, "at least one: the column \"split\" says which are")
+    let found = format_args!("no matching row in {}", path.display());
+    ConfigError::new("data.split", found, "at least one: the column \"split\" names the split of each row")
         .when(holdings.division.central_test.is_empty())
 }
 

@@ -80,14 +80,12 @@ impl RunModel {
         let inputs: Inputs = Folder::inputs(&self.run).ok()??;
         let shown = self.run.display();
         let found = match inputs.other_data(holdings)? {
-            OtherData::Rows => format!("these are not the rows that {shown} began with"),
+            OtherData::Rows => format!("these are not the rows of {shown}"),
             OtherData::Division => format!(
-                "{shown} divided the same rows differently (another seed, or other shares or clients)"
+                "{shown} partitioned the same rows differently (another seed, or other shares or clients)"
             ),
         };
-        Some(format!(
-            "{found}: rows that the model was trained on may be among those that are scored"
-        ))
+        Some(format!("{found}: training rows of the model may be among the scored rows"))
     }
 
     /// That all rows of a file are scored which the run took its training rows from.
@@ -96,8 +94,8 @@ impl RunModel {
         let is_same = |own: &PathBuf| own.canonicalize().is_ok_and(|own| own == file);
         self.files.iter().any(is_same).then(|| {
             format!(
-                "{} took its training rows from this file, so rows that the model was trained on are among \
-                 those that are scored",
+                "{} took its training rows from this file, so training rows of the model are among the scored \
+                 rows",
                 self.run.display()
             )
         })

@@ -97,7 +97,7 @@ impl ModelChoice {
             };
             let why = match self.round {
                 WhichRound::Last => "it is not complete, or every client keeps its own model",
-                WhichRound::Best => "it did not follow its best round",
+                WhichRound::Best => "it did not track its best round",
             };
             let found = format_args!("no {} in the run", path.display());
             ConfigError::new("model.path", found, format_args!("one: {why}"))
@@ -114,8 +114,8 @@ impl ModelChoice {
             return Ok(ModelFolders { model: base, adapter: Some(path) });
         }
         if let Some(base) = &self.base {
-            let found = format!("{} beside a whole model in {}", base.display(), path.display());
-            let expected = "it only for a folder of adapters";
+            let found = format!("{} with a whole model in {}", base.display(), path.display());
+            let expected = "no --base: it applies only to a folder of adapters";
             return Err(ConfigError::new("model.base", found, expected).into());
         }
         Ok(ModelFolders { model: path, adapter: None })
@@ -213,7 +213,7 @@ fn whole(
             Some(answers) => answers,
             None if architecture == Architecture::LlamaForCausalLM => refuse!(
                 "{shown}: found a decoder that writes text, expected a head that classifies\n\
-                 hint: fedra generate has it write"
+                 hint: fedra generate writes text"
             ),
             None => refuse!(
                 "{shown}: found {}, which has no head that classifies, expected a fine-tuned model",
@@ -288,7 +288,7 @@ fn adapted(
         TrainedHead::Numbered(count) => (0..count).map(fedra_model::hf::Labels::numbered).collect(),
         TrainedHead::Absent | TrainedHead::OtherTask(_) => {
             refuse!(
-                "{shown}: found adapters without a head, expected the head that learnt with them"
+                "{shown}: found adapters without a head, expected the head that was trained with them"
             )
         }
     };
@@ -318,7 +318,7 @@ fn adapted(
 /// What is said of adapters that do not tell how their labels are read.
 pub(crate) fn one_label_note(path: &Path) -> String {
     format!(
-        "{} does not say whether a text has one label or several; it is read as one",
+        "{} does not say whether a text has one label or several; Fedra assumes one",
         path.display()
     )
 }

@@ -22,7 +22,7 @@ pub struct Experiment {
     pub seed: Seed,
     /// Where rows come from.
     pub source: Source,
-    /// What is to be learnt.
+    /// The task to learn.
     pub task: Task,
     /// Most tokens of an example; the model has as many positions.
     pub max_tokens: usize,

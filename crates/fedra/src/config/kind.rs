@@ -24,7 +24,7 @@ pub fn check_experiment(table: &Table, file: &str) -> Result<()> {
     let has = |keys: &[&str]| keys.iter().any(|key| table.contains_key(*key));
     if has(&BRIDGE) && !has(&EXPERIMENT) {
         refuse!(
-            "{file}: found settings of the laboratory, expected an experiment\n\
+            "{file}: this file has settings of `fedra lab`; an experiment is needed\n\
              hint: fedra lab bridge {file}"
         );
     }
@@ -38,7 +38,7 @@ pub fn read_setting<T: DeserializeOwned>(file: &Path) -> Result<T> {
     let table = layers::parse(&text, &shown)?;
     if let Some(key) = EXPERIMENT.iter().find(|key| table.contains_key(**key)) {
         refuse!(
-            "{shown}: found an experiment (it has {key}), expected settings of the laboratory\n\
+            "{shown}: this file is an experiment (it has {key}); settings of `fedra lab` are needed\n\
              hint: fedra run {shown}; experiments/frozen_bridge.toml is a file for this command"
         );
     }

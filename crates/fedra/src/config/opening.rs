@@ -110,14 +110,14 @@ impl Party {
         }
         let has_clients = !std::mem::take(&mut data.clients).is_empty();
         if self == Self::Site {
-            let expected = "the file of this site: it has none of the others in data.clients";
+            let expected = "the file of this client: the others' files in data.clients are not on this machine";
             ConfigError::missing("data.path", expected)
                 .when(has_clients && data.path.is_none() && data.train.is_none())?;
             if data.test.take().is_some() {
                 data.shares.central = 0.0;
             }
         } else if data.source.format().is_some() {
-            let expected = "the names of all clients: a server does not see their rows";
+            let expected = "the names of all clients: the server does not have their rows";
             ConfigError::missing("federation.names", expected)
                 .when(raw.federation.names.is_empty())?;
             (data.path, data.train, data.validation) = (None, None, None);

@@ -45,7 +45,7 @@ impl PrivacyTable {
     pub fn privacy(&self, split: Option<&SplitTable>) -> Result<Privacy, ConfigError> {
         let (noise, clip) = match split.filter(|_| self.unit == Unit::Example) {
             None => {
-                let expected = "the most that may be spent, such as 8.0, or privacy.noise";
+                let expected = "a budget such as 8.0, or privacy.noise";
                 ConfigError::missing("privacy.epsilon", expected)
                     .when(self.epsilon.is_none() && self.noise.is_none())?;
                 // Where noise is still to be found, one stands for it.

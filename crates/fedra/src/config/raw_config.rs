@@ -87,7 +87,7 @@ pub enum Keep {
 pub struct Data {
     /// The format, or the clinic that needs no file.
     pub source: Source,
-    /// What is to be learnt.
+    /// The task to learn.
     pub task: Option<Task>,
     /// A file with all rows, or the folder of i2b2 or MIMIC-III.
     pub path: Option<PathBuf>,

@@ -108,7 +108,7 @@ impl SplitTable {
         let memory = self.client_memory.as_ref().map(read).transpose()?;
         ConfigError::excludes(key, "first and last")
             .when(memory.is_some() && (self.first.is_some() || self.last.is_some()))?;
-        ConfigError::excludes(key, "clients and moves, which have cuts of their own")
+        ConfigError::excludes(key, "clients and moves, which set their own cuts")
             .when(memory.is_some() && self.has_several())?;
         Ok(CutChoice { memory, ends: self.ends })
     }

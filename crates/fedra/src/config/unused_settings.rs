@@ -16,7 +16,7 @@ pub fn unused_settings(experiment: &Experiment) -> Vec<String> {
     let mut lines = Vec::new();
     let mut unused = |holds: bool, key: &str, why: &str| {
         if holds {
-            lines.push(format!("note: {key} does nothing here: {why}"));
+            lines.push(format!("note: {key} has no effect here: {why}"));
         }
     };
     // Rates that are 0, from the start or from some round on.
@@ -25,13 +25,13 @@ pub fn unused_settings(experiment: &Experiment) -> Vec<String> {
     if let Schedule::Linear { rounds: last } | Schedule::Cosine { rounds: last } =
         recipe.work.schedule
     {
-        let why = format!("work.schedule takes the rate to 0, and the run has {rounds} rounds");
+        let why = format!("work.schedule lowers the rate to 0, and the run has {rounds} rounds");
         unused(last < *rounds, &format!("training from round {} on", last + 1), &why);
     }
     // Bad luck that cannot strike, and repetitions that nothing asks for.
     let conditions = &recipe.conditions;
     let waits = conditions.slow.share > 0.0 && conditions.close_with.is_none();
-    unused(waits, "conditions.slow", "without conditions.close_with a round waits for everybody");
+    unused(waits, "conditions.slow", "without conditions.close_with a round waits for all clients");
     for (name, away) in &conditions.away {
         for one in away {
             let key = format!("conditions.away of {name:?} from round {}", one.from);
@@ -39,7 +39,7 @@ pub fn unused_settings(experiment: &Experiment) -> Vec<String> {
         }
     }
     let passes = recipe.min_arrivals.of(0) == 0 && recipe.retries != USUAL_RETRIES;
-    unused(passes, "federation.retries", "federation.min_arrivals = 0 lets every round pass");
+    unused(passes, "federation.retries", "with federation.min_arrivals = 0 every round counts");
     let still = matches!(
         recipe.server,
         ServerRule::Average { rate: 0.0 }
@@ -49,14 +49,14 @@ pub fn unused_settings(experiment: &Experiment) -> Vec<String> {
     unused(still, "the server", "its rate is 0, so the model never changes");
     let usual = PrivacyTable::default().clip;
     let clips = raw.split.is_some() && raw.privacy.as_ref().is_some_and(|it| it.clip != usual);
-    unused(clips, "privacy.clip", "beside [split] rows are clipped, to split.noise.norm");
+    unused(clips, "privacy.clip", "with [split], rows are clipped to split.noise.norm");
     if let Some(Begins::At(round)) = recipe.stage.as_ref().map(|stage| stage.begins) {
-        let why = format!("it begins after {} rounds, and the run has {rounds}", round.0);
+        let why = format!("it starts after {} rounds, and the run has {rounds}", round.0);
         unused(round.0 >= *rounds, "the second stage of fedfrozen", &why);
     }
     safl(experiment, &mut unused);
     let (asked, alone) = (raw.evaluate.predictions, raw.method.name == "local-only");
-    let why = "every client keeps its own model, none is global";
+    let why = "every client keeps its own model, so there is no global model";
     unused(asked && alone, "evaluate.predictions", why);
     let untested = raw.data.shares.central == 0.0 && raw.data.test.is_none();
     let why = "there is no central test set (data.shares.central, data.test)";
@@ -76,15 +76,15 @@ fn safl(experiment: &Experiment, unused: &mut dyn FnMut(bool, &str, &str)) {
     let own_masks = measures || draws || selection.explore > 0;
     let consensus = recipe.masks == Masks::Consensus;
     let looks = measures || watches;
-    let unmeasured = "with this selector clients measure nothing";
+    let unmeasured = "clients measure nothing with this selector";
     let once = if measures { "the choice settles with the first measurement" } else { unmeasured };
     for (key, works, why) in [
-        ("relevant", attends, "this selector does not look at attention"),
-        ("side", attends, "this selector does not look at attention"),
+        ("relevant", attends, "this selector does not use attention"),
+        ("side", attends, "this selector does not use attention"),
         ("profile_every", measures && selection.settle != Some(1), once),
         ("profile_examples", looks, unmeasured),
         ("settle", measures, unmeasured),
-        ("mask", own_masks || consensus, "this selector takes the same blocks at every client"),
+        ("mask", own_masks || consensus, "this selector chooses the same blocks at every client"),
     ] {
         unused(!works && settings.contains_key(key), &format!("{table}.{key}"), why);
     }

@@ -39,7 +39,7 @@ pub struct Best {
 }
 
 /// What is said of a best round whose score others have too.
-pub(crate) const TIED: &str = "other rounds equal it, with no lower loss";
+pub(crate) const TIED: &str = "other rounds have the same score, with no lower loss";
 
 /// Follows the validation scores of a run.
 #[derive(Clone, Debug, Default)]
@@ -184,7 +184,10 @@ mod tests {
         assert!(best_round.has_waited(2) && !best_round.has_waited(3));
         let best = best_round.best(Some("model-best")).unwrap();
         assert_eq!((best.round, best.score, best.loss), (3, 0.5, 0.8));
-        assert_eq!(best.in_words(), "span_f1 0.500; other rounds equal it, with no lower loss");
+        assert_eq!(
+            best.in_words(),
+            "span_f1 0.500; other rounds have the same score, with no lower loss"
+        );
         best_round.note(&report(7, Some((0.6, 0.8))));
         assert_eq!(best_round.best(None).unwrap().in_words(), "span_f1 0.600");
         assert_eq!((best.name.as_str(), best.on.as_str()), ("span_f1", "client_validation"));

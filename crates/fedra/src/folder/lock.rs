@@ -96,8 +96,8 @@ fn hold(file: &File, folder: &Path) -> Result<()> {
         Err(TryLockError::WouldBlock) => {
             let who = named(file);
             refuse!(
-                "found {who} at work in {}, expected a folder that no other process writes to\n\
-                 hint: wait until it is done, or stop it",
+                "{who} is using {}\n\
+                 hint: wait until it has finished, or stop it",
                 folder.display()
             );
         }
@@ -135,7 +135,7 @@ mod tests {
     fn one_holds_it_others_are_told_who_and_nothing_stays() {
         let folder = tempfile::tempdir().unwrap();
         let lock = Lock::take(folder.path()).unwrap();
-        let expected = format!("found process {} at work in", std::process::id());
+        let expected = format!("process {} is using", std::process::id());
         for refused in [Lock::take(folder.path()).map(drop), Lock::check(folder.path())] {
             let message = refused.unwrap_err().to_string();
             assert!(message.starts_with(&expected), "{message}");

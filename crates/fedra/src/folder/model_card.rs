@@ -110,8 +110,12 @@ fn introduction(subject: CardSubject<'_>, summary: &Summary) -> String {
         (WhichRound::Best, None) | (WhichRound::Last, _) => {
             let early = match summary.stopped {
                 None => "",
-                Some(Stopped::Patience(_)) => ", which stopped early because nothing better came",
-                Some(Stopped::Budget) => ", which stopped before its privacy budget was passed",
+                Some(Stopped::Patience(_)) => {
+                    ", which stopped early because the score no longer improved"
+                }
+                Some(Stopped::Budget) => {
+                    ", which stopped before it would have exceeded its privacy budget"
+                }
             };
             format!(
                 "It is the model after the last of {}{early}.",
@@ -164,7 +168,7 @@ fn scores(subject: CardSubject<'_>, summary: &Summary) -> String {
         && let Some((answer, value)) = summary.floor(score)
     {
         parts.push(format!(
-            "Without a model ({}) the {} on the {} is {value:.4}.",
+            "Baseline ({}): the {} on the {} is {value:.4}.",
             safe(answer),
             score.name,
             score.on.replace('_', " ")
@@ -196,7 +200,7 @@ fn training(summary: &Summary) -> String {
     if !hides_clients {
         fact("bytes up", grouped(bytes.up.0));
         fact("bytes down", grouped(bytes.down.0));
-        fact("all bytes", format!("{sent}; every parameter in f32 each round would be {all}"));
+        fact("all bytes", format!("{sent}; FedAvg over every parameter in f32 would send {all}"));
     }
     if let Some(noise) = &summary.noise {
         fact("noise", safe(noise));
@@ -206,9 +210,10 @@ fn training(summary: &Summary) -> String {
 
 fn privacy(summary: &Summary) -> String {
     let told = match &summary.privacy {
-        None => "No promise of differential privacy was made: the weights may tell about single training \
-                 examples."
-            .to_owned(),
+        None => {
+            "No differential privacy guarantee: the weights may reveal single training examples."
+                .to_owned()
+        }
         Some(privacy) => safe(&privacy.statement),
     };
     format!("## Privacy\n\n{told}")
@@ -221,7 +226,7 @@ fn inputs(summary: &Summary) -> String {
     let digests = [
         ("rows", of_rows(inputs.rows)),
         ("labels", of_rows(inputs.labels)),
-        ("division over clients", of_rows(inputs.division)),
+        ("partition over clients", of_rows(inputs.division)),
         ("pretrained config", inputs.config),
         ("pretrained weights", inputs.weights),
         ("pretrained tokenizer", inputs.tokenizer),
@@ -237,7 +242,7 @@ fn inputs(summary: &Summary) -> String {
         }
     }
     format!(
-        "## What it learned from\n\nDigests of content: no file is named here.\n\n{}",
+        "## Training data\n\nThese are digests of content; file names are not included.\n\n{}",
         grid.markdown()
     )
 }
@@ -247,7 +252,7 @@ fn repeat(subject: CardSubject<'_>, summary: &Summary) -> String {
         Holds::Model => "this folder",
         Holds::Adapter => "these adapters",
     };
-    let told = if summary.privacy.is_none() { " (the digests above tell)" } else { "" };
+    let told = if summary.privacy.is_none() { " (compare the digests above)" } else { "" };
     format!(
         "## How to repeat and use it\n\nThe run's folder holds `experiment.toml` with every setting. With the same \
          rows, labels and pretrained files{told}, on the same kind of processor:\n\n```sh\n\
@@ -305,7 +310,7 @@ mod tests {
         assert!(card.contains("# a &lt;b&gt;\\|x\n"), "{card}");
         assert!(card.contains("| central test | macro_f1 | 0.5000 |"), "{card}");
         assert!(card.contains("&lt;script&gt;, x\\_yU+202E z"), "{card}");
-        assert!(card.contains("No promise of differential privacy"), "{card}");
+        assert!(card.contains("No differential privacy guarantee"), "{card}");
         assert!(!card.contains("<script>"));
     }
 
@@ -315,6 +320,6 @@ mod tests {
         assert!(front(Task::Concepts, Holds::Adapter).contains("peft\npipeline_tag: token-class"));
         assert!(front(Task::Choice, Holds::Model).contains("pipeline_tag: text-generation"));
         let card = card(subject(&[]), &Summary::of_nothing(1));
-        assert!(!card.contains("## Labels") && !card.contains("## What it learned from"), "{card}");
+        assert!(!card.contains("## Labels") && !card.contains("## Training data"), "{card}");
     }
 }

@@ -80,7 +80,7 @@ pub fn check_held(path: &Path, experiment: &Experiment, over: OverwritePolicy) -
             return Ok(());
         }
         OverwritePolicy::Namesake => {
-            refuse!("found a run of another experiment in {shown}, expected a free folder")
+            refuse!("{shown} contains a run of another experiment")
         }
         OverwritePolicy::Nothing => {}
     }
@@ -123,8 +123,8 @@ pub fn forgotten_ledger(path: &Path) -> Option<String> {
     let ledger = Ledger::read(lines, None).ok().filter(|ledger| !ledger.events().is_empty())?;
     let spent = shown::up(ledger.spent().map_or(f64::INFINITY, |spent| spent.pld), 3);
     Some(format!(
-        "warning: the private run in {} is replaced, and its ledger with it: the epsilon of {spent} that it spent on \
-         its rows stays spent, and runs on the same rows add up",
+        "warning: the private run in {} is replaced, and its ledger with it: the epsilon of {spent} that it \
+         spent on its rows remains spent, and the epsilons of runs on the same rows add up",
         path.display()
     ))
 }
@@ -159,7 +159,7 @@ fn damage(path: &Path) -> Option<String> {
     let text = match regular_file::read_to_string(&file) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
-        Err(error) => return Some(format!("what cannot be read ({error})")),
+        Err(error) => return Some(format!("content that cannot be read ({error})")),
     };
     match text.parse::<toml::Table>() {
         Err(error) => Some(format!("TOML that cannot be read ({})", error.message())),

@@ -115,7 +115,7 @@ mod asked_in_vain {
     fn without_a_central_test_set_or_a_global_model_a_note_says_so() {
         let notes = |sets: &[&str]| unused_settings(&tiny(sets).unwrap()).join("\n");
         let central = notes(&["data.shares={ central = 0.0, validation = 0.0, test = 0.2 }"]);
-        assert!(central.contains("evaluate.predictions does nothing here"), "{central}");
+        assert!(central.contains("evaluate.predictions has no effect here"), "{central}");
         let alone = notes(&["method.name=local-only"]);
         assert!(alone.contains("every client keeps its own model"), "{alone}");
     }

@@ -70,7 +70,7 @@ pub fn read(path: &Path, mark: LogMark, each: &mut dyn FnMut(RoundReport)) -> Re
         refuse!("{shown}: found {found}, expected {}", expected(mark));
     }
     if so_far != mark {
-        refuse!("{shown}: found lines that were changed, expected {}", expected(mark));
+        refuse!("{shown}: lines were changed, expected {}", expected(mark));
     }
     Ok(bytes)
 }
@@ -110,8 +110,8 @@ pub fn check_begun(path: &Path) -> Result<()> {
     if lines(path) > 1 {
         let shown = path.display();
         refuse!(
-            "{shown}: found a log of more than one round and no checkpoint, expected both or \
-             neither\nhint: put the checkpoint back, or start again in another folder"
+            "{shown}: the log has more than one round, but the checkpoint is missing\nhint: restore the \
+             checkpoint, or start a new run in another folder"
         );
     }
     Ok(())
@@ -165,8 +165,8 @@ mod tests {
                 "found 2 whole lines, expected the log of the 3",
             ),
             (String::new(), "found 0 whole lines"),
-            (whole.replace("\"changed\":1", "\"changed\":2"), "found lines that were changed"),
-            (whole.replacen("\"round\":0", "\"round\":1", 1), "found lines that were changed"),
+            (whole.replace("\"changed\":1", "\"changed\":2"), "lines were changed"),
+            (whole.replacen("\"round\":0", "\"round\":1", 1), "lines were changed"),
         ] {
             let (refused, _, left) = open(&text);
             let message = refused.unwrap_err().to_string();

@@ -122,8 +122,8 @@ impl Folder {
         let Some(held) = Self::inputs(&self.path)? else {
             if self.path.join(CHECKPOINT).exists() {
                 refuse!(
-                    "{shown}: found a checkpoint without {INPUTS}, expected both: what the run learned \
-                     from is not known\nhint: start again"
+                    "{shown}: {INPUTS} is missing beside the checkpoint, so the inputs of the run are \
+                     unknown\nhint: start a new run"
                 );
             }
             return json_file::write(&self.path.join(INPUTS), inputs);
@@ -159,7 +159,7 @@ impl Folder {
         let (file, shown) = (path.join(EXPERIMENT), path.display());
         let held = fs::read_to_string(&file).with_context(|| format!("cannot read {shown}"))?;
         if held != experiment.to_toml()? {
-            refuse!("{shown}: found another experiment, expected the one to resume");
+            refuse!("{shown}: this is another experiment than the one to resume");
         }
         Ok(Self { path: path.to_owned(), lock: None, made: Vec::new() })
     }
@@ -303,8 +303,8 @@ pub(crate) fn check_model(folder: &Path) -> Result<()> {
     for model in FOLDERS.into_iter().chain([TENSORBOARD]).map(|name| folder.join(name)) {
         if fs::symlink_metadata(&model).is_ok_and(|found| found.is_symlink()) {
             refuse!(
-                "{}: found a link to another place, expected a folder or nothing\n\
-                 hint: remove the link, or take another folder",
+                "{}: this is a link; a folder is needed\n\
+                 hint: remove the link, or use another folder",
                 model.display()
             );
         }
@@ -366,7 +366,7 @@ mod tests {
         fs::remove_file(path.join(INPUTS)).unwrap();
         fs::write(path.join(CHECKPOINT), "").unwrap();
         let refused = run.settle_inputs(&inputs).unwrap_err().to_string();
-        assert!(refused.contains("found a checkpoint without inputs.json"), "{refused}");
+        assert!(refused.contains("inputs.json is missing beside the checkpoint"), "{refused}");
     }
 
     #[test]

@@ -98,9 +98,9 @@ impl Stopped {
         match self {
             Self::Patience(patience) => {
                 let scorings = counted(u64::from(patience), "scoring");
-                format!("{scorings} in a row brought nothing better")
+                format!("no improvement in {scorings} in a row")
             }
-            Self::Budget => "the next round would pass privacy.epsilon".to_owned(),
+            Self::Budget => "the next round would exceed privacy.epsilon".to_owned(),
         }
     }
 }
@@ -168,7 +168,7 @@ impl Summary {
         let (answer, value) = self.floor(score).filter(|(_, value)| score.value <= *value)?;
         let is_fresh = self.inputs.as_ref().is_some_and(|inputs| inputs.weights.is_none());
         let hint = if is_fresh {
-            "it began with fresh weights, which know no language: a pretrained model (model.path) needs far \
+            "it started from fresh weights, which know no language: a pretrained model (model.path) needs far \
              fewer rows"
         } else {
             "more rounds, or another work.optimiser.rate (fedra compare --tune), may do better"
@@ -204,7 +204,7 @@ impl Summary {
         for (set, scores) in &self.scores {
             if scores.get("loss").is_some_and(|loss| !loss.is_finite()) {
                 let set = set.replace('_', " ");
-                fact("warning", format!("the loss on the {set} is no finite number: it diverged"));
+                fact("warning", format!("the loss on the {set} is not finite: the model diverged"));
             }
         }
         if let Some(best) = &self.best {
@@ -234,7 +234,7 @@ impl Summary {
             fact("noise", noise.clone());
         }
         if self.model.is_none() {
-            fact("model", "none saved: every client keeps its own, none is global".to_owned());
+            fact("model", "none saved: every client keeps its own model".to_owned());
         }
         fact("time", duration(self.seconds));
         fact("memory", format!("{} at most", ByteCount(self.peak_rss_bytes)));
@@ -310,7 +310,7 @@ mod tests {
         let text = serde_json::to_string(&summary).unwrap();
         let read: Summary = serde_json::from_str(&text).unwrap();
         assert!(read.scores["central_test"]["loss"].is_nan());
-        assert!(read.table().contains("no finite number"), "{}", read.table());
+        assert!(read.table().contains("is not finite"), "{}", read.table());
     }
 
     #[test]

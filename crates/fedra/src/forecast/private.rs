@@ -50,9 +50,9 @@ pub struct PrivacySummary {
 }
 
 /// What a simulation's ledger is worth.
-pub const SIMULATED: &str = "This was a simulation: its noise and its coins follow from the experiment's seed, so \
-    whoever has the run's folder can take them off. The numbers are those of a federation whose parties \
-    draw their own (fedra serve and fedra join).";
+pub const SIMULATED: &str = "This was a simulation: its noise and its sampling are derived from the experiment's \
+    seed, so anyone who has the run's folder can remove the noise. The numbers are those of a federation in \
+    which each machine draws its own (fedra serve and fedra join).";
 
 impl PrivacySummary {
     /// What was spent under a promise.
@@ -155,7 +155,7 @@ pub fn settle(
 pub fn unit_note(experiment: &Experiment) -> Option<String> {
     let promise = experiment.recipe.privacy.as_ref()?.promise;
     (promise.unit == Unit::Example && experiment.task == Task::Language).then(|| {
-        "the promise is to each window of data.max_tokens tokens; a text that fills several windows is \
+        "the guarantee is for each window of data.max_tokens tokens; a text that fills several windows counts as \
          several examples"
             .to_owned()
     })
@@ -165,7 +165,7 @@ pub fn unit_note(experiment: &Experiment) -> Option<String> {
 pub fn rows_note(experiment: &Experiment) -> Option<String> {
     let steps = experiment.recipe.private_steps()?;
     steps.rows.is_none().then(|| {
-        "each client's number of training rows is treated as public: rates, steps and weights follow from it;\n      \
+        "each client's number of training rows is treated as public: rates, steps and weights depend on it;\n      \
          privacy.rows declares a number in its place"
             .to_owned()
     })

@@ -88,7 +88,7 @@ impl StatePlacement {
         } else if keepers == clients {
             format!("all {clients}")
         } else {
-            format!("the {keepers} of {clients} that are ever drawn")
+            format!("the {keepers} of {clients} that are ever selected")
         }
     }
 

@@ -69,10 +69,10 @@ impl StateSize {
             }
         };
         let parts = [
-            (self.personal, "parameters of its own"),
+            (self.personal, "personal parameters"),
             (self.correction, correction),
-            (self.residual, "what its encoding lost"),
-            (self.attention, "where attention looked"),
+            (self.residual, "residuals of its encoding"),
+            (self.attention, "attention statistics"),
         ];
         let words: Vec<&str> = parts.iter().filter(|part| part.0 > 0).map(|part| part.1).collect();
         words.join(" and ")

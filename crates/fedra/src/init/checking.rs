@@ -22,7 +22,7 @@ impl Proposal {
         let holdings = PartitionedData::heard(&experiment, listener)
             .context("its rows cannot be used as proposed")?;
         let lengths = TokenLengths::of_experiment(&experiment, &holdings)
-            .context("its rows cannot be cut into tokens")?;
+            .context("its rows cannot be tokenised")?;
         self.training.fit(&lengths, &self.roles);
         Ok(self)
     }
@@ -42,8 +42,7 @@ fn check_preset(experiment: &Experiment) -> Result<(), ConfigError> {
     let preset = experiment.raw.model.preset.as_deref().unwrap_or_default();
     let found = format_args!("{preset:?}, which is an encoder");
     let expected = format_args!("a decoder for the task {}", experiment.task.name());
-    let hint = "the preset smollm2 is one, so is many a pretrained model; a column with labels is what an \
-             encoder can learn";
+    let hint = "use the preset smollm2 or a pretrained decoder; an encoder needs a column with labels";
     ConfigError::new("preset", found, expected)
         .with_hint(hint)
         .when(is_encoder && experiment.task.answer_form() == AnswerForm::Text)
@@ -52,5 +51,5 @@ fn check_preset(experiment: &Experiment) -> Result<(), ConfigError> {
 /// The experiment that a proposal's text says. No file holds the text yet, so no error shall point into one.
 fn experiment_of(text: &str, name: &str) -> Result<Experiment> {
     Experiment::from_text(text, "", name, &Overrides::default())
-        .context("the experiment that follows from it is refused")
+        .context("the resulting experiment is refused")
 }

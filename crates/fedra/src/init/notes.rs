@@ -68,11 +68,11 @@ impl Proposal {
             let all = counted(sight.survey.rows as u64, "row");
             format!("it is empty in {} of {all}", grouped(empty as u64))
         } else {
-            "its name or its values leave doubts".to_owned()
+            "its name or its values are ambiguous".to_owned()
         };
         Some(format!(
-            "column {:?} seems to say who holds a row, but {why}: rows are divided among {} that are made up; \
-             --client-column COLUMN takes one",
+            "column {:?} may name the client of a row, but {why}: rows are partitioned among {} that are \
+             simulated; --client-column COLUMN names a column",
             short(&column.name),
             counted(training.clients as u64, "client"),
         ))
@@ -87,14 +87,14 @@ fn fresh(sight: &Sight, roles: &Roles) -> String {
         if needs_decoder { ("decoder", GET_DECODER) } else { ("encoder", GET_ENCODER) };
     format!(
         "no pretrained {kind} was found in {}, so the file has fresh weights, which know no language. {FRESH} \
-         Expect no more of {rows}. To get a pretrained model:\n  {get}\nand run this command again",
+         Expect no better from {rows}. To get a pretrained model:\n  {get}\nand run this command again",
         sight.looked_in
     )
 }
 
 /// What fresh weights were measured to do.
-const FRESH: &str = "On 861 abstracts in five classes they scored 0.085 (macro F1) where always answering the \
-                     commonest class scores 0.117 and a pretrained MiniLM 0.544.";
+const FRESH: &str = "On 861 abstracts in five classes they scored 0.085 (macro F1) where the majority baseline \
+                     scores 0.117 and a pretrained MiniLM 0.544.";
 /// How a small encoder comes here.
 const GET_ENCODER: &str = "pip install huggingface_hub && hf download sentence-transformers/all-MiniLM-L6-v2 \
                            config.json tokenizer.json tokenizer_config.json special_tokens_map.json \
@@ -106,7 +106,7 @@ const GET_DECODER: &str = "pip install huggingface_hub && hf download HuggingFac
 
 fn left_out(sight: &Sight) -> Option<String> {
     let names = listed(sight.left_out.iter().map(|name| short(name)), MOST_NAMED);
-    (!names.is_empty()).then(|| format!("left out {names}: no data, by the name"))
+    (!names.is_empty()).then(|| format!("left out {names}: not data files, judging by their names"))
 }
 
 fn without_label(label: &ColumnSurvey, rows: usize) -> Option<String> {
@@ -130,8 +130,8 @@ fn missing(label: &ColumnSurvey) -> Option<String> {
     let names: Vec<String> = found.iter().map(|(value, _)| format!("{:?}", short(value))).collect();
     (rows > 0).then(|| {
         format!(
-            "{} in column {:?} {} {}, which is learnt as a label like any other: take the rows out if it \
-             stands for no value",
+            "{} in column {:?} {} {}, which is learned as a label like any other: remove the rows if it stands \
+             for a missing value",
             counted(rows as u64, "value"),
             short(&label.name),
             if rows == 1 { "is" } else { "are" },
@@ -146,8 +146,8 @@ fn too_many(label: &ColumnSurvey) -> Option<String> {
     is_unlikely.then(|| {
         let more = if label.has_more { "more than " } else { "" };
         format!(
-            "column {:?} has {more}{} in {}: this looks like free text or an id, of which no label can be \
-             learnt; --label COLUMN names another column, --task generation writes texts",
+            "column {:?} has {more}{} in {}: this looks like free text or an id, which cannot be learned as a \
+             label; --label COLUMN names another column, --task generation writes texts",
             short(&label.name),
             counted(distinct as u64, "different value"),
             counted(label.filled as u64, "row")

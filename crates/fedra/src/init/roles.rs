@@ -38,7 +38,7 @@ pub(super) const MOST_LISTED: usize = 200;
 /// The meaning of the columns.
 #[derive(Clone, Debug)]
 pub struct Roles {
-    /// What is to be learnt.
+    /// The task to learn.
     pub task: Chosen<Task>,
     /// What is read.
     pub text: Chosen<Vec<String>>,
@@ -91,12 +91,12 @@ impl Roles {
         let label = match (task.value, label, &wishes.label) {
             (Task::Language, ..) => None,
             (Task::Generation, label, None) => second_text(&rest, label.as_ref())
-                .map(|name| Chosen::new(name, "the longest texts beside the ones that are read")),
+                .map(|name| Chosen::new(name, "the longest texts besides the input")),
             (_, label, _) => label,
         };
         let text = text(&rest, (task.value, label.as_ref()), wishes)?;
         let needs = task.value != Task::Language && sight.found.format != Format::Conll;
-        let found = format_args!("no column that could be that of the task {}", task.value.name());
+        let found = format_args!("no column that fits the task {}", task.value.name());
         let expected = format_args!("the name of one\n{}", listed(&columns));
         ConfigError::new("label", found, expected).when(label.is_none() && needs)?;
         let labels = label.as_ref().and_then(|label| sight.survey.column(&label.value));
@@ -159,7 +159,7 @@ fn client(sight: &Sight, wishes: &Wishes, free: &Columns<'_>) -> Option<Chosen<S
             && (2..=rows / 2).contains(&column.distinct())
     };
     let column = called(free, CLIENT).find(fits)?;
-    let why = format!("its name says who holds a row; {} clients", column.distinct());
+    let why = format!("its name suggests the client of a row; {} clients", column.distinct());
     Some(Chosen::new(column.name.clone(), why))
 }
 
@@ -260,17 +260,17 @@ fn task(
         });
     }
     let Some(column) = label.and_then(|label| sight.survey.column(&label.value)) else {
-        let why = "no column looks like a label, so the next token is learnt; --label COLUMN and --task \
-                   TASK say otherwise";
+        let why = "no column looks like a label, so the task is to predict the next token; --label COLUMN and \
+                   --task TASK change this";
         return Ok(Chosen::new(Task::Language, why));
     };
     Ok(if column.is_list() {
-        Chosen::new(Task::Diagnosis, "any number of labels a row: the column holds lists")
+        Chosen::new(Task::Diagnosis, "any number of labels per row: the column holds lists")
     } else if let Some(separator) = separator(column) {
-        let why = format!("any number of labels a row, with {separator:?} between them");
+        let why = format!("any number of labels per row, with {separator:?} between them");
         Chosen::new(Task::Diagnosis, why)
     } else {
-        Chosen::new(Task::Classes, "one label a row")
+        Chosen::new(Task::Classes, "one label per row")
     })
 }
 
@@ -312,7 +312,7 @@ fn text(
         let expected = format!("the name of one\n{}", listed(rest));
         return Err(ConfigError::new("text", "no column of texts", expected).into());
     };
-    let why = format!("{:.0} words a row, in the mean", column.mean_words());
+    let why = format!("{:.0} words per row on average", column.mean_words());
     Ok(Chosen::new(vec![column.name.clone()], why))
 }
 
@@ -332,7 +332,7 @@ fn listed(columns: &Columns<'_>) -> String {
         let more = if column.has_more { "more than " } else { "" };
         let distinct = grouped(column.distinct() as u64);
         format!(
-            "  {}: {more}{distinct} different values, {:.0} words in the mean",
+            "  {}: {more}{distinct} different values, {:.0} words on average",
             short(&column.name),
             column.mean_words()
         )

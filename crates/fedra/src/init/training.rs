@@ -1,7 +1,7 @@
 //! What learns, and how: a folder is looked into, a preset is chosen, and the numbers of a run follow
 //! from the rows there are.
 //!
-//! The numbers are where a first run should begin, not what is best: `fedra compare --tune` finds that.
+//! The numbers are a starting point for a first run, not what is best: `fedra compare --tune` finds that.
 
 use fedra_data::{AnswerForm, LabelShape, Task, printable};
 use fedra_engine::methods::Method;
@@ -86,7 +86,7 @@ impl Training {
     pub(super) fn of(sight: &Sight, roles: &Roles, wishes: &Wishes) -> Result<Self> {
         let (model, model_why, parameters, positions) = model(sight, roles, wishes)?;
         let is_fresh = matches!(model, ModelChoice::Preset(..));
-        let expected = "one of them: a vocabulary grown from clients' rows would tell their words";
+        let expected = "one of them: a vocabulary built from clients' rows would reveal their words";
         ConfigError::new("epsilon", "no model and no tokenizer", expected)
             .when(wishes.epsilon.is_some() && is_fresh && wishes.tokenizer.is_none())?;
         let labels = roles.labels(sight).map(|labels| labels.len());
@@ -97,7 +97,7 @@ impl Training {
         };
         if let (Some(key), None | Some(MOST_LISTED..)) = (lists, labels) {
             let found = format!("{MOST_LISTED} different labels or more");
-            return Err(ConfigError::new(key, found, "so few that the file can list them").into());
+            return Err(ConfigError::new(key, found, "few enough for the file to list them").into());
         }
         if let Some(method) = &wishes.method {
             ConfigError::new("method", format_args!("{method:?}"), Method::NAMES.join(", "))
@@ -109,10 +109,10 @@ impl Training {
         let max_tokens = Chosen::new(positions.min(MOST_WINDOW), "until rows are counted");
         let rows = sight.survey.rows * 7 / 10 / clients.max(1);
         let batch = match (wishes.epsilon, rows) {
-            (Some(_), 320..) => Chosen::new(64, "large batches drown noise"),
+            (Some(_), 320..) => Chosen::new(64, "large batches reduce the effect of noise"),
             (Some(_), _) => Chosen::new(16, "there are few rows"),
             (None, 320..) => Chosen::new(16, "a usual number"),
-            (None, _) => Chosen::new(8, "there are few rows, so smaller steps and more of them"),
+            (None, _) => Chosen::new(8, "there are few rows, so there are more and smaller steps"),
         };
         let steps = rows.div_ceil(batch.value).max(1);
         let max_steps = (steps > 2 * MOST_STEPS).then_some(MOST_STEPS);
@@ -120,14 +120,14 @@ impl Training {
         let usual = || {
             let all = if is_fresh { FRESH_STEPS } else { PRETRAINED_STEPS };
             let rounds = (all / each).clamp(5, 30) as u32;
-            let why = format!("about {} steps a round at each client", grouped(each as u64));
+            let why = format!("about {} steps per round at each client", grouped(each as u64));
             Chosen::new(rounds, why)
         };
         let rounds = wishes.rounds.map_or_else(usual, Chosen::wished);
         let why = match (is_fresh, lora) {
             (true, _) => "fresh weights take large steps",
             (false, true) => "adapters take larger steps than weights",
-            (false, false) => "where a first run should begin",
+            (false, false) => "a starting point for a first run",
         };
         let rate = match (is_fresh || lora || wishes.epsilon.is_some(), parameters) {
             (true, _) | (false, 0..5_000_000) => Chosen::new(1e-3, why),
@@ -209,7 +209,7 @@ fn clients(
         None => rows,
     };
     if let Some(wished) = wishes.clients {
-        let what = column.map_or("the rows there are".to_owned(), |column| {
+        let what = column.map_or("the number of rows".to_owned(), |column| {
             let name = short(&column.name);
             format!("the different values of column {name:?}, whose rows stay together")
         });
@@ -259,8 +259,8 @@ fn model(
         Some(name) => Ok((ModelChoice::Preset(name.clone(), None), fresh.to_owned(), 0, 512)),
         None if needs_decoder => {
             let why = format!(
-                "{fresh}. The task {task} needs a decoder: two fresh blocks show that the file works, and \
-                 learn little"
+                "{fresh}. The task {task} needs a decoder: two fresh blocks show that the file works, but learn \
+                 little"
             );
             Ok((ModelChoice::Preset("smollm2".to_owned(), Some(2)), why, 0, 2048))
         }

@@ -7,7 +7,7 @@ use fedra_data::{Missing, Task};
 /// What somebody decided; the rest is proposed.
 #[derive(Clone, Debug, Default)]
 pub struct Wishes {
-    /// What is to be learnt.
+    /// The task to learn.
     pub task: Option<Task>,
     /// The column that is read; two are a pair.
     pub text: Vec<String>,
@@ -50,7 +50,7 @@ impl<T> Chosen<T> {
     }
 
     pub(super) fn wished(value: T) -> Self {
-        Self::new(value, "as asked")
+        Self::new(value, "as requested")
     }
 }
 

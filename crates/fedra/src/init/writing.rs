@@ -26,8 +26,8 @@ impl Proposal {
             files => format!("{} files of clients", files.len()),
         };
         out.comment(&format!(
-            "Written by `fedra init` after a look at {what}: {}{}, {}. Every line may be changed; \
-             docs/experiment.md has all keys.",
+            "Written by `fedra init` from {what}: {}{}, {}. You can change every line; docs/experiment.md has \
+             all keys.",
             if sight.survey.is_whole { "" } else { "more than " },
             counted(sight.survey.rows as u64, "row"),
             counted(sight.survey.columns.len() as u64, "column"),
@@ -45,7 +45,7 @@ impl Proposal {
         self.work(&mut out);
         out.table("method");
         out.comment(
-            "FedAvg is where to begin. `fedra compare FILE --sweep method.name=fedavg,fedprox,safl` \
+            "FedAvg is a good first choice. `fedra compare FILE --sweep method.name=fedavg,fedprox,safl` \
              compares others.",
         );
         out.set("name", quoted(&self.training.method));
@@ -63,7 +63,7 @@ impl Proposal {
             out.set("delimiter", quoted(&delimiter.to_string()));
         }
         if let Some(encoding) = sight.found.encoding {
-            out.comment("The file is not UTF-8: look at letters with accents in `fedra data`.");
+            out.comment("The file is not UTF-8: check accented letters with `fedra data`.");
             out.set("encoding", quoted(encoding.name()));
         }
         out.reasoned("task", quoted(roles.task.value.name()), &roles.task.why);
@@ -107,7 +107,7 @@ impl Proposal {
         let in_text = matches!(roles.task.value, Task::Choice | Task::Generation);
         let Some(label) = roles.label.as_ref().filter(|_| in_text) else { return };
         out.comment(
-            "What the model reads, with columns in braces; ask for the answer in your words.",
+            "What the model reads, with columns in braces; phrase the question in your own words.",
         );
         let read: Vec<String> = roles.text.value.iter().map(|name| format!("{{{name}}}")).collect();
         let prompt = format!("{}\n{}:", read.join("\n"), heading(&label.value));
@@ -120,7 +120,7 @@ impl Proposal {
         let escaped = |label: &String| label.replace('{', "{{").replace('}', "}}");
         let each =
             labels.iter().map(|label| format!("{} = {}", quoted(label), quoted(&escaped(label))));
-        out.comment("What the label says = what the model would say.");
+        out.comment("Label = the answer that the model gives.");
         out.set("answers", braced(each));
     }
 
@@ -142,7 +142,7 @@ impl Proposal {
             put("label", quoted(&label.value), &label.why);
         }
         if let Some(separator) = roles.separator.filter(|separator| *separator != ';') {
-            let why = "what stands between the labels of a row";
+            let why = "the character between the labels of a row";
             put("separator", quoted(&separator.to_string()), why);
         }
         if let Some(client) = &roles.client {
@@ -174,8 +174,8 @@ impl Proposal {
             labels.dedup();
         }
         out.comment(
-            "All labels there are. A private run does not take them from clients' rows: check that this list \
-             is public knowledge, and add what is missing.",
+            "All labels. A private run does not take them from clients' rows: check that this list is public \
+             knowledge, and add missing labels.",
         );
         out.set("labels", list(&labels));
     }
@@ -186,7 +186,7 @@ impl Proposal {
             let mut small = String::new();
             if let Some(fewest) = training.min_examples() {
                 out.comment(&format!(
-                    "The smallest client has {}. Clients with fewer than {fewest} training rows learn as \
+                    "The smallest client has {}. Clients with fewer than {fewest} training rows are merged into \
                      one, called \"others\"; small = \"drop\" leaves them out.",
                     counted(training.fewest as u64, "row")
                 ));
@@ -203,8 +203,8 @@ impl Proposal {
             (", at random.", "{ by = \"iid\" }")
         };
         out.comment(&format!(
-            "Nothing says who holds a row, so rows are partitioned over {} made up for it \
-             (--client-column COLUMN names a column that does){how}",
+            "No column names the client of a row, so rows are partitioned among {}, which are simulated \
+             (--client-column COLUMN names a column){how}",
             counted(training.clients as u64, "client")
         ));
         out.set("partition", by);
@@ -216,17 +216,17 @@ impl Proposal {
             (true, true) => (
                 "0.0",
                 "0.0",
-                "The file of test rows is the central test set. In a private run clients score nothing.",
+                "The file of test rows is the central test set. In a private run clients compute no scores.",
             ),
             (true, false) => (
                 "0.2",
                 "0.0",
-                "One row in five is kept for the central test set; in a private run clients score nothing.",
+                "One row in five is kept for the central test set; in a private run clients compute no scores.",
             ),
             (false, true) => (
                 "0.1",
                 "0.1",
-                "Test rows that the data declare are the central test set, and shares are of all others.",
+                "Rows that the data declares as test rows are the central test set; shares apply to all others.",
             ),
             (false, false) => (
                 "0.15",
@@ -254,7 +254,7 @@ impl Proposal {
                 if let Some(tokenizer) = &wishes.tokenizer {
                     out.set("tokenizer", quoted(&tokenizer.to_string_lossy()));
                 } else if sight.survey.rows >= 2000 {
-                    let why = "pieces of the vocabulary, grown from the training text";
+                    let why = "pieces of the vocabulary, built from the training text";
                     out.reasoned("vocabulary", 4000, why);
                 }
             }
@@ -278,8 +278,10 @@ impl Proposal {
         }
         match training.sample {
             Some(sample) => {
-                let why =
-                    format!("of {} clients, this many take part in a round", training.clients);
+                let why = format!(
+                    "number of clients, out of {}, that take part in a round",
+                    training.clients
+                );
                 out.reasoned("sample", format!("{{ uniform = {sample} }}"), &why);
             }
             None => out.set("sample", "\"all\""),
@@ -292,7 +294,7 @@ impl Proposal {
         out.set("epochs", 1);
         out.reasoned("batch", training.batch.value, &training.batch.why);
         if let Some(steps) = training.max_steps {
-            let why = "a client's round ends after this many steps; without this line it sees all its rows";
+            let why = "the most steps of a client in a round; without this line it trains on all its rows";
             out.reasoned("max_steps", steps, why);
         }
         let rate = training.rate.value;
@@ -307,14 +309,14 @@ impl Proposal {
     fn privacy(&self, out: &mut TomlText, epsilon: f64) {
         out.table("privacy");
         out.comment(
-            "One row more or less changes what the model says by at most this much; docs/privacy.md has the \
-             whole promise. Noise is found so that all rounds together stay below it.",
+            "The privacy budget: a bound on how much one row can change the model; see docs/privacy.md. The \
+             noise is chosen so that all rounds together stay below it.",
         );
         out.set("unit", "\"example\"");
         out.set("epsilon", format_args!("{epsilon:?}"));
         let rows = self.sight.survey.rows;
         let delta = if rows > 20_000 { "1e-6" } else { "1e-5" };
-        let why = format!("well below one in the {} rows", grouped(rows as u64));
+        let why = format!("well below 1 / {} (the number of rows)", grouped(rows as u64));
         out.reasoned("delta", delta, &why);
         out.set("clip", "1.0");
     }

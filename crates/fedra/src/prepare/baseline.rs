@@ -129,7 +129,7 @@ impl<'a> Guess<'a> {
             Self::Label(label) => {
                 format!("always answering \"{}\"", printable(holdings.table.labels.name(*label)))
             }
-            Self::ByWord(_) => "giving every word its commonest tag".to_owned(),
+            Self::ByWord(_) => "giving every word its most frequent tag".to_owned(),
         }
     }
 }

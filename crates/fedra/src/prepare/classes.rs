@@ -40,16 +40,15 @@ pub fn settle(
             let (known, all) = (wanted.len(), labels.len());
             if known < all {
                 notes.push(format!(
-                    "the folder's head answers with {} labels, of which the data has {}: all of \
-                     them stay",
+                    "the folder's head has {} labels, of which the data has {}: all of them are kept",
                     grouped(all as u64),
                     grouped(known as u64)
                 ));
             }
             // Half of a pair of tags need not be listed, and a head need not know it; rows may have it.
             if let Some(half) = occurring(table).iter().find(|name| labels.index(name).is_none()) {
-                let found = format!("rows with {half:?}, which it does not list");
-                let expected = "every label of the rows, to hold them against the folder's head";
+                let found = format!("rows with the label {half:?}, which is not listed");
+                let expected = "every label of the rows, to compare them with the folder's head";
                 return Err(ConfigError::new("data.labels", found, expected).into());
             }
             let place = |name: &String| names.iter().position(|other| other == name);
@@ -72,7 +71,7 @@ pub fn settle(
             let found = format!("a trained head whose {count} classes have no names in {place}");
             let expected = format!("their names, to find {} by", listed(table.labels.names()));
             let hint = format!(
-                "{hint}, in the order of the head's rows; model.head = \"fresh\" draws a new head instead"
+                "{hint}, in the order of the head's rows; model.head = \"fresh\" initialises a new head instead"
             );
             Err(ConfigError::new(key, found, expected).with_hint(hint).into())
         }

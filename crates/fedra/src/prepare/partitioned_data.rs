@@ -110,8 +110,7 @@ impl PartitionedData {
         if let Some(most) = data.max_test {
             keep(&mut division.central_test, (&lots, "cap central"), Few::Most(most));
         }
-        let hint = "where a row goes is drawn for each row by itself; with few rows, lower data.shares or \
-            declare a split (data.columns.split, data.train)";
+        let hint = "each row is placed independently; with few rows, lower data.shares or declare a split (data.columns.split, data.train)";
         let untrained = division.clients.iter().all(|holding| holding.train.is_empty());
         ConfigError::new("data", "no training row at any client", "at least one")
             .with_hint(hint)
@@ -142,7 +141,7 @@ fn leave_out(table: &mut Table, clients: &[String]) -> Result<()> {
     let is_of = |example: &Example, name: &String| example.client.as_ref() == Some(name);
     let has_rows = |name: &&String| table.examples.iter().any(|example| is_of(example, name));
     if let Some(absent) = clients.iter().find(|name| !has_rows(name)) {
-        let expected = "only clients that the data have";
+        let expected = "only clients of the data";
         let found = format!("{absent:?}");
         return Err(ConfigError::new("data.partition.leave_out", found, expected).into());
     }
@@ -174,7 +173,7 @@ fn check_clients(experiment: &Experiment, clients: &mut [Holding], dealt: usize)
     }
     let has_rows = |name: &&String| clients.iter().any(|one| one.client == **name);
     if let Some(absent) = names.iter().find(|name| !has_rows(name)) {
-        return refuse(format!("{absent:?}"), "only clients that the data have");
+        return refuse(format!("{absent:?}"), "only clients of the data");
     }
     clients.sort_by_key(|one| place(&one.client));
     Ok(())
@@ -233,8 +232,8 @@ fn check_private(experiment: &Experiment, table: &Table) -> Result<()> {
         return Ok(());
     };
     let found = format!("\"dirichlet\" with several rows in the document {:?}", twice.1);
-    let expected = "\"client\", \"iid\" or \"quantity\" where single rows are hidden: a document goes by the \
-                    labels of all its rows, so one row less could move the others";
+    let expected = "\"client\", \"iid\" or \"quantity\" with example-level differential privacy: a document is \
+                    placed by the labels of all its rows, so removing one row could move the others";
     Err(ConfigError::new("data.partition.by", found, expected).into())
 }
 

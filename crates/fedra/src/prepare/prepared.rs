@@ -81,13 +81,12 @@ impl Prepared {
         let mut notes = Vec::new();
         let is_grown = matches!(experiment.model, ModelSource::Fresh(_, Vocabulary::Grown(_)));
         if is_grown && !matches!(experiment.source, Source::Clinic(_)) {
-            let expected = "it, or model.path, under privacy: a vocabulary that is grown names words of \
-                 clients' rows, and no promise covers that";
+            let expected = "a value, or model.path, with [privacy]: a vocabulary built from clients' rows reveals their words, and the privacy guarantee does not cover that";
             ConfigError::new("model.tokenizer", "nothing", expected)
                 .when(experiment.recipe.privacy.is_some())?;
             notes.push(
-                "the vocabulary is grown from all clients' training text, so it names words of it; \
-                 a folder in model.path brings a vocabulary of its own, and model.tokenizer names one"
+                "the vocabulary is built from all clients' training text and reveals words of it; model.path or \
+                 model.tokenizer provides another vocabulary"
                     .to_owned(),
             );
         }
@@ -108,7 +107,7 @@ impl Prepared {
         let rules = answer_rules(experiment, &model.config());
         if experiment.task == Task::Generation && rules.end.is_none() {
             notes.push(
-                "config.json names no eos_token_id: every text is written up to data.max_new_tokens"
+                "config.json has no eos_token_id: every generated text has data.max_new_tokens tokens"
                     .to_owned(),
             );
         }
@@ -171,8 +170,7 @@ fn check_labels(experiment: &Experiment) -> Result<(), ConfigError> {
         && data.answers.is_none();
     let has_labels = experiment.task.shape() != LabelShape::Absent
         && experiment.task.answer_form() == AnswerForm::Labels;
-    let expected = "the names of all labels under privacy: those that are found in clients' rows would be \
-                released with the model";
+    let expected = "the names of all labels with [privacy]: names found in clients' rows would be released with the model";
     ConfigError::new("data.labels", "nothing", expected)
         .when(experiment.recipe.privacy.is_some() && from_rows && has_labels)
 }
@@ -219,7 +217,7 @@ fn fresh(
 fn check_room(model: &Model, device: &Device) -> Result<(), ConfigError> {
     let (weights, free) = (fresh_bytes(model), available_bytes().unwrap_or(u64::MAX));
     let expected = format_args!(
-        "at most the {} of memory that are free here; `fedra plan` needs no weights",
+        "at most the {} of free memory; `fedra plan` needs no weights",
         ByteCount(free)
     );
     ConfigError::new("model.preset", format_args!("a model of {weights} of weights"), expected)
@@ -252,7 +250,7 @@ fn open(
         let declared = experiment.raw.data.labels.as_deref();
         classes::settle(opened, (answers, choice), (table, declared), notes)?
     } else {
-        ConfigError::new("model.head", "a choice", "it only for a task with labels")
+        ConfigError::new("model.head", "a choice", "no such key for a task without labels")
             .when(choice.is_some())?;
         Classifier::Stored
     };
@@ -356,7 +354,7 @@ fn within_embedding(experiment: &Experiment, shards: &Shards, vocabulary: usize)
         ModelSource::Folder(_) => {
             ("model.path", "the tokenizer is not the one that the weights were trained with")
         }
-        ModelSource::Fresh(..) => ("model.tokenizer", "its ids have gaps: not every id is a piece"),
+        ModelSource::Fresh(..) => ("model.tokenizer", "its ids have gaps: some ids have no piece"),
     };
     let whole = |name: &str| format!("a row of {name}");
     let central = ("a row of the central test set".to_owned(), &shards.central_test);
@@ -384,7 +382,7 @@ fn within_embedding(experiment: &Experiment, shards: &Shards, vocabulary: usize)
 
 /// The head that answers a task. An encoder's sequence head has a pooler, as other libraries expect.
 fn head(task: Task, classes: usize, config: &Config) -> Result<Head> {
-    let expected = "a task with labels of its own, or a decoder in model.path";
+    let expected = "a task with labels, or a decoder in model.path";
     ConfigError::new("data.task", format_args!("{:?}", task.name()), expected)
         .when(task.answer_form() == AnswerForm::Text && !config.is_decoder())?;
     Ok(match (task.answer_form(), task.shape()) {

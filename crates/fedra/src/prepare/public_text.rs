@@ -41,7 +41,7 @@ pub fn rows(
         }
         (Source::Clinic(_), Some(_)) => {
             let expected =
-                "none together with the synthetic clinic, which writes public notes itself";
+                "no such key with the synthetic clinic, which generates public notes itself";
             return Err(ConfigError::new("privacy.public", "a file", expected).into());
         }
         (Source::Files(..) | Source::Mimic(..) | Source::Rows(_), _) => {

@@ -122,7 +122,7 @@ fn no_values(holdings: &PartitionedData) -> Option<String> {
     (rows > 0).then(|| {
         let verb = if rows == 1 { "has" } else { "have" };
         format!(
-            "{} {verb} the label {}, which is learnt like any other: take them out if it stands for no value",
+            "{} {verb} the label {}, which is learned like any other: remove these rows if it stands for a missing value",
             counted(rows as u64, "row"),
             names.join(" or ")
         )
@@ -136,8 +136,8 @@ const FEWEST_SCORED: usize = 10;
 fn few_declared(holdings: &PartitionedData) -> Vec<String> {
     let examples = &holdings.table.examples;
     let sets = [
-        (Split::Test, "test", "the central test set is so small that its score says little"),
-        (Split::Validation, "validation", "what is decided on so few rows is decided by chance"),
+        (Split::Test, "test", "the central test set is too small for a meaningful score"),
+        (Split::Validation, "validation", "choices on these few rows are mostly chance"),
     ];
     let mut remarks = Vec::new();
     for (split, name, why) in sets {
@@ -206,7 +206,7 @@ fn without_text(holdings: &PartitionedData) -> Option<String> {
     (blank > 0).then(|| format!("{} of {} {verb} no text", grouped(blank), counted(all, "row")))
 }
 
-/// Test rows whose very text is also in a training row, of whomever.
+/// Test rows whose text is also in a training row of any client.
 fn seen_in_training(holdings: &PartitionedData) -> Option<String> {
     let (division, examples) = (&holdings.division, &holdings.table.examples);
     let train = division.clients.iter().flat_map(|holding| &holding.train);
@@ -219,7 +219,7 @@ fn seen_in_training(holdings: &PartitionedData) -> Option<String> {
     let verb = if seen == 1 { "has" } else { "have" };
     (seen > 0).then(|| {
         format!(
-            "{} of {} {verb} the very text of a training row: scores there say little about new texts",
+            "{} of {} {verb} the same text as a training row: their scores say little about new texts",
             grouped(seen),
             counted(test.len() as u64, "test row")
         )
@@ -235,7 +235,7 @@ fn not_names(holdings: &PartitionedData) -> Option<String> {
     }
     let binary = names.len() <= 2 && names.iter().all(|name| name == "0" || name == "1");
     (binary && holdings.table.task.shape() == LabelShape::Many).then(|| {
-        "all labels are 0 or 1: lists of labels hold names, not a place for each label".to_owned()
+        "all labels are 0 or 1: lists of labels contain names, not one value per label".to_owned()
     })
 }
 
@@ -274,7 +274,7 @@ fn only_in_test(holdings: &PartitionedData) -> Option<String> {
     let named = listed(quoted, MOST_NAMED);
     let (what, verb) = if strange.len() == 1 { ("label", "is") } else { ("labels", "are") };
     Some(format!(
-        "the {what} {named} {verb} in test rows and in no training row: nobody can learn {}",
+        "the {what} {named} {verb} in test rows but in no training row: the model cannot learn {}",
         if strange.len() == 1 { "it" } else { "them" },
     ))
 }
@@ -296,8 +296,8 @@ pub fn without_training(holdings: &PartitionedData) -> Option<String> {
     let (verb, part) = if without.len() == 1 { ("has", "takes") } else { ("have", "take") };
     (!without.is_empty()).then(|| {
         format!(
-            "{} {verb} no training row and {part} no part in rounds: there are too few rows for \
-             data.shares, which are drawn row by row, or for so many clients; a split can be declared \
+            "{} {verb} no training row and {part} no part in rounds: there are too few rows for data.shares, \
+             which place each row independently, or for this number of clients; you can declare a split \
              (data.columns.split, data.train)",
             few(&without)
         )
@@ -312,7 +312,7 @@ fn without_test(holdings: &PartitionedData) -> Option<String> {
         let clients = counted(clients as u64, "client");
         return (without > 0).then(|| {
             let without = grouped(without as u64);
-            format!("{without} of {clients} have no test rows: scores at clients leave them out")
+            format!("{without} of {clients} have no test rows: clients' scores do not include them")
         });
     }
     division.central_test.is_empty().then(|| {
@@ -359,7 +359,7 @@ mod tests {
     fn test_rows_with_the_text_of_a_training_row_are_counted() {
         let mut data = held(&["a", "b", "a", "b"], &[(&[0, 1], &[2])], &[3]);
         data.table.examples[3].body = data.table.examples[0].body.clone();
-        let expected = "note: 1 of 2 test rows has the very text of a training row: scores there say little \
+        let expected = "note: 1 of 2 test rows has the same text as a training row: their scores say little \
                         about new texts";
         assert_eq!(of_data(&data), [expected]);
     }
@@ -373,7 +373,7 @@ mod tests {
     #[test]
     fn labels_of_test_rows_alone_are_named_and_the_rest_counted() {
         let said = of_data(&held(&["a", "b"], &[(&[0], &[])], &[1]));
-        let expected = "note: the label \"b\" is in test rows and in no training row: nobody can \
+        let expected = "note: the label \"b\" is in test rows but in no training row: the model cannot \
                         learn it";
         assert_eq!(said, [expected]);
         let labels = ["a", "b", "c", "d", "e", "f", "g", "h"];
@@ -415,8 +415,8 @@ mod tests {
                  count as 2 classes",
                 "note: the clients \"North\" (1), \"north\" (1) differ only in case or spelling and count \
                  as 2 clients",
-                "note: 1 row has the label \"NaN\", which is learnt like any other: take them out if it \
-                 stands for no value",
+                "note: 1 row has the label \"NaN\", which is learned like any other: remove these rows if it \
+                 stands for a missing value",
             ]
         );
     }

@@ -74,7 +74,7 @@ impl RowCache {
     /// What a person should know of rows that could not be kept: they are prepared, and a run can go on.
     pub fn unkept(&self, kept: io::Result<()>) -> Option<String> {
         let folder = self.folder.display();
-        kept.err().map(|error| format!("data.cache: nothing could be kept in {folder} ({error})"))
+        kept.err().map(|error| format!("data.cache: cannot write to {folder} ({error})"))
     }
 
     fn read(&self, name: &str) -> Option<Vec<u8>> {

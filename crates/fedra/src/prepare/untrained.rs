@@ -38,8 +38,8 @@ pub fn untrained(
         Some(_) | None => "let them learn".to_owned(),
     };
     Ok(Some(format!(
-        "the model starts from fresh weights, and {count} of {of} never learn: {}; they stay \
-         as they were drawn; {remedy}, or start from a trained model by model.path",
+        "the model starts from fresh weights, and {count} of {of} never learn: {}; they keep their random \
+         values; {remedy}, or start from a pretrained model with model.path",
         in_words(&never, layout)
     )))
 }

@@ -52,7 +52,7 @@ pub(super) fn contents(record: &RunRecord) -> Vec<Content> {
         title: "Bytes by kind".to_owned(),
         caption: format!("Lengths of encoded payloads of all clients. In all: {sums}."),
         x: (columns.in_words(), columns.names.clone()),
-        y: format!("{unit} a round"),
+        y: format!("{unit} per round"),
         layers,
     })]
 }

@@ -39,9 +39,9 @@ struct Tally {
 pub(super) fn contents(record: &RunRecord) -> Vec<Content> {
     if record.hides_clients() {
         return vec![Content::Words(format!(
-            "There is no table by client: this run promises client-level differential privacy, which \
-             hides who took part, and a page is passed on. {CLIENTS} and {ROUNDS}, which stay with the \
-             server, have it."
+            "There is no table by client: this run has client-level differential privacy, which hides who took \
+             part, and a page may be passed on. {CLIENTS} and {ROUNDS}, which stay at the server, have these \
+             facts."
         ))];
     }
     let tallies = tallies(record);

@@ -54,8 +54,8 @@ fn curves(names: &ClientNames, curves: &Curves, axis: String) -> Option<Chart> {
         .collect();
     if curves.len() > LINES {
         series = quantiles(curves);
-        caption = "The same model on each client's own examples: where the worst and the best served client, \
-                   the quarters and the middle lie.";
+        caption = "The same model on each client's own examples: the lowest and the highest score, the quartiles \
+                   and the median.";
     }
     by_round(("Score by client", caption), (axis, Scale::Linear), series)
 }
@@ -113,7 +113,7 @@ fn spread(names: &ClientNames, curves: &Curves, axis: &str) -> Option<RowPlot> {
         span: Some((*first, *last, if last < first { 1 } else { 2 })),
     };
     Some(RowPlot {
-        title: "Who gains, who loses".to_owned(),
+        title: "Gain by client".to_owned(),
         caption,
         x: axis.to_owned(),
         y: "from the largest gain to the smallest".to_owned(),

@@ -49,7 +49,7 @@ fn scores(record: &RunRecord) -> Option<Chart> {
         return None;
     }
     series.extend(best.into_iter().chain(baseline));
-    by_round(("Score by round", "More is better."), (spoken(name), Scale::Linear), series)
+    by_round(("Score by round", "Higher is better."), (spoken(name), Scale::Linear), series)
 }
 
 fn losses(record: &RunRecord) -> Option<Chart> {
@@ -60,7 +60,7 @@ fn losses(record: &RunRecord) -> Option<Chart> {
         line(set_in_words(on), colour, points)
     };
     let sets = SETS.into_iter().enumerate().filter_map(of_set);
-    let caption = "Less is better. Training loss is the mean while clients train; the others are of the \
+    let caption = "Lower is better. Training loss is the mean while clients train; the others are of the \
                    averaged model.";
     let series = line("training", 3, trained).into_iter().chain(sets).collect();
     by_round(("Loss by round", caption), ("loss", Scale::Linear), series)
@@ -79,7 +79,7 @@ fn against_bytes(record: &RunRecord) -> Option<Chart> {
     let points = spent.iter().map(|(bytes, score)| Point::new(bytes / size, *score));
     Some(Chart {
         title: "Score against bytes".to_owned(),
-        caption: "What had travelled, up and down, when the model reached a score.".to_owned(),
+        caption: "Bytes sent, up and down, when the model reached a score.".to_owned(),
         x: (format!("{unit} so far"), Scale::Linear),
         y: (spoken(name), Scale::Linear),
         series: vec![line(set_in_words(on), 0, points)?],

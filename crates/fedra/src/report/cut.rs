@@ -41,7 +41,7 @@ pub(super) fn contents(record: &RunRecord) -> Vec<Content> {
     }
 
     vec![Content::Parts(PartsDrawing {
-        title: "Who holds what".to_owned(),
+        title: "Parts at client and server".to_owned(),
         caption,
         holders: vec!["the client".to_owned(), "the server".to_owned()],
         rows,

@@ -115,7 +115,11 @@ fn sent(bytes: &Bytes) -> Fact {
     };
     let all = up + down;
     if all.0 == 0 {
-        return fact("Bytes", "none", Some(format!("nothing travelled to learn{scoring}")));
+        return fact(
+            "Bytes",
+            "none",
+            Some(format!("no parameters were sent for training{scoring}")),
+        );
     }
     let note = format!(
         "up {}; down {}{scoring}",
@@ -133,7 +137,7 @@ fn client_memory(record: &RunRecord) -> Option<Fact> {
         return Some(fact("Client memory", client.to_string(), Some(note)));
     }
     let SideMemory { client, server } = record.summary.as_ref()?.foreseen_memory?;
-    let note = format!("foreseen, on a machine of its own; the server about {server}");
+    let note = format!("estimated, for a separate machine; the server about {server}");
     Some(fact("Client memory", format!("about {client}"), Some(note)))
 }
 
@@ -152,9 +156,9 @@ fn privacy(record: &RunRecord) -> Fact {
             fact("Privacy", value, Some(format!("so far, at delta {delta}")))
         }
         None if record.has_promise() => {
-            fact("Privacy", "promised", Some("nothing was released yet".to_owned()))
+            fact("Privacy", "promised", Some("nothing has been released yet".to_owned()))
         }
-        None => fact("Privacy", "none", Some("nothing was promised".to_owned())),
+        None => fact("Privacy", "none", Some("no guarantee".to_owned())),
     }
 }
 
@@ -173,8 +177,8 @@ fn absences(record: &RunRecord) -> Option<Fact> {
     let asked = count(|report| report.cohort.len());
     let place =
         if record.hides_clients() { "rounds.jsonl has the" } else { "see Clients for the last" };
-    let note = format!("of {} asked for; {place} reasons", grouped(asked as u64));
-    (missing > 0).then(|| fact("Updates that did not come", grouped(missing as u64), Some(note)))
+    let note = format!("of {} requested; {place} reasons", grouped(asked as u64));
+    (missing > 0).then(|| fact("Missing updates", grouped(missing as u64), Some(note)))
 }
 
 /// How many updates were far outside their cohort.

@@ -26,7 +26,7 @@ pub(super) fn contents(record: &RunRecord) -> Vec<Content> {
     }
     for (set, by_label) in &summary.by_label {
         if by_label.labels.len() > CHARTED {
-            let caption = format!("Label by label, {}.", set.replace('_', " "));
+            let caption = format!("By label, {}.", set.replace('_', " "));
             contents.push(Content::Table(label_table(by_label, usize::MAX).table(caption)));
         }
     }
@@ -45,8 +45,8 @@ fn chart(set: &str, by_label: &ByLabel) -> Option<RowPlot> {
         span: None,
     });
     Some(RowPlot {
-        title: format!("Label by label, {set}"),
-        caption: "In brackets: how often the label is true.".to_owned(),
+        title: format!("By label, {set}"),
+        caption: "In brackets: support, the number of true cases.".to_owned(),
         x: "share".to_owned(),
         y: "label".to_owned(),
         marks: vec![("precision".to_owned(), 1), ("recall".to_owned(), 2), ("F1".to_owned(), 0)],
@@ -83,7 +83,7 @@ fn heat(set: &str, matrix: &ConfusionMatrix) -> Option<HeatMap> {
     Some(HeatMap {
         title: format!("Confusion matrix, {set}"),
         caption: format!(
-            "Each row is a true label; its cells are percent of it, by predicted label.{key}"
+            "Each row is a true label; its cells are percentages of it, by predicted label.{key}"
         ),
         x: ("predicted".to_owned(), columns),
         y: ("true".to_owned(), rows),

@@ -53,7 +53,7 @@ fn blocks(record: &RunRecord) -> Option<HeatMap> {
     let hatching = is_second.then(|| treatment(record));
     Some(HeatMap {
         title: "Blocks that learned".to_owned(),
-        caption: "The share of the clients at whom a block learned. The input is at the bottom. \
+        caption: "The share of clients at which a block learned. The input is at the bottom. \
                   Embeddings and head are not shown."
             .to_owned(),
         x: (columns.in_words(), columns.names.clone()),
@@ -73,7 +73,7 @@ fn treatment(record: &RunRecord) -> String {
         Some(Treatment::Damped(factor)) => {
             format!("second stage: a part of the block learns at {factor} of its rate")
         }
-        Some(Treatment::Reset) => "second stage: optimisers forgot what they knew".to_owned(),
+        Some(Treatment::Reset) => "second stage: the optimiser state was reset".to_owned(),
         None => "second stage".to_owned(),
     }
 }
@@ -100,9 +100,9 @@ fn scores(record: &RunRecord) -> Option<HeatMap> {
         means.into_iter().map(cell).collect()
     };
     (!measured.is_empty()).then(|| HeatMap {
-        title: "What blocks scored".to_owned(),
+        title: "Scores of blocks".to_owned(),
         caption:
-            "The clients' mean score of each block, as last measured: what the choice is made of."
+            "The clients' mean score of each block, as last measured: the basis of the choice."
                 .to_owned(),
         x: (columns.in_words(), names.collect()),
         y: ("block".to_owned(), from_top.iter().map(u16::to_string).collect()),
@@ -134,7 +134,7 @@ fn drift(record: &RunRecord) -> Vec<Chart> {
     let disagreement = by_round(
         (
             "Disagreement of the clients, by role",
-            "0: all changes point the same way. Near 1: they cancel out.",
+            "0: all changes have the same direction. Near 1: they cancel out.",
         ),
         ("disagreement", Scale::Linear),
         lines(|drift| drift.disagreement, Scale::Linear),

@@ -16,9 +16,9 @@ pub(super) fn contents(record: &RunRecord) -> Vec<Content> {
     let summary = record.summary.as_ref();
     let statement = summary.and_then(|summary| summary.privacy.as_ref());
     let statement = statement.map(|privacy| Content::Words(privacy.statement.clone()));
-    let noise = summary
-        .and_then(|summary| summary.noise.as_ref())
-        .map(|noise| Content::Words(format!("At the cut: {noise}. It is no promise by itself.")));
+    let noise = summary.and_then(|summary| summary.noise.as_ref()).map(|noise| {
+        Content::Words(format!("At the cut: {noise}. By itself this is no privacy guarantee."))
+    });
     charts.into_iter().flatten().chain(statement).chain(noise).collect()
 }
 
@@ -33,7 +33,7 @@ fn spent(record: &RunRecord) -> Option<Chart> {
     series.extend(budget.and_then(|budget| level("budget", 1, (&series, budget.get()))));
     let of = record.rounds.iter().find_map(|report| report.privacy.as_ref());
     let caption = of.map_or(String::new(), |PrivacyReport { unit, delta, .. }| {
-        format!("Epsilon of everything released so far, to each {unit}, at delta {delta}.")
+        format!("Epsilon of all releases so far, for each {unit}, at delta {delta}.")
     });
     by_round(("Privacy spent", &caption), ("epsilon", Scale::Linear), series)
 }

@@ -11,7 +11,7 @@ pub(super) fn contents(record: &RunRecord) -> Vec<Content> {
     let mut contents = Vec::new();
     if record.has(SITES) {
         contents.push(Content::Words(
-            "This run's clients were on other machines. The server's part, in this folder:"
+            "This run's clients were on other machines. To repeat the server's part, in this folder:"
                 .to_owned(),
         ));
         contents.push(Content::Command(format!(
@@ -25,8 +25,8 @@ pub(super) fn contents(record: &RunRecord) -> Vec<Content> {
         let reason = record.unopened.as_deref().and_then(|reason| reason.lines().next());
         let reason = reason.unwrap_or("its files are elsewhere");
         contents.push(Content::Words(format!(
-            "The experiment cannot be opened here: {reason}. So there is no command that repeats it; where a program \
-             brought rows or a method that no file can name, there never was."
+            "The experiment cannot be opened here: {reason}. So no command repeats it. A run with rows or a \
+             method from a program can only be repeated by that program."
         )));
     }
     contents.extend(digests(record).map(Content::Table));
@@ -41,7 +41,7 @@ fn digests(record: &RunRecord) -> Option<Table> {
     for (name, digest) in [
         ("rows", Some(inputs.rows)),
         ("labels", Some(inputs.labels)),
-        ("division over clients", Some(inputs.division)),
+        ("partition over clients", Some(inputs.division)),
         ("model: config.json", inputs.config),
         ("model: weights", inputs.weights),
         ("model: tokenizer", inputs.tokenizer),
@@ -52,5 +52,5 @@ fn digests(record: &RunRecord) -> Option<Table> {
             grid.row([name.to_owned(), digest.to_string()]);
         }
     }
-    Some(grid.table("What it learned from, and the log that came of it."))
+    Some(grid.table("Digests of the inputs and of the log."))
 }

@@ -63,7 +63,7 @@ impl RunRecord {
         let told = summary.as_ref().map(|summary| summary.log).filter(|log| log.reports > 0);
         if let Some(told) = told.filter(|told| *told != mark) {
             refuse!(
-                "{}: found {} that {SUMMARY} was not made from, expected the log of {} that it marks",
+                "{}: found {} that do not belong to {SUMMARY}, expected the log of {} that it marks",
                 folder.join(ROUNDS).display(),
                 grid::counted(mark.reports, "round"),
                 grid::counted(told.reports, "round")
@@ -93,7 +93,7 @@ impl RunRecord {
     pub fn method(&self) -> String {
         let summed = self.summary.as_ref().map(|summary| summary.method.clone());
         let spelt = || self.value("method.name");
-        summed.or_else(spelt).unwrap_or_else(|| "a method of its own".to_owned())
+        summed.or_else(spelt).unwrap_or_else(|| "a custom method".to_owned())
     }
 
     /// How many rounds were asked for.

@@ -144,7 +144,7 @@ pub(crate) fn curves(variants: &[Variant]) -> Vec<Content> {
     let bytes = Chart {
         title: "Score against bytes".to_owned(),
         caption: format!(
-            "What had travelled, up and down, when a score was reached. Who sent nothing is left out.{few}"
+            "Bytes sent, up and down, when a score was reached. Variants that sent nothing are left out.{few}"
         ),
         x: (format!("{unit} so far"), across),
         y,

@@ -67,13 +67,13 @@ fn what_was_not_measured_is_not_drawn() {
     for absent in [
         "Score by round",
         "Score against bytes",
-        "Who gains",
-        "Label by label",
+        "Gain by client",
+        "By label",
         "Privacy spent",
         "Signal-to-noise ratio",
         "Drift of",
-        "What blocks scored",
-        "Who holds what",
+        "Scores of blocks",
+        "Parts at client and server",
         "Memory of both",
         "Not drawn",
     ] {
@@ -95,9 +95,7 @@ fn a_run_before_its_first_round_has_a_page() {
 fn a_scored_run_shows_curves_clients_and_what_they_cost() {
     let run = folder(&[scored(0, 3), scored(1, 3)]);
     let html = page(run.path());
-    for drawn in
-        ["Score by round", "Score against bytes", "Score by client", "Who gains, who loses"]
-    {
+    for drawn in ["Score by round", "Score against bytes", "Score by client", "Gain by client"] {
         assert!(html.contains(&format!("<h3>{drawn}</h3>")), "{drawn}");
     }
     // A folder of an earlier version has no names.
@@ -106,7 +104,7 @@ fn a_scored_run_shows_curves_clients_and_what_they_cost() {
     }
     // One scoring is a mark and no line, and nobody has gained or lost.
     let once = page(folder(&[scored(0, 3)]).path());
-    assert!(once.contains("<h3>Score by round</h3>") && !once.contains("Who gains"));
+    assert!(once.contains("<h3>Score by round</h3>") && !once.contains("Gain by client"));
     assert!(!once.contains("Not drawn"));
 }
 
@@ -227,7 +225,7 @@ fn drift_choices_memory_phases_and_a_second_stage_are_shown_where_they_were_meas
     for drawn in [
         "Drift of the clients, by role",
         "Disagreement of the clients, by role",
-        "What blocks scored",
+        "Scores of blocks",
         "Memory of both sides",
     ] {
         assert!(html.contains(&format!("<h3>{drawn}</h3>")), "{drawn}");
@@ -252,7 +250,7 @@ fn labels_and_what_was_taken_for_what_are_shown() {
         }});
     });
     let html = page(run.path());
-    assert!(html.contains("Label by label, central test"));
+    assert!(html.contains("By label, central test"));
     assert!(html.contains("Confusion matrix, central test"));
     assert!(html.contains("&lt;i&gt;problem (8)") && !html.contains("<i>problem"));
     assert!(html.contains(">75</text>"), "six of eight");
@@ -382,7 +380,7 @@ fn a_log_that_the_summary_was_not_made_from_is_refused() {
     document(folder.path()).unwrap();
     fs::write(folder.path().join(ROUNDS), "").unwrap();
     let refused = document(folder.path()).unwrap_err().to_string();
-    assert!(refused.contains("0 rounds that summary.json was not made from"), "{refused}");
+    assert!(refused.contains("0 rounds that do not belong to summary.json"), "{refused}");
 }
 
 #[test]
@@ -390,7 +388,7 @@ fn a_promise_is_told_before_anything_is_spent() {
     let folder = folder(&[]);
     let file = folder.path().join(EXPERIMENT);
     let text = fs::read_to_string(&file).unwrap();
-    assert!(page(folder.path()).contains("nothing was promised"));
+    assert!(page(folder.path()).contains("no guarantee"));
     fs::write(&file, format!("{text}\n[privacy]\nepsilon = 8.0\n")).unwrap();
-    assert!(page(folder.path()).contains("nothing was released yet"));
+    assert!(page(folder.path()).contains("nothing has been released yet"));
 }

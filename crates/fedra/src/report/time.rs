@@ -56,13 +56,13 @@ fn time(record: &RunRecord) -> Option<StackedBars> {
     let caption = if measured {
         "Bringing clients up to date, measuring blocks, training, the server's step, scoring."
     } else {
-        "This log does not tell phases apart."
+        "This log has no times by phase."
     };
     (!layers.is_empty()).then(|| StackedBars {
         title: "Time by phase".to_owned(),
         caption: caption.to_owned(),
         x: (columns.in_words(), columns.names.clone()),
-        y: "seconds a round".to_owned(),
+        y: "seconds per round".to_owned(),
         layers,
     })
 }

@@ -1,8 +1,8 @@
-//! What the parties of a federation have to have alike, fact by fact.
+//! What the server and the clients of a federation must have in common, fact by fact.
 //!
 //! Two machines that read the same file may still differ: another version of the file, another folder of
-//! weights, a tokenizer with one piece more. Each fact has a name, so that whoever compares two
-//! agreements can say which one differs. Rows are no part of it: they are each party's own.
+//! weights, a tokenizer with one piece more. Each fact has a name, so that a comparison of two
+//! agreements can say which one differs. Rows are no part of it: they differ between clients.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::error::Result;
 use crate::prepare::fingerprint::digest;
 use crate::prepare::prepared::Prepared;
 
-/// Keys of `[data]` that are each party's own: where rows lie, how they are written, what their columns
+/// Keys of `[data]` that may differ between machines: where rows lie, how they are written, what their columns
 /// are called. All others decide what a client trains on or is scored on.
 const OWN_DATA: [&str; 12] = [
     "source",
@@ -32,7 +32,7 @@ const OWN_DATA: [&str; 12] = [
     "labels",
 ];
 
-/// Keys of `[data]` that hold templates, in which columns have a party's own names.
+/// Keys of `[data]` that hold templates, in which column names may differ between machines.
 const TEMPLATES: [&str; 3] = ["prompt", "answers", "target"];
 
 /// Where a setting of a recipe stands in an experiment's file, if elsewhere.
@@ -70,7 +70,7 @@ pub fn agreement(experiment: &Experiment, prepared: &Prepared) -> Result<BTreeMa
     fact("data.labels", digest(|sum| sum.texts(shards.labels.names())).to_string());
     fact("model: its layout", model.layout().digest().to_string());
     let first = prepared.first_weights.unwrap_or_else(|| digest(|sum| sum.params(params)));
-    fact("model: its first weights", first.to_string());
+    fact("model: its initial weights", first.to_string());
     if let Some(tokenizer) = companions.tokenizer() {
         fact("model: its tokenizer", digest(|sum| sum.bytes(tokenizer)).to_string());
     }

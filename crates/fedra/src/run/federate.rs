@@ -49,7 +49,7 @@ pub enum Ending {
     Interrupted {
         /// Rounds that are complete.
         rounds: u32,
-        /// Rounds in all.
+        /// Number of rounds.
         of: u32,
     },
 }
@@ -111,7 +111,7 @@ impl Run {
         Self::heard(experiment, &Silent)
     }
 
-    /// The same while somebody listens.
+    /// The same with a listener.
     pub fn heard(experiment: &Experiment, listener: &dyn Listener) -> Result<Self> {
         Self::prepare_on(experiment, Device::cpu(), listener)
     }
@@ -199,7 +199,7 @@ impl Run {
     }
 
     /// Leaves each client only some of its examples to learn from: those for which its list says
-    /// `true`. Its inputs are then others too, so that nobody goes on with it as the whole.
+    /// `true`. Its inputs are then others too, so that it cannot be resumed as the whole run.
     pub(crate) fn keep_examples(&mut self, kept: &[Vec<bool>]) -> Result<()> {
         for (shard, kept) in self.prepared.shards.clients.iter_mut().zip(kept) {
             shard.train = shard.train.kept(kept);
@@ -228,8 +228,8 @@ impl Run {
         }
         if self.recipe.privacy.as_ref().is_some_and(|privacy| !privacy.client_scores) {
             if let Some(key) = self.experiment.raw.evaluate.deciding().next() {
-                let scored = "with privacy.client_scores = true: validation examples of clients would decide, and \
-               no promise covers them";
+                let scored = "with privacy.client_scores = true: it uses clients' validation examples, which the \
+                     privacy guarantee does not cover";
                 return Err(ConfigError::only(&format!("evaluate.{key}"), scored).into());
             }
             return Ok(sets);
@@ -241,7 +241,7 @@ impl Run {
         let validation = clients.iter().any(|client| client.validation > 0);
         let evaluate = &self.experiment.raw.evaluate;
         if let (Some(key), false) = (evaluate.deciding().next(), validation) {
-            let expected = format!("examples for evaluate.{key} to decide by: above 0");
+            let expected = format!("above 0: evaluate.{key} needs validation examples");
             let found = "no validation example at any client";
             return Err(ConfigError::new("data.shares.validation", found, expected).into());
         }

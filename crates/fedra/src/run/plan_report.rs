@@ -49,11 +49,11 @@ pub struct PlanReport {
     pub least: Forecast,
     /// Its rounds if they overlap as little as they can: the most.
     pub most: Forecast,
-    /// What a client on a machine of its own holds at most, about: in training, or as its first model comes.
+    /// About the most memory that a client on its own machine needs: in training, or when it receives its first model.
     pub client_memory: ByteCount,
-    /// What a server on a machine of its own holds, about.
+    /// About the memory that a server on its own machine needs.
     pub server_memory: ByteCount,
-    /// What is promised and will have been spent, in a private run.
+    /// The privacy guarantee and the epsilon that a private run will spend.
     pub privacy: Option<PrivacySummary>,
     /// What lengths take in place of masks, where it is cut.
     pub masks: Option<MaskCosts>,
@@ -156,7 +156,7 @@ pub fn plan(experiment: &Experiment) -> Result<PlanReport> {
     plan_with(experiment, Cuts::Few, &Silent)
 }
 
-/// The same with these cuts of a model that is cut, while somebody listens.
+/// The same with these cuts of a split model, with a listener.
 pub fn plan_with(
     experiment: &Experiment,
     cuts: Cuts,
@@ -220,7 +220,7 @@ pub fn plan_of(run: &Run, cuts: Cuts) -> Result<PlanReport> {
     })
 }
 
-/// Whether a model begins with weights of its own that nobody should have to make for a plan.
+/// Whether a model starts from fresh weights, which a plan need not make.
 fn has_large_fresh_weights(experiment: &Experiment) -> bool {
     const LARGE: usize = 1 << 28;
     let ModelSource::Fresh(config, _) = &experiment.model else { return false };

@@ -2,7 +2,7 @@
 //! rounds in the same kind of folder as a run in one process.
 //!
 //! The network is the caller's: this crate hands over what sites have to be told and checked against,
-//! and gets a [`Fleet`] back. A server that was stopped or killed goes on from its folder when it is
+//! and gets a [`Fleet`] back. A server that was stopped or killed resumes from its folder when it is
 //! started again in the same way.
 
 use std::collections::BTreeMap;
@@ -30,7 +30,7 @@ use crate::run::site::check_declared;
 use crate::run::start::{Output, begin, write_page};
 use crate::run_files::{CHECKPOINT, EXPERIMENT, ROUNDS, SITES};
 
-/// Scores the server's exact model on the central test set; whoever observes it may stop it.
+/// Scores the server's exact model on the central test set; its observer may stop it.
 pub type CentralTest = Box<dyn FnMut(&ParamValues, &dyn Observer) -> Result<Scored, EngineError>>;
 
 /// What a network needs to know of a federation.
@@ -51,7 +51,7 @@ pub struct Serving<'a> {
     pub folder: &'a Path,
 }
 
-/// Whoever connects a federation to its sites.
+/// Connects a federation to its clients.
 pub trait Host {
     /// The sites.
     type Fleet: Fleet;
@@ -62,7 +62,7 @@ pub trait Host {
     /// A key of this process alone, from the system's own generator: the server's noise comes from it.
     fn secret(&mut self) -> Result<SecretKey>;
 
-    /// Begins, or goes on after so many complete rounds.
+    /// Starts, or resumes after this number of complete rounds.
     fn begin(
         &mut self,
         fleet: &mut Self::Fleet,
@@ -151,7 +151,7 @@ fn rounds<H: Host>(
     ended
 }
 
-/// What a first download costs that nobody needs: sites with other first weights are refused.
+/// The cost of an unnecessary first download: clients with other initial weights are refused.
 fn first_download(run: &Run) -> Option<String> {
     const WORTH_SAYING: u64 = 10_000_000;
     let bytes = ByteCount(4 * run.prepared.model.layout().elements() as u64);
@@ -159,8 +159,8 @@ fn first_download(run: &Run) -> Option<String> {
     let is_sent = recipe.start == Start::Sent && recipe.split.is_none();
     (is_sent && bytes.0 >= WORTH_SAYING).then(|| {
         format!(
-            "note: every site has the first model and is sent it all the same, {bytes} each: \
-             federation.start = \"shared\" saves that, and as much memory"
+            "note: every client already has the initial model and still downloads it, {bytes} each: \
+             federation.start = \"shared\" saves this download, and as much memory"
         )
     })
 }
@@ -168,7 +168,7 @@ fn first_download(run: &Run) -> Option<String> {
 /// Opens the model and the central test set; refuses what cannot be known without the sites' rows.
 fn prepare(experiment: &Experiment, listener: &dyn Listener) -> Result<Run> {
     check_declared(experiment)?;
-    let expected = "a method with clients: nobody sends rows to a server";
+    let expected = "a method with clients: clients do not send rows to a server";
     ConfigError::new("method.name", "\"centralised\"", expected)
         .when(experiment.recipe.population == Population::Pooled)?;
     followed(experiment, listener, |work| {

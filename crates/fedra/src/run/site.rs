@@ -2,7 +2,7 @@
 //!
 //! A site sees no row of anybody else, so what all have to agree on comes from a declared place: labels
 //! from `data.labels` (or from a source that knows them), the vocabulary from the model's folder or
-//! `model.tokenizer`. What a site would have to find out from everybody's rows is refused.
+//! `model.tokenizer`. Settings that need the rows of all clients are refused.
 
 use std::collections::BTreeMap;
 
@@ -156,7 +156,7 @@ pub(crate) fn check_declared(experiment: &Experiment) -> Result<(), ConfigError>
         return Ok(());
     }
     if let Some(fewest) = data.partition.min_examples {
-        let expected = "it only where all rows are: a site does not know who else is small";
+        let expected = "no such key at a client, which does not know the sizes of the others";
         return Err(ConfigError::new("data.partition.min_examples", fewest, expected));
     }
     if let Some(name) = data.partition.leave_out.first() {
@@ -164,23 +164,23 @@ pub(crate) fn check_declared(experiment: &Experiment) -> Result<(), ConfigError>
         let found = format!("{name:?}");
         return Err(ConfigError::new("data.partition.leave_out", found, expected));
     }
-    let expected = "\"client\" at a site: rows are not partitioned between machines";
-    let hint = "a site's file has its own rows, and data.partition.by = \"client\" reads them so; rows \
-            are partitioned where all of them are on one machine";
-    ConfigError::new("data.partition.by", "rows partitioned again", expected)
+    let expected = "\"client\": rows are not partitioned between machines";
+    let hint = "the file of a client has only its own rows, which data.partition.by = \"client\" expects; \
+            other partitions need all rows on one machine";
+    ConfigError::new("data.partition.by", "another partition", expected)
         .with_hint(hint)
         .when(experiment.partition.clients().is_some())?;
-    let expected = "0 at a site: the central test set is the server's";
+    let expected = "0 at a client: the server has the central test set";
     ConfigError::new("data.shares.central", data.shares.central, expected)
         .when(data.shares.central > 0.0 && data.test.is_none())?;
     let has_labels = experiment.task.shape() != LabelShape::Absent;
     // A program that makes its rows declares their labels with them (`TableBuilder::with_labels`).
     let in_rows = matches!(experiment.source, Source::Rows(_));
     let in_answers = data.answers.as_ref().is_some_and(|answers| answers.labels().is_some());
-    let expected = "the names of all labels: one site's rows may lack some";
+    let expected = "the names of all labels: the rows of one client may lack some";
     ConfigError::new("data.labels", "nothing", expected)
         .when(has_labels && !in_rows && !in_answers && data.labels.is_none())?;
-    let expected = "a tokenizer that all sites have: a vocabulary grown here is no other's";
+    let expected = "a tokenizer that all clients have: a vocabulary built here would differ from all others";
     ConfigError::new("model.tokenizer", "nothing", expected)
         .when(matches!(experiment.model, ModelSource::Fresh(_, Vocabulary::Grown(_))))
 }

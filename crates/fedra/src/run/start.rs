@@ -38,7 +38,7 @@ pub fn prepare(experiment: &Experiment) -> Result<Run> {
     Run::prepare(experiment)
 }
 
-/// Runs an experiment in a folder. What a person should know is told to the listener first.
+/// Runs an experiment in a folder. Notes and warnings go to the listener first.
 pub fn run(experiment: &Experiment, output: &Output, listener: &dyn Listener) -> Result<Ending> {
     output_folder::check(&output.folder, experiment, output.over)?;
     // Data and model are opened before anything is written.
@@ -54,7 +54,7 @@ pub fn run(experiment: &Experiment, output: &Output, listener: &dyn Listener) ->
     ended
 }
 
-/// Claims a folder that was checked, and begins anew in it.
+/// Claims a folder that was checked, and starts a new run in it.
 pub(crate) fn begin(
     experiment: &Experiment,
     Output { folder: path, over }: &Output,
@@ -91,7 +91,7 @@ pub enum Resumed {
     WentOn(Ending),
 }
 
-/// Goes on with the run in a folder, to the same bytes as one that was never stopped. The number of
+/// Resumes the run in a folder, to the same bytes as one that was never stopped. The number of
 /// threads may be another than the experiment's.
 pub fn resume(path: &Path, threads: Option<usize>, listener: &dyn Listener) -> Result<Resumed> {
     let (folder, mut experiment) = Folder::open(path)?;
@@ -119,8 +119,8 @@ fn go_on(mut folder: Folder, experiment: &Experiment, listener: &dyn Listener) -
     if folder.path().join(SITES).exists() {
         let shown = folder.path().display();
         refuse!(
-            "found a run over a network in {shown}, expected one whose clients are all here: sites keep \
-             their own states\nhint: the same `fedra serve` command resumes it"
+            "the run in {shown} is over a network, and its clients keep their own state\nhint: the same `fedra \
+             serve` command resumes it"
         );
     }
     folder.lock()?;

@@ -221,7 +221,7 @@ fn check(run: &Run) -> Result<PrivateSteps> {
     let Work { solver, local, clip, encoding, .. } = &recipe.work;
     let is_plain =
         matches!(solver, OptimiserConfig::Sgd { weight_decay, .. } if *weight_decay == 0.0);
-    let sgd = "{ name = \"sgd\", rate = 0.1 }, from whose steps sums can be read";
+    let sgd = "{ name = \"sgd\", rate = 0.1 }, from whose steps the sums can be computed";
     let clipping = format!("{:?}", steps.clipping);
     let norm = clip.map_or(String::new(), |norm| norm.to_string());
     for (is_right, key, found, expected) in [
@@ -238,7 +238,7 @@ fn check(run: &Run) -> Result<PrivateSteps> {
 }
 
 fn not_private() -> crate::error::Error {
-    let expected = "a promise to examples: [privacy] with unit = \"example\"";
+    let expected = "example-level differential privacy: [privacy] with unit = \"example\"";
     ConfigError::new("privacy", "none", expected).into()
 }
 

@@ -118,7 +118,7 @@ impl Opened for Sites<'_> {
             assert_eq!(site.end(), Ok(Left::Ended("done".to_owned())), "client {client}");
         }
         if self.clients.restless.is_some() {
-            assert!(self.told.has("is gone"), "nobody left: {}", self.told.all());
+            assert!(self.told.has(" left: "), "nobody left: {}", self.told.all());
         }
     }
 }

@@ -72,7 +72,7 @@ impl Judgement {
     }
 }
 
-/// Whether the trade-off survives from linear attention to softmax to softmax with an MLP.
+/// Whether the trade-off holds from linear attention to softmax to softmax with an MLP.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Survival {
     /// Whether all three students show it.
@@ -99,7 +99,7 @@ pub struct Shown {
 impl Survival {
     /// The criterion, in words.
     pub const CRITERION: &'static str =
-        "every student's minimum inside is seen at every h > 0 and not at h = 0";
+        "every student has a minimum inside at every h > 0 and none at h = 0";
 
     /// Sums up the judgements of all curves.
     pub fn of(judgements: &[Judgement]) -> Self {
@@ -138,14 +138,14 @@ impl fmt::Display for Survival {
         match (self.survives, linear, with.is_empty()) {
             (true, ..) => write!(
                 formatter,
-                "The trade-off survives from linear attention to softmax to softmax with an MLP: all three show it."
+                "The trade-off holds from linear attention to softmax to softmax with an MLP: all three show it."
             ),
             (false, _, true) => {
-                write!(formatter, "No student shows the trade-off, so there is nothing to survive.")
+                write!(formatter, "No student shows the trade-off.")
             }
             (false, true, false) => write!(
                 formatter,
-                "The trade-off does not survive all the way: {with} {show} it, {without} {do_not} not."
+                "The trade-off does not hold for all students: {with} {show} it, {without} {do_not} not."
             ),
             (false, false, false) => write!(
                 formatter,
@@ -204,16 +204,16 @@ mod tests {
             let sentence = survival(seen).to_string();
             assert!(sentence.starts_with(start) && sentence.ends_with(end), "{sentence}");
         };
-        check([yes, yes, yes], "The trade-off survives", "all three show it.");
-        check([no, no, no], "No student", "nothing to survive.");
+        check([yes, yes, yes], "The trade-off holds", "all three show it.");
+        check([no, no, no], "No student", "No student shows the trade-off.");
         check(
             [yes, no, no],
-            "The trade-off does not survive all the way: linear attention shows it",
+            "The trade-off does not hold for all students: linear attention shows it",
             "softmax attention and softmax attention with MLP do not.",
         );
         check(
             [yes, yes, no],
-            "The trade-off does not survive all the way: linear attention and softmax attention show it",
+            "The trade-off does not hold for all students: linear attention and softmax attention show it",
             "softmax attention with MLP does not.",
         );
         check(

@@ -55,7 +55,7 @@ impl Metadata {
                 |found: String, expected: &str| ModelError::config(path, &key, found, expected);
             let value = value(cursor, kind, &mut room, &refuse)?;
             if values.insert(key.clone(), value).is_some() {
-                return Err(refuse("it for a second time".into(), "each key once"));
+                return Err(refuse("a duplicate".into(), "each key once"));
             }
         }
         Ok(Self { path: path.to_path_buf(), values })

@@ -63,7 +63,7 @@ pub(super) fn read(
         let shape = dims.iter().map(|&dim| dim as usize).collect();
         let placed = Placed { block_type, shape, offset, bytes };
         if tensors.insert(name.clone(), placed).is_some() {
-            return Err(refuse("it for a second time".into(), "each name once".into()));
+            return Err(refuse("a duplicate".into(), "each name once".into()));
         }
     }
     Ok(tensors)

@@ -72,7 +72,7 @@ impl fmt::Display for WhyFresh {
                 listed(wanted),
                 listed(stored)
             ),
-            Self::Asked => f.write_str("as asked"),
+            Self::Asked => f.write_str("as requested"),
         }
     }
 }

@@ -66,15 +66,18 @@ impl AdapterConfig {
         }
         let start = object.get("init_lora_weights").unwrap_or(&Value::Null);
         if start.as_str().is_some_and(|start| !PLAIN_STARTS.contains(&start)) {
-            return refuse("init_lora_weights", "a start that leaves the base model as it is");
+            return refuse(
+                "init_lora_weights",
+                "an initialisation that does not change the base model",
+            );
         }
         match object.get("bias").and_then(Value::as_str) {
             None | Some("none") => {}
-            Some(_) => return refuse("bias", "\"none\": no bias that learnt"),
+            Some(_) => return refuse("bias", "\"none\": no trained bias"),
         }
         let known = |key: &str| HARMLESS.contains(&key) || key == "bias" || key == "use_rslora";
         if let Some((key, _)) = object.iter().find(|(key, value)| !known(key) && !is_off(value)) {
-            return refuse(key, "it absent or off: it changes what an adapter computes");
+            return refuse(key, "no such key, or false: it changes what an adapter computes");
         }
         let rank = object.get("r").and_then(Value::as_u64).and_then(|r| usize::try_from(r).ok());
         let Some(rank) = rank.filter(|&rank| rank > 0) else {

@@ -123,7 +123,7 @@ fn a_file_that_lies_is_refused_by_what_is_false() {
     check(&changed(&|file| file.tensors[1].kind = 10), "found elements of type 10 (Q2_K)");
     check(&changed(&|file| file.tensors[1].kind = 999), "found elements of type 999");
     let twice = honest.tensors[0].name.clone();
-    check(&changed(&|file| file.tensors[1].name.clone_from(&twice)), "found it for a second time");
+    check(&changed(&|file| file.tensors[1].name.clone_from(&twice)), "found a duplicate");
     check(&changed(&|file| file.tensors[1].name = "blk.0.attn_q.bias".into()), "an unknown name");
     check(&changed(&|file| file.tensors[1].name = "a\u{7}".into()), "control character");
     check(&changed(&|file| file.tensors.truncate(3)), "found no such tensor");

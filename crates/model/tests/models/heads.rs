@@ -131,7 +131,7 @@ fn a_head_that_contradicts_its_labels_is_refused() {
     );
     let twice =
         json!({"id2label": {"0": "a", "1": "b", "2": "a", "3": "c", "4": "d"}, "label2id": null});
-    refused(&twice, "a name of its own for each class");
+    refused(&twice, "a different name for each class");
     let hole = json!({"id2label": {"0": "a", "2": "b"}, "label2id": null});
     refused(&hole, "without a gap");
 }

@@ -69,10 +69,10 @@ impl NetFleet {
             }
             Event::Lost { seat, reason } => {
                 let name = &self.infos[*seat].name;
-                self.listener.told(&format!("{name} is gone: {reason}"));
+                self.listener.told(&format!("{name} left: {reason}"));
             }
             Event::Refused { who, reason } => {
-                self.listener.told(&format!("{who} was turned away: {reason}"));
+                self.listener.told(&format!("{who} was refused: {reason}"));
             }
             Event::Said { line } => self.listener.told(line),
             Event::Answer { .. } | Event::Severed { .. } => {}
@@ -90,7 +90,7 @@ impl NetFleet {
         let asked = Asked { base: self.base(seat), request: request.clone() };
         let message = asked
             .message(self.requests, payloads)
-            .map_err(|error| failure("ask a site", &error))?;
+            .map_err(|error| failure("send a request to a client", &error))?;
         let deadline = Instant::now() + self.options.deadline;
         let open = Open { message, deadline, held: self.held_up(seat).time, brings };
         self.deliver(seat, &open)?;
@@ -135,7 +135,7 @@ impl NetFleet {
         let payload = encode(&self.layout, &header, &self.shared.subset(part), None)?;
         let request = Request::Sync { round: self.round, encoding: Encoding::F32 };
         let message = Asked { base, request }.message(0, vec![payload.into()]);
-        message.map_err(|error| failure("bring a site up to date", &error))
+        message.map_err(|error| failure("synchronise a client", &error))
     }
 
     /// The next of the open requests that is answered or given up; `None` when none is left.
@@ -190,7 +190,7 @@ impl NetFleet {
                     }
                 }
                 Event::Severed { reason } => {
-                    return Err(EngineError::Fleet { doing: "reach the sites", reason });
+                    return Err(EngineError::Fleet { doing: "reach the clients", reason });
                 }
                 Event::Lost { .. } | Event::Refused { .. } | Event::Said { .. } => {}
             }

@@ -26,7 +26,7 @@ impl NetFleet {
         }
         let (names, seconds) = (self.names_of(&away), self.options.farewell.as_secs_f64());
         self.listener.told(&format!(
-            "waiting for {names}, {seconds:.0} s at most, to tell them that the run has finished"
+            "waiting for {names}, {seconds:.0} s at most, to notify them that the run has finished"
         ));
         while Instant::now() < until && !self.listener.stops() {
             away.retain(|seat| !self.host.roster().latecomers.contains(seat));

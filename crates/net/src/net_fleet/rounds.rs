@@ -117,7 +117,7 @@ impl Fleet for NetFleet {
             other => Err(unexpected(other, "attention")),
         };
         let looked =
-            self.survey((Activity::Probing, "did not look"), (request.clients, &asked), read)?;
+            self.survey((Activity::Probing, "did not answer"), (request.clients, &asked), read)?;
         for ClientAttention { client, .. } in &looked {
             self.note_answer(client.0 as usize, RoundStage::Looked);
         }
@@ -134,7 +134,8 @@ impl Fleet for NetFleet {
         for request in &requests {
             let seat = place_of(&self.infos, request.client)?;
             let written = Request::of_training(request, &self.layout);
-            let (written, payloads) = written.map_err(|error| failure("ask a site", &error))?;
+            let (written, payloads) =
+                written.map_err(|error| failure("send a request to a client", &error))?;
             self.observer.started(&self.infos[seat], request.round);
             asked.insert(seat, self.ask(seat, (&written, payloads), Scope::empty())?);
         }
@@ -175,7 +176,7 @@ impl Fleet for NetFleet {
         };
         let scorers = self.scorers(on);
         let scored =
-            self.survey((Activity::Evaluating, "scored nothing"), (&scorers, &asked), read)?;
+            self.survey((Activity::Evaluating, "reported no scores"), (&scorers, &asked), read)?;
         Ok(scored.into_iter().flatten().collect())
     }
 
@@ -232,7 +233,7 @@ impl Fleet for NetFleet {
                 self.enter(FleetPhase::Retrying);
             }
             self.publish();
-            let severed = |reason| EngineError::Fleet { doing: "reach the sites", reason };
+            let severed = |reason| EngineError::Fleet { doing: "reach the clients", reason };
             self.glance(Some(until)).map_err(severed)?;
         }
         if is_told {

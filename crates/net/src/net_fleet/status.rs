@@ -71,7 +71,7 @@ pub struct SiteStatus {
     pub examples: u64,
     /// Bytes that went to it.
     pub sent: u64,
-    /// Bytes that came from it.
+    /// Bytes received from a client.
     pub received: u64,
 }
 

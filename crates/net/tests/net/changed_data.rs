@@ -55,14 +55,14 @@ fn a_site_whose_examples_changed_is_refused_and_one_with_a_new_folder_is_announc
 
     let changed = Joined::start(with_other_label(&world), &address, folder(&name));
     let reason = refusal(changed);
-    assert!(reason.contains("found other examples, expected those with which"), "{reason}");
+    assert!(reason.contains("have changed since it took part"), "{reason}");
     // That is what a round says of it afterwards, not how its former process left.
     let other = Joined::start(world.client(1), &address, folder(&world.names()[1]));
     other.wait_for("joined");
     let (_, reports) = run(&world, &recipe("fedavg", "{}", |_| {}), &mut fleet, 1);
     let failed = &reports[0].failed;
     assert_eq!(failed.len(), 1, "{failed:?}");
-    let told_of = "is not connected: it was turned away: found other examples, expected";
+    let told_of = "is not connected: it was refused: the examples of";
     assert!(failed[0].reason.starts_with(told_of), "{failed:?}");
     other.stop();
     other.end().unwrap();
@@ -74,7 +74,7 @@ fn a_site_whose_examples_changed_is_refused_and_one_with_a_new_folder_is_announc
     assert!(!told.has("its state folder is new"), "{}", told.all());
 
     let moved = Joined::start(world.client(0), &address, folder("elsewhere"));
-    moved.wait_for("nobody can tell whether its examples are those of before");
+    moved.wait_for("the server cannot tell whether its examples have changed");
     moved.stop();
     moved.end().unwrap();
 }

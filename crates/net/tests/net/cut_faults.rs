@@ -458,7 +458,7 @@ fn where_others_have_learnt_with_it_a_client_that_was_lost_is_told_that_it_is_ou
         let (_, report, _) = one_round((&world, &split), options(), (1, unlucky(1, after)));
         assert_eq!(report.arrived.len(), 2, "{split:?}");
         let reason = &report.failed[0].reason;
-        assert!(reason.contains("others have learnt with it since"), "{split:?}: {reason}");
+        assert!(reason.contains("other clients have learned with it since"), "{split:?}: {reason}");
     }
 }
 

@@ -233,7 +233,7 @@ fn a_hello_that_does_not_fit_is_answered_in_words() {
         "{told}"
     );
     let told = refused(&|hello| (hello.session, hello.resumes) = (3, false));
-    assert!(told.contains("refused: session 3: found it open already"), "{told}");
+    assert!(told.contains("refused: session 3: it is open already"), "{told}");
     assert_eq!(host.sessions.usage().unwrap().sessions, 16);
 }
 
@@ -246,7 +246,7 @@ fn a_session_that_is_gone_ends_its_stream_and_is_begun_again() {
     let first = raw.ask(step(0, 3)).unwrap();
     host.sessions.close(SessionKey { owner: "north".to_owned(), id: 7 }).unwrap();
     let told = raw.ask(step(3, 1)).unwrap_err();
-    assert!(told.contains("the connection was lost: session 7: found none that is open"), "{told}");
+    assert!(told.contains("the connection was lost: session 7 is not open"), "{told}");
     let (mut raw, position) = Raw::greet(&address, 7);
     assert_eq!(position, 0);
     assert_eq!(raw.ask(step(0, 3)).unwrap(), first);

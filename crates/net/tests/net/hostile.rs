@@ -289,7 +289,7 @@ fn who_does_not_belong_is_told_what_differs() {
     let told = refused(&|hello| {
         hello.agreement = ConfigFingerprint::from([("seed".to_owned(), "4".to_owned())]);
     });
-    assert!(told.contains("`seed` is 4 at the site and 3 at the server"), "{told}");
+    assert!(told.contains("`seed` is 4 at the client and 3 at the server"), "{told}");
     let told = refused(&|hello| hello.counts.train = 0);
     assert!(told.contains("found no training example"), "{told}");
     // Another version has other words, and is told so all the same.
@@ -322,7 +322,7 @@ fn whoever_has_anothers_certificate_is_not_that_other() {
     let told = greet("hospital-1").farewell();
     assert!(
         told.contains(
-            "found a certificate or key of hospital-2, expected that of the client hospital-1"
+            "the certificate or key is of hospital-2, expected that of the client hospital-1"
         ),
         "{told}"
     );

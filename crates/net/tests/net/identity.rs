@@ -77,7 +77,7 @@ fn at_a_cut_and_at_a_decoder_a_client_is_who_its_certificate_says() {
         (
             "another name",
             &second,
-            "found a certificate or key of hospital-2, expected that of the client hospital-1",
+            "the certificate or key is of hospital-2, expected that of the client hospital-1",
         ),
     ];
     for path in [CUT, DECODE] {

@@ -22,7 +22,7 @@ fn rounds_train_and_score_without_a_client_that_never_comes() {
     let sites = [join(0), join(1)];
     let start = Start { wait_for: Some(2), start_after: None };
     fleet.wait(start).unwrap().unwrap();
-    assert!(told.has("beginning without hospital-3"), "{}", told.all());
+    assert!(told.has("starting without hospital-3"), "{}", told.all());
     fleet.open(Round(0), Arc::new(Silent)).unwrap();
     let (_, reports) = run(&world, &recipe("fedavg", "{}", |_| {}), &mut fleet, 2);
     for report in reports {
@@ -50,7 +50,7 @@ fn what_was_sent_to_nobody_is_no_byte_down() {
     }
     // Until the server has heard that two of them left.
     let glance = Start { wait_for: None, start_after: Some(Duration::from_millis(50)) };
-    while !["hospital-3 is gone", "hospital-4 is gone"].iter().all(|gone| told.has(gone)) {
+    while !["hospital-3 left", "hospital-4 left"].iter().all(|gone| told.has(gone)) {
         fleet.wait(glance).unwrap().unwrap();
     }
     let (_, reports) = run(&world, &recipe, &mut fleet, 1);

@@ -72,7 +72,7 @@ fn a_certificate_that_does_not_fit_is_refused_in_words() {
     let cases = [
         ("another CA", &of_another, "signed by another CA than the server's --tls-ca"),
         ("expired", &expired, "it has expired"),
-        ("a server's", &server, "it is not one for a client"),
+        ("a server's", &server, "it is not for a client"),
     ];
     for (name, signed, expected) in cases {
         let security = ServerSecurity::Tls(place.identity("bad", signed, &ours));
@@ -106,11 +106,11 @@ fn plain_text_and_tls_that_meet_are_told_so() {
     let told = refusal(&tls_port, &ServerSecurity::Plain);
     assert!(told.contains("expected a port without TLS"), "{told}");
     let told = refusal(&plain_port, &tls);
-    assert!(told.contains("does that port speak TLS?"), "{told}");
+    assert!(told.contains("does that port use TLS?"), "{told}");
     echoes(&mut tls_port.dial(&tls).unwrap());
     echoes(&mut plain_port.dial(&ServerSecurity::Plain).unwrap());
-    assert!(plain_port.failures.lock().unwrap()[0].contains("it speaks TLS"));
-    assert!(tls_port.failures.lock().unwrap()[0].contains("does not speak TLS"));
+    assert!(plain_port.failures.lock().unwrap()[0].contains("it uses TLS"));
+    assert!(tls_port.failures.lock().unwrap()[0].contains("does not use TLS"));
 }
 
 #[test]

@@ -55,7 +55,7 @@ fn join_twice(wait: Duration, is_cut: bool) {
     assert!(ended.to_string().starts_with("another process joined as hospital-2"), "{ended}");
     assert_eq!(newer.end().unwrap(), Left::Ended("done".to_owned()));
     // The newer one has a folder of its own, so what the older one kept is missed once, and never again.
-    assert_eq!(all.matches("it has lost the state that it kept").count(), 1, "{all}");
+    assert_eq!(all.matches("its client state is lost").count(), 1, "{all}");
     assert_eq!(all.matches("hospital-2 joined").count(), 2, "{all}");
 }
 

@@ -172,8 +172,8 @@ pub fn write(attacked: &[Attacked], folder: &StudyFolder) -> Result<()> {
     let caption = "Each model is attacked with the others as shadow models. 95 % intervals from \
                    resampling rows and models.";
     let table = table(attacked).table(caption);
-    let found = vec![Section::new("What was found", vec![Content::Table(table)])];
-    let heading = ("Which rows did the model learn from?", remarks(attacked));
+    let found = vec![Section::new("Findings", vec![Content::Table(table)])];
+    let heading = ("Membership inference", remarks(attacked));
     folder.put_page(heading, found, &MembershipAttack::ALL.map(named))
 }
 
@@ -233,14 +233,14 @@ fn remarks(attacked: &[Attacked]) -> Vec<String> {
         ));
         if told.reached < told.models {
             remarks.push(format!(
-                "{}: only {} of {} models reached the score; of the others the last model was \
-                 attacked, which is not at the same score.",
+                "{}: only {} of {} models reached the score; for the others the last model was attacked, which \
+                 has a lower score.",
                 told.variant, told.reached, told.models
             ));
         }
         for (finding, _) in attacks.iter().filter(|(finding, _)| finding.left_out > 0) {
             remarks.push(format!(
-                "{}: {} could not judge {} rows that no shadow was without.",
+                "{}: {} could not judge {} rows that every shadow model was trained on.",
                 told.variant,
                 finding.attack.name(),
                 finding.left_out
@@ -248,8 +248,8 @@ fn remarks(attacked: &[Attacked]) -> Vec<String> {
         }
         for found in finding.found.iter().filter(|found| found.false_alarms_allowed < 10) {
             remarks.push(format!(
-                "{}: at {} % false alarms only {} of {} others may be accused: that number hangs \
-                 on single rows.",
+                "{}: a false positive rate of {} % allows only {} of {} non-members: the number depends on \
+                 single rows.",
                 told.variant,
                 100.0 * found.fpr,
                 found.false_alarms_allowed,
@@ -292,7 +292,7 @@ fn chart(attacked: &[Attacked], attack: MembershipAttack) -> Chart {
         caption: "True against false positives over all rows and attacked models. Dashed lines in \
                   the colour of a private variant: the most that its epsilon allows any attack."
             .to_owned(),
-        x: ("other rows falsely accused".to_owned(), Scale::Log),
+        x: ("false positive rate".to_owned(), Scale::Log),
         y: ("members found".to_owned(), Scale::Log),
         series,
     }

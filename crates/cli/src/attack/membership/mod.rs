@@ -128,8 +128,7 @@ impl Membership {
         let chosen: Vec<&Variant> = plan.variants.iter().filter(is_chosen).collect();
         if let Some(tuned) = chosen.iter().find(|variant| !variant.tuned.is_empty()) {
             bail!(
-                "compare.tune: found keys to choose for {}, expected none: put the chosen values \
-                 into the file",
+                "compare.tune is not supported here: {} has keys to tune; put the chosen values into the file",
                 tuned.name
             );
         }

@@ -139,7 +139,7 @@ impl Stored {
             return refuse(&self.path, "an encrypted footer");
         }
         if &end[4..] != MAGIC || self.bytes(0, 4)? != MAGIC {
-            return refuse(&self.path, "other first or last letters than PAR1");
+            return refuse(&self.path, "other first or last bytes than PAR1");
         }
         let size = u64::from(u32::from_le_bytes([end[0], end[1], end[2], end[3]]));
         if size > self.length - 12 || size > LARGEST_FOOTER {

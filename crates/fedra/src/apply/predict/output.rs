@@ -116,7 +116,7 @@ impl<W: Write + Send> PredictionWriter<W> {
                 writeln!(output, "{{{}}}", own.chain(answer).collect::<Vec<String>>().join(", "))
             }
             Output::Waiting(_) | Output::Lost => {
-                Err(std::io::Error::other("an earlier part of them failed"))
+                Err(std::io::Error::other("an earlier part failed"))
             }
         };
         written.map_err(unwritten)
@@ -138,7 +138,9 @@ impl<W: Write + Send> PredictionWriter<W> {
                 table.into_inner().map_err(|error| unwritten(error.into_error()))
             }
             Output::Parquet(answers) => answers.finish(),
-            Output::Lost => Err(unwritten(std::io::Error::other("they could not be begun"))),
+            Output::Lost => {
+                Err(unwritten(std::io::Error::other("the output could not be started")))
+            }
         }
     }
 
@@ -213,10 +215,9 @@ impl TableColumns {
         let mut cells: Vec<Option<&Field>> = vec![None; self.names.len()];
         for (name, field) in fields {
             let Some(place) = self.places.get(name) else {
-                let found = format!("the key {name:?} for the first time when the table had begun");
+                let found = format!("a new key {name:?} after the table was started");
                 let expected = format!("one of {}", listed(self.names.iter(), MOST_NAMED));
-                let hint = "a file is looked through before its answers are written, a stream cannot be; jsonl \
-                            needs no columns";
+                let hint = "use a file, which is scanned for its keys first, or jsonl, which needs no columns";
                 return Err(ConfigError::new("output", found, expected).with_hint(hint).into());
             };
             if cells[*place].replace(field).is_some() {
@@ -235,7 +236,7 @@ fn unwritten(source: std::io::Error) -> Error {
 /// Refuses fields that an answer needs for itself.
 fn check_free<'a>(mut names: impl Iterator<Item = &'a str>) -> Result<()> {
     if let Some(name) = names.find(|name| OWN.contains(name)) {
-        let expected = "none of that name: the answer goes there";
+        let expected = "no column of that name: the answer goes there";
         let refusal = ConfigError::new("input", format!("a column {name:?}"), expected);
         return Err(refusal.with_hint("rename the column").into());
     }
@@ -322,7 +323,7 @@ mod tests {
         assert!(taken.unwrap_err().to_string().contains("found a column \"predicted\""));
         let rows = [r#"{"text": "x"}"#, r#"{"text": "x", "id": 2}"#];
         let told = written(TextFormat::Csv, None, &rows).unwrap_err().to_string();
-        assert!(told.contains("found the key \"id\" for the first time"), "{told}");
+        assert!(told.contains("found a new key \"id\" after the table was started"), "{told}");
         assert_eq!(written(TextFormat::JsonLines, None, &rows).unwrap().lines().count(), 2);
         let twice = Record::parse(r#"{"id": 1, "text": "x", "id": 2}"#);
         assert!(twice.unwrap_err().0.contains("the key \"id\" twice"));

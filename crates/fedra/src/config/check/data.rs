@@ -15,7 +15,7 @@ use crate::config::raw_config::{By, Data, RawConfig, Source as Written};
 pub(super) fn source(raw: &mut RawConfig, task: Task, rows: Option<Arc<Table>>) -> Result<Source> {
     source_keys(&raw.data, task)?;
     files_of_clients(&raw.data)?;
-    let hint = "data.path has all rows, data.train those to train on";
+    let hint = "data.path has all rows, data.train the training rows";
     ConfigError::excludes("data.path", "data.train")
         .with_hint(hint)
         .when(raw.data.path.is_some() && raw.data.train.is_some())?;
@@ -67,7 +67,7 @@ fn without_files(raw: &mut RawConfig, task: Task, rows: Option<Arc<Table>>) -> R
     if data.source == Written::SyntheticClinic {
         return clinic(raw, task).map(Source::Clinic);
     }
-    let missing = "no file holds these rows: the program that made them has to run again";
+    let missing = "these rows are in no file: run the program that made them again";
     rows.map(Source::Rows).ok_or_else(|| ConfigError::sentence("data.source", missing))
 }
 
@@ -193,9 +193,11 @@ pub(super) fn partition(raw: &RawConfig) -> Result<Partition> {
     }
     shares(&raw.data)?;
     let count = raw.federation.clients;
-    let clients = || required("federation.clients", count, "how many clients to deal the rows to");
+    let clients =
+        || required("federation.clients", count, "the number of clients to partition rows among");
     let alpha = || required("data.partition.alpha", written.alpha, "a number above 0");
-    let shards = || required("data.partition.shards", written.shards, "how many a client gets");
+    let shards =
+        || required("data.partition.shards", written.shards, "the number of shards per client");
     Ok(match by {
         By::Client => Partition::Client,
         By::Iid => Partition::Iid { clients: clients()? },
@@ -231,18 +233,18 @@ pub(super) fn private_rows(raw: &RawConfig) -> Result<()> {
         return Ok(());
     };
     let data = &raw.data;
-    let counted = "example-level privacy: one row less would let another one in";
-    let hint = "data.sample = 0.5 uses a share of the rows, each by its own draw";
+    let counted = "example-level differential privacy: removing one row would let another one in";
+    let hint = "data.sample = 0.5 uses a share of the rows, sampled independently";
     ConfigError::excludes("data.max_examples", counted)
         .with_hint(hint)
         .when(data.max_examples.is_some())?;
     ConfigError::excludes("data.mimic.notes", counted)
         .with_hint(hint)
         .when(data.mimic.as_ref().is_some_and(|mimic| mimic.notes.is_some()))?;
-    let shards = "\"shards\" cannot be combined with example-level privacy: they are cut by counting, so \
-                  one row less moves others";
+    let shards = "\"shards\" cannot be combined with example-level differential privacy: removing one row would \
+                  move others";
     ConfigError::sentence("data.partition.by", shards).when(data.partition.by == By::Shards)?;
-    let small = "privacy.rows: who is small follows from the true numbers of rows";
+    let small = "privacy.rows: which clients are small depends on the true numbers of rows";
     ConfigError::excludes("data.partition.min_examples", small)
         .when(data.partition.min_examples.is_some() && privacy.rows.is_some())
 }

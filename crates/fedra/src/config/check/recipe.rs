@@ -166,11 +166,8 @@ fn settle(safl: &mut Safl, raw: &RawConfig, (model, task): (&ModelSource, Task))
     .when(safl.prune.is_some() && encoding != Encoding::F32)?;
     let mut watched = safl.probe();
     if let Some(Pruning::Heads { of, .. }) = &mut safl.prune {
-        ConfigError::excludes(
-            "method.prune.heads",
-            "model.lora: adapters have no heads of their own",
-        )
-        .when(raw.model.lora.is_some())?;
+        ConfigError::excludes("method.prune.heads", "model.lora: adapters have no attention heads")
+            .when(raw.model.lora.is_some())?;
         *of = heads as u16;
         watched = Some(safl.attention());
     }

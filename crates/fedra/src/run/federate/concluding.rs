@@ -300,8 +300,8 @@ fn own_parts(personal: &Scope) -> String {
         personal.iter().map(|id| id.site.to_string()).collect();
     let sites: Vec<String> = sites.into_iter().collect();
     format!(
-        "the folder {MODEL} is nobody's whole model: {} stay with each client, and there they are as \
-         before the first round. Scores are those of the clients' own models",
+        "the folder {MODEL} is not the model of any client: {} stay at each client, and the folder has their \
+         initial values. Scores are those of the clients' own models",
         sites.join(", ")
     )
 }

@@ -58,9 +58,9 @@ impl Run {
         Ok(promise.budget.filter(|budget| over(*budget)).map(|budget| {
             let all = shown::up(epsilon.unwrap_or(f64::INFINITY), 3);
             format!(
-                "warning: all rounds would bring epsilon to {all}, and privacy.epsilon is {budget}: the run \
-                 ends before the round that passes it; without privacy.noise the noise is found for all of \
-                 them"
+                "warning: all rounds would bring epsilon to {all}, and privacy.epsilon is {budget}: the run ends \
+                 before the round that would exceed it; without privacy.noise, Fedra chooses the noise for all \
+                 rounds"
             )
         }))
     }
@@ -84,8 +84,8 @@ impl Run {
         Ok((needed.0 > held.saturating_add(free)).then(|| {
             let there = ByteCount(held.saturating_add(free));
             format!(
-                "warning: the run needs about {needed} of memory and {there} are there: it may be \
-                 ended by the system; fewer threads, a smaller work.batch or data.max_tokens need less"
+                "warning: the run needs about {needed} of memory, and {there} are available: the system may end \
+                 it; fewer threads, a smaller work.batch or data.max_tokens need less"
             )
         }))
     }

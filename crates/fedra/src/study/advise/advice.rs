@@ -107,7 +107,7 @@ impl Advice {
             name: experiment.name.clone(),
             seed: experiment.seed.0,
             base: base_of(trunk),
-            score: measured.trunk.score.context("nobody scored the model")?,
+            score: measured.trunk.score.context("no client scored the model")?,
             rounds: experiment.rounds,
             horizon,
             window,
@@ -168,7 +168,7 @@ impl Advice {
             });
             let words = match one.end {
                 End::Horizon => one.finding.words().to_owned(),
-                End::Behind(round) => format!("clearly behind after round {round}, given up"),
+                End::Behind(round) => format!("clearly behind after round {round}, stopped"),
                 End::Diverged(round) => format!("diverged in round {round}"),
             };
             grid.row([

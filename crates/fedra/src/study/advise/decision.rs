@@ -127,12 +127,11 @@ impl Proposal {
         match self {
             Self::Freeze(_) => "the branch that froze then ended better than the trunk".to_owned(),
             Self::Save(_) => format!(
-                "no warm-up was seen to be better; this is the earliest that loses less than \
-                 {tolerance:.4}, and it sends least"
+                "no warm-up was significantly better; this is the earliest that loses less than {tolerance:.4}, \
+                 and it sends least"
             ),
             Self::NeverUnclear => format!(
-                "no warm-up was seen to be better, and none was seen to lose less than \
-                 {tolerance:.4}"
+                "no warm-up was significantly better, and for none is the loss certainly below {tolerance:.4}"
             ),
             Self::NeverWorse => "every branch that froze ended worse than the trunk".to_owned(),
         }

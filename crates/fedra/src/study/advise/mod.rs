@@ -33,7 +33,7 @@ pub fn advise(
     listener: &dyn Listener,
 ) -> Result<Option<Advice>> {
     let expected =
-        "none: every pilot is a run of its own on the same rows, and no promise covers them";
+        "no [privacy]: every pilot is a separate run on the same rows, and the privacy guarantee does not cover them";
     ConfigError::new("privacy", "a promise", expected).when(experiment.recipe.privacy.is_some())?;
     let trunk = experiment.warming_up()?;
     let plan = PilotPlan::new(&trunk, asked)?;
@@ -77,8 +77,7 @@ fn scratch(
         ConfigError::new("scratch", "none", "a folder, since keep is \"disk\"")
             .when(trunk.raw.keep == Keep::Disk)?;
         listener.note(&format!(
-            "note: up to {} of what {} clients keep, with all branches, stay in memory; \
-   --scratch DIR lets them lie in a file there",
+            "note: up to {} of client state, of {} clients with all branches, stay in memory; --scratch DIR stores it in a file there",
             placement.total(),
             placement.whose()
         ));

@@ -139,7 +139,7 @@ impl<'e> Pilot<'e> {
         for client in &mut shards.clients {
             client.test = Examples::default();
         }
-        let expected = "above 0: advice looks at validation examples only";
+        let expected = "above 0: the pilot uses only validation examples";
         ConfigError::new("data.shares.validation", "no validation example at any client", expected)
             .when(shards.clients.iter().all(|shard| shard.validation.is_empty()))?;
         let mut recipe = recipe.clone();
@@ -159,7 +159,7 @@ impl<'e> Pilot<'e> {
         let cost = self.plan.cost();
         format!(
             "a trunk of {horizon} rounds, and branches that freeze after {} of them: at most {cost} \
-             rounds of training,\n{:.1} times the run; compared on {} of {}, no test example",
+             rounds of training,\n{:.1} times the run; compared on {} of {}, without test examples",
             from.join(", "),
             cost as f64 / f64::from(self.experiment.rounds),
             counted(examples as u64, "validation example"),

@@ -126,7 +126,7 @@ impl Comparison {
             let words: Vec<String> =
                 kinds.iter().map(|kind| format!("{} on the {}", kind.name, kind.on)).collect();
             notes.push(format!(
-                "scores of different kinds ({}) stand side by side and are not compared",
+                "scores of different kinds ({}) are shown side by side, without a comparison",
                 words.join(", ")
             ));
         }
@@ -265,7 +265,8 @@ fn warnings(seeds: &[u64], variants: &[Line]) -> Vec<String> {
     let mut notes = Vec::new();
     if seeds.len() < FEWEST {
         let few = if seeds.len() == 1 { "one seed decides" } else { "two seeds decide" };
-        notes.push(format!("{few} nothing: no verdicts; use --seeds {FEWEST} or more"));
+        notes
+            .push(format!("{few} nothing, so there are no verdicts; use --seeds {FEWEST} or more"));
     }
     for line in variants {
         let missing = line.by_seed.values().filter(|score| score.is_none()).count();
@@ -277,8 +278,8 @@ fn warnings(seeds: &[u64], variants: &[Line]) -> Vec<String> {
     let compared = variants.iter().filter(|line| line.standing.verdict.is_some()).count();
     if compared > MANY {
         notes.push(format!(
-            "{compared} differences were looked at, each with its own 95 % interval: about one in \
-             20 excludes zero by luck"
+            "{compared} differences were tested, each with its own 95 % interval: about one in 20 excludes zero \
+             by chance"
         ));
     }
     notes

@@ -78,8 +78,8 @@ pub fn compare(
     ConfigError::new("out", format_args!("the file {}", out.display()), "a folder")
         .when(out.exists() && !out.is_dir())?;
     Lock::check(out)?;
-    ConfigError::new("out", format_args!("a run in {}", out.display()), "a folder of comparisons")
-        .when(out.join(EXPERIMENT).exists())?;
+    let problem = format!("{} contains a run; name a folder for the comparison", out.display());
+    ConfigError::sentence("out", problem).when(out.join(EXPERIMENT).exists())?;
     let (fingerprints, notes) = plan.check(listener.preparation())?;
     for note in &notes {
         listener.preparation().note(note);

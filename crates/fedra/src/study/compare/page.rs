@@ -30,7 +30,7 @@ impl Page {
             None => "score".to_owned(),
         };
         let after = if comparison.at_equal.contains_key("rounds") {
-            "after all rounds, which are not the same number for all"
+            "after all rounds, whose number differs between variants"
         } else {
             "at equal rounds"
         };
@@ -46,9 +46,9 @@ impl Page {
                     [Row { budget: Some(budget), set_by: Some(by), .. }, rest @ ..]
                         if rest.iter().all(|row| row.set_by.as_ref() == Some(by)) =>
                     {
-                        format!("at {words}: {}, all that {by} took", amount(key, *budget))
+                        format!("at {words}: {}, the total of {by}", amount(key, *budget))
                     }
-                    _ => format!("at {words}, among those held against one baseline"),
+                    _ => format!("at {words}, among variants with the same baseline"),
                 };
                 tables.push((heading, budget_lines(comparison, key, rows)));
             }

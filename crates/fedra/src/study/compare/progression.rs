@@ -97,8 +97,8 @@ impl<'a> Progression<'a> {
         let tried = plan.variants.iter().any(|variant| !variant.tuned.is_empty());
         if tasks.iter().filter(is_private).count() > usize::from(!tried) {
             self.done.notes.push(
-                "epsilon is that of a single run: private runs on the same rows, candidates of a tuning \
-                 included, spend more together (docs/privacy.md)"
+                "epsilon is that of a single run: the epsilons of private runs on the same rows, including \
+                 tuning candidates, add up (docs/privacy.md)"
                     .to_owned(),
             );
         }
@@ -134,8 +134,8 @@ impl<'a> Progression<'a> {
             let seeds: Vec<String> = plan.tune_seeds.iter().map(u64::to_string).collect();
             let seeds = seeds.join(", ");
             self.done.notes.push(format!(
-                "tuned values were chosen on the clients' validation examples with seed {seeds}; the \
-                 test set was not looked at"
+                "tuned values were chosen on the clients' validation examples with seed {seeds}; the test set \
+                 was not used"
             ));
         }
         Ok(Some(all))
@@ -157,7 +157,7 @@ impl<'a> Progression<'a> {
             trials.push(Trial { assigned, validation });
         }
         let Some(best) = tune::best(&trials) else {
-            self.done.notes.push(format!("{}: no candidate ran to its end", variant.name));
+            self.done.notes.push(format!("{}: no candidate was completed", variant.name));
             return None;
         };
         let chosen = trials.swap_remove(best).assigned;
@@ -190,7 +190,7 @@ impl<'a> Progression<'a> {
             if !told {
                 let shown = folder.display();
                 self.listener.preparation().note(&format!(
-                    "{name}: waiting for {holder}, which is still at work in {shown}"
+                    "{name}: waiting for {holder}, which is still running in {shown}"
                 ));
                 told = true;
             }
@@ -219,11 +219,11 @@ impl<'a> Progression<'a> {
                 Standing::OtherExperiment => Some("the experiment has changed".to_owned()),
                 Standing::OtherLog => Some("its log of rounds was changed".to_owned()),
                 Standing::OtherInputs(changes) if changes.is_empty() => {
-                    Some("what it learned from is not known".to_owned())
+                    Some("its inputs are unknown".to_owned())
                 }
                 Standing::OtherInputs(changes) => {
                     let names: Vec<&str> = changes.iter().map(|change| change.what).collect();
-                    Some(format!("it learned from other {}", names.join(" and ")))
+                    Some(format!("its inputs have other {}", names.join(" and ")))
                 }
             };
             if let Some(why) = why {

@@ -76,8 +76,8 @@ fn by_variant(comparison: &Comparison) -> Option<RowPlot> {
     let caption = match comparison.seeds.len() {
         1 => "One seed: there is no interval.".to_owned(),
         seeds => format!(
-            "Mean of {seeds} seeds and its 95 % interval. Verdicts are about differences seed by seed, \
-             which may be seen where intervals overlap."
+            "Mean of {seeds} seeds and its 95 % interval. Verdicts are about paired differences per seed, which \
+             may be significant even where intervals overlap."
         ),
     };
     (!rows.is_empty()).then(|| RowPlot {

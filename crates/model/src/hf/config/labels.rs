@@ -76,7 +76,7 @@ impl Labels {
         };
         let distinct: BTreeSet<&String> = names.iter().collect();
         if distinct.len() < names.len() {
-            return Err(fields.refuse("id2label", "a name of its own for each class"));
+            return Err(fields.refuse("id2label", "a different name for each class"));
         }
         if let Some(map) = fields.object("label2id")? {
             let agrees = |(name, class): (&String, &Value)| {
