@@ -52,7 +52,9 @@ impl LabelledBatch {
                     Head::Tokens { .. } | Head::Language,
                 ) => classes.extend(told_after(*prompt, &sequence.ids)),
                 (Target::One(_), head) => return Err(mismatch("one class per sequence", head)),
-                (Target::Many(_), head) => return Err(mismatch("several codes per sequence", head)),
+                (Target::Many(_), head) => {
+                    return Err(mismatch("several codes per sequence", head));
+                }
                 (Target::PerToken(_) | Target::Choice(_) | Target::Text(_), head) => {
                     return Err(mismatch("one label per token", head));
                 }

@@ -274,8 +274,12 @@ fn keep_split(
     holdings.division.central_test.retain(|&row| examples[row].split == Some(split));
     let path = file.path.as_deref().unwrap_or(Path::new("the file"));
     let found = format_args!("no matching row in {}", path.display());
-    ConfigError::new("data.split", found, "at least one: the column \"split\" names the split of each row")
-        .when(holdings.division.central_test.is_empty())
+    ConfigError::new(
+        "data.split",
+        found,
+        "at least one: the column \"split\" names the split of each row",
+    )
+    .when(holdings.division.central_test.is_empty())
 }
 
 /// The experiment with this model in place of its own, and nothing of how it learnt.

@@ -120,7 +120,7 @@ pub fn check_begun(path: &Path) -> Result<()> {
 fn expected(mark: LogMark) -> String {
     let reports = counted(mark.reports, "round");
     format!(
-        "the log of the {reports} that the checkpoint holds\nhint: put the log back, or start again"
+        "the log of the {reports} that the checkpoint holds\nhint: restore the log, or start a new run"
     )
 }
 

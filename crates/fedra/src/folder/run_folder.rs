@@ -132,7 +132,7 @@ impl Folder {
         if !changes.is_empty() {
             refuse!(
                 "{shown}: found {} than the run began with\n\
-                 hint: put back what it learned from, or start again",
+                 hint: restore its inputs, or start a new run",
                 changes.join(" and ")
             );
         }

@@ -42,7 +42,8 @@ fn check_preset(experiment: &Experiment) -> Result<(), ConfigError> {
     let preset = experiment.raw.model.preset.as_deref().unwrap_or_default();
     let found = format_args!("{preset:?}, which is an encoder");
     let expected = format_args!("a decoder for the task {}", experiment.task.name());
-    let hint = "use the preset smollm2 or a pretrained decoder; an encoder needs a column with labels";
+    let hint =
+        "use the preset smollm2 or a pretrained decoder; an encoder needs a column with labels";
     ConfigError::new("preset", found, expected)
         .with_hint(hint)
         .when(is_encoder && experiment.task.answer_form() == AnswerForm::Text)

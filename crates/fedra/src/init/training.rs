@@ -86,7 +86,8 @@ impl Training {
     pub(super) fn of(sight: &Sight, roles: &Roles, wishes: &Wishes) -> Result<Self> {
         let (model, model_why, parameters, positions) = model(sight, roles, wishes)?;
         let is_fresh = matches!(model, ModelChoice::Preset(..));
-        let expected = "one of them: a vocabulary built from clients' rows would reveal their words";
+        let expected =
+            "one of them: a vocabulary built from clients' rows would reveal their words";
         ConfigError::new("epsilon", "no model and no tokenizer", expected)
             .when(wishes.epsilon.is_some() && is_fresh && wishes.tokenizer.is_none())?;
         let labels = roles.labels(sight).map(|labels| labels.len());

@@ -180,7 +180,8 @@ pub(crate) fn check_declared(experiment: &Experiment) -> Result<(), ConfigError>
     let expected = "the names of all labels: the rows of one client may lack some";
     ConfigError::new("data.labels", "nothing", expected)
         .when(has_labels && !in_rows && !in_answers && data.labels.is_none())?;
-    let expected = "a tokenizer that all clients have: a vocabulary built here would differ from all others";
+    let expected =
+        "a tokenizer that all clients have: a vocabulary built here would differ from all others";
     ConfigError::new("model.tokenizer", "nothing", expected)
         .when(matches!(experiment.model, ModelSource::Fresh(_, Vocabulary::Grown(_))))
 }

@@ -32,8 +32,7 @@ pub fn advise(
     asked: &AdviceRequest,
     listener: &dyn Listener,
 ) -> Result<Option<Advice>> {
-    let expected =
-        "no [privacy]: every pilot is a separate run on the same rows, and the privacy guarantee does not cover them";
+    let expected = "no [privacy]: every pilot is a separate run on the same rows, and the privacy guarantee does not cover them";
     ConfigError::new("privacy", "a promise", expected).when(experiment.recipe.privacy.is_some())?;
     let trunk = experiment.warming_up()?;
     let plan = PilotPlan::new(&trunk, asked)?;
