@@ -182,6 +182,33 @@ def attention_case(name, lengths, heads, kv_heads, head_dim, causal, scale=1.0):
                      causal=causal)
 
 
+def capped(x, cap):
+    return x if cap is None else cap * torch.tanh(x / cap)
+
+
+def shaped_attention(q, k, v, lengths, causal, distance, scale, cap):
+    """Scores by hand: scaled, capped, hidden where a key is further than `distance`, then softmax."""
+    outputs = []
+    for q1, k1, v1 in zip(q.split(lengths), k.split(lengths), v.split(lengths)):
+        group, n = q.shape[1] // k.shape[1], len(q1)
+        k1, v1 = (part.repeat_interleave(group, dim=1) for part in (k1, v1))
+        scores = capped(torch.einsum("ihd,jhd->hij", q1, k1) * scale, cap)
+        apart = torch.arange(n)[:, None] - torch.arange(n)
+        seen = (apart.abs() <= distance) & (apart >= (0 if causal else -n))
+        weights = scores.masked_fill(~seen, -math.inf).softmax(-1)
+        outputs.append(torch.einsum("hij,jhd->ihd", weights, v1))
+    return torch.cat(outputs)
+
+
+def shaped_attention_case(name, lengths, heads, kv_heads, head_dim, causal, distance, scale, cap):
+    n = sum(lengths)
+    inputs = {"q": spec([n, heads, head_dim], 1, 2.0), "k": spec([n, kv_heads, head_dim], 2, 2.0),
+              "v": spec([n, kv_heads, head_dim], 3)}
+    shape = lambda q, k, v: shaped_attention(q, k, v, lengths, causal, distance, scale, cap)
+    return operation(name, inputs, shape, lengths=lengths, heads=heads, kv_heads=kv_heads,
+                     head_dim=head_dim, causal=causal, window=distance, scale=scale, soft_cap=cap)
+
+
 def norm_inputs(rows, width):
     return {"x": spec([rows, width], 1, 2.0), "weight": spec([width], 2, 0.5, 1.0)}
 
@@ -255,6 +282,12 @@ def ops():
         attention_case("attention_grouped", PACKED, 4, 2, 6, causal=True),
         attention_case("attention_long_bidirectional", LONG, 2, 2, 5, causal=False, scale=2.0),
         attention_case("attention_long_grouped", LONG, 2, 1, 5, causal=True, scale=2.0),
+        shaped_attention_case("attention_window_of_one", PACKED, 4, 2, 6, True, 0, 0.3, None),
+        shaped_attention_case("attention_window_of_two", PACKED, 4, 2, 6, True, 1, 0.3, None),
+        shaped_attention_case("attention_window_beyond_the_text", PACKED, 3, 3, 5, True, 50, 0.3, None),
+        shaped_attention_case("attention_window_both_sides", LONG, 2, 1, 5, False, 3, 0.5, None),
+        shaped_attention_case("attention_window_long_capped", LONG, 2, 1, 5, True, 9, 0.4, 1.5),
+        shaped_attention_case("attention_capped", PACKED, 3, 3, 6, False, 50, 0.4, 0.7),
         operation("swiglu", {"gate": spec([5, 7], 1, 4.0), "up": spec([5, 7], 2)},
                   lambda gate, up: F.silu(gate) * up),
         embedding_case(),

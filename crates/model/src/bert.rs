@@ -102,6 +102,6 @@ impl Bert {
     fn geometry(&self) -> Attention {
         let heads = self.config.num_attention_heads;
         let width = self.config.hidden_size / heads;
-        Attention { heads, kv_heads: heads, width, mask: Mask::Bidirectional }
+        Attention::new(heads, heads, width, Mask::Bidirectional)
     }
 }

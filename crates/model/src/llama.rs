@@ -174,11 +174,7 @@ impl Llama {
     }
 
     fn geometry(&self) -> Attention {
-        Attention {
-            heads: self.config.num_attention_heads,
-            kv_heads: self.config.num_key_value_heads,
-            width: self.config.head_dim,
-            mask: Mask::Causal,
-        }
+        let LlamaConfig { num_attention_heads, num_key_value_heads, head_dim, .. } = self.config;
+        Attention::new(num_attention_heads, num_key_value_heads, head_dim, Mask::Causal)
     }
 }

@@ -125,7 +125,9 @@ fn attention_over_any_spans_answers_or_refuses() {
         let mut any = |limit: usize| draw.below(limit);
         let (heads, kv_heads, width) = (any(4), any(3), any(6));
         let mask = if any(2) == 0 { Mask::Causal } else { Mask::Bidirectional };
-        let geometry = Attention { heads, kv_heads, width, mask };
+        let window = [None, Some(0), Some(2), Some(usize::MAX)][any(4)];
+        let usual = Attention::new(heads, kv_heads, width, mask);
+        let geometry = Attention { window, ..usual };
         let rows = any(20);
         let cut = any(rows + 2);
         let wild = any(3) == 0;
@@ -158,7 +160,7 @@ fn attention_over_any_spans_answers_or_refuses() {
         answered += usize::from(cached);
     }
     assert!(answered > ATTEMPTS / 40, "{answered} answered");
-    let huge = Attention { heads: 1 << 62, kv_heads: 1 << 62, width: 4, mask: Mask::Causal };
+    let huge = Attention::new(1 << 62, 1 << 62, 4, Mask::Causal);
     let spans = [Span { queries: 0..3, keys: 0..3, offset: 0 }];
     assert!(!tried(|tape| {
         let x = input(tape, (3, 0));

@@ -18,8 +18,12 @@ const WIDTH: usize = 40;
 const ENCODER_MLP: usize = 67;
 const DECODER_MLP: usize = 53;
 const RANK: usize = 3;
-const ENCODER: Attention = Attention { heads: 5, kv_heads: 5, width: 8, mask: Mask::Bidirectional };
-const DECODER: Attention = Attention { heads: 4, kv_heads: 2, width: 10, mask: Mask::Causal };
+fn encoder_attention() -> Attention {
+    Attention::new(5, 5, 8, Mask::Bidirectional)
+}
+fn decoder_attention() -> Attention {
+    Attention::new(4, 2, 10, Mask::Causal)
+}
 
 /// A small model and one batch for it.
 pub struct Chain {
@@ -66,7 +70,7 @@ impl Chain {
                 .map(|word| Some(word).filter(|word| (*word as usize) < WORDS))
                 .collect(),
             spans: spans(lengths),
-            angles: Arc::new(Angles::new(count, DECODER.width, 1e4)),
+            angles: Arc::new(Angles::new(count, decoder_attention().width, 1e4)),
         }
     }
 
@@ -91,7 +95,8 @@ impl Chain {
         let at = Place { weights, site: Layer::Block(0) };
         let roles = [Role::Query, Role::Key, Role::Value];
         let projected = tape.linear(x, &roles.map(|role| at.projection(role))).expect(FITS);
-        let mixed = tape.attention(ENCODER, Projected::Together(&projected), &self.spans, None);
+        let mixed =
+            tape.attention(encoder_attention(), Projected::Together(&projected), &self.spans, None);
         let mixed = mixed.expect(FITS);
         let sum = tape.linear_onto(&mixed, &at.projection(Role::Output), x).expect(FITS);
         let x = at.layer_norm(tape, &sum, Role::AttentionNorm);
@@ -105,10 +110,11 @@ impl Chain {
         let normed = tape.rms_norm(x, &at.weight(Role::AttentionNorm), 1e-5).expect(FITS);
         let roles = [Role::Query, Role::Key, Role::Value];
         let projected = tape.linear(&normed, &roles.map(|role| at.projection(role))).expect(FITS);
-        let turning = DECODER.heads + DECODER.kv_heads;
+        let turning = decoder_attention().heads + decoder_attention().kv_heads;
         let projected = tape.rotary(projected, turning, &self.positions, &self.angles);
         let projected = projected.expect(FITS);
-        let mixed = tape.attention(DECODER, Projected::Together(&projected), &self.spans, None);
+        let mixed =
+            tape.attention(decoder_attention(), Projected::Together(&projected), &self.spans, None);
         let mixed = mixed.expect(FITS);
         let x = tape.linear_onto(&mixed, &at.projection(Role::Output), x).expect(FITS);
         let normed = tape.rms_norm(&x, &at.weight(Role::MlpNorm), 1e-5).expect(FITS);
@@ -238,7 +244,7 @@ fn shapes() -> Vec<(ParamId, (usize, usize))> {
         add(Layer::Block(0), role, Part::Weight, (outputs, inputs));
         add(Layer::Block(0), role, Part::Bias, (1, outputs));
     }
-    let kv_width = DECODER.kv_heads * DECODER.width;
+    let kv_width = decoder_attention().kv_heads * decoder_attention().width;
     let decoder = [
         (Role::AttentionNorm, 1, WIDTH),
         (Role::Query, WIDTH, WIDTH),

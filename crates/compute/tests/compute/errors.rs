@@ -9,8 +9,9 @@ use fedra_plan::Role;
 use std::sync::Arc;
 
 const SUM: LossWeights<'_> = LossWeights::SUM;
-const ONE_HEAD: Attention =
-    Attention { heads: 1, kv_heads: 1, width: 4, mask: Mask::Bidirectional };
+fn one_head() -> Attention {
+    Attention::new(1, 1, 4, Mask::Bidirectional)
+}
 
 #[test]
 fn embedding_refuses_what_is_not_in_its_tables() {
@@ -105,20 +106,32 @@ fn attention_refuses_heads_and_spans_that_do_not_fit() {
             tape.attention(geometry, Projected::Together(&x((5, cols))), &spans, None)
         }
     };
-    let uneven = Attention { heads: 3, kv_heads: 2, ..ONE_HEAD };
+    let uneven = Attention { heads: 3, kv_heads: 2, ..one_head() };
     check(
         attend(uneven, 28, spans(&[5])),
         "attention: number of key heads is 2, expected a divisor of 3",
     );
-    check(attend(ONE_HEAD, 13, spans(&[5])), "attention: projected columns is 13, expected 12");
-    check(attend(ONE_HEAD, 12, spans(&[4])), "attention: query rows is 4, expected 5");
-    check(attend(ONE_HEAD, 12, spans(&[4, 2])), "attention: query rows is 6, expected 5");
-    check(attend(ONE_HEAD, 12, spans(&[5, 0])), "attention: sequence is empty");
+    check(attend(one_head(), 13, spans(&[5])), "attention: projected columns is 13, expected 12");
+    let capped = Attention { soft_cap: Some(0.0), ..one_head() };
+    check(attend(capped, 12, spans(&[5])), "soft cap of scores is 0, expected a positive number");
+    let flat = Attention { scale: f32::NAN, ..one_head() };
+    check(
+        attend(flat, 12, spans(&[5])),
+        "scale of attention scores is NaN, expected a positive number",
+    );
+    let outside = Span { queries: 0..5, keys: 0..5, offset: 1 };
+    check(
+        attend(Attention { window: Some(2), ..one_head() }, 12, vec![outside]),
+        "attention: position behind the last query is 6, expected at most 5",
+    );
+    check(attend(one_head(), 12, spans(&[4])), "attention: query rows is 4, expected 5");
+    check(attend(one_head(), 12, spans(&[4, 2])), "attention: query rows is 6, expected 5");
+    check(attend(one_head(), 12, spans(&[5, 0])), "attention: sequence is empty");
     let late = Span { queries: 1..5, keys: 0..5, offset: 0 };
-    check(attend(ONE_HEAD, 12, vec![late]), "attention: start of queries is 1, expected 0");
+    check(attend(one_head(), 12, vec![late]), "attention: start of queries is 1, expected 0");
     let apart = |tape: &mut Tape| {
         let projected = Projected::Apart { queries: &x((1, 5)), keys_values: &x((5, 8)) };
-        tape.attention(ONE_HEAD, projected, &spans(&[5]), None)
+        tape.attention(one_head(), projected, &spans(&[5]), None)
     };
     check(apart, "attention: query columns is 5, expected 4");
     let mut probe = AttentionProbe {
@@ -131,7 +144,7 @@ fn attention_refuses_heads_and_spans_that_do_not_fit() {
     };
     let watched = |tape: &mut Tape| {
         let x = x((5, 12));
-        tape.attention(ONE_HEAD, Projected::Together(&x), &spans(&[5]), Some(&mut probe))
+        tape.attention(one_head(), Projected::Together(&x), &spans(&[5]), Some(&mut probe))
     };
     check(watched, "attention probe: key weights is 4, expected 5");
 }

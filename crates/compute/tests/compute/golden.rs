@@ -43,7 +43,7 @@ fn the_formula_gives_the_numbers_that_the_golden_file_was_made_from() {
 fn every_operation_and_gradient_agrees_with_pytorch() {
     let golden = read();
     let cases = list(&golden["cases"]);
-    assert_eq!(cases.len(), 18, "a new case needs an arm in `answer`");
+    assert_eq!(cases.len(), 24, "a new case needs an arm in `answer`");
     for case in cases {
         let name = case["name"].as_str().unwrap();
         let answers = answer(case);
@@ -107,14 +107,26 @@ fn answer(case: &Json) -> Vec<(String, Vec<f32>)> {
         | "attention_causal"
         | "attention_grouped"
         | "attention_long_bidirectional"
-        | "attention_long_grouped" => {
+        | "attention_long_grouped"
+        | "attention_window_of_one"
+        | "attention_window_of_two"
+        | "attention_window_beyond_the_text"
+        | "attention_window_both_sides"
+        | "attention_window_long_capped"
+        | "attention_capped" => {
             let [heads, kv_heads, width] =
                 ["heads", "kv_heads", "head_dim"].map(|name| count(&settings[name]));
             let mask = match settings["causal"].as_bool() {
                 Some(true) => Mask::Causal,
                 Some(false) | None => Mask::Bidirectional,
             };
-            let geometry = Attention { heads, kv_heads, width, mask };
+            let usual = Attention::new(heads, kv_heads, width, mask);
+            let geometry = Attention {
+                window: settings.get("window").map(count),
+                scale: settings.get("scale").map_or(usual.scale, float),
+                soft_cap: settings.get("soft_cap").and_then(Json::as_f64).map(|cap| cap as f32),
+                ..usual
+            };
             let all = run.beside(&["q", "k", "v"]);
             run.tape.attention(geometry, Projected::Together(&all), &spans(&lengths), None)
         }

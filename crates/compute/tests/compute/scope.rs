@@ -9,7 +9,9 @@ use fedra_compute::{
 use fedra_plan::{Layer, ParamId, Role, Scope};
 use std::sync::Arc;
 
-const LAYER: Attention = Attention { heads: 2, kv_heads: 2, width: 4, mask: Mask::Causal };
+fn layer() -> Attention {
+    Attention::new(2, 2, 4, Mask::Causal)
+}
 
 #[test]
 fn an_operation_without_anything_trained_saves_nothing() {
@@ -202,7 +204,7 @@ impl Frozen {
             norm: weight(Role::FinalNorm, (1, 24)),
             square: weight(Role::Output, (24, 24)),
             narrow: weight(Role::Down, (24, 8)),
-            angles: Arc::new(Angles::new(6, LAYER.width, 1e4)),
+            angles: Arc::new(Angles::new(6, layer().width, 1e4)),
         }
     }
 
@@ -215,7 +217,8 @@ impl Frozen {
         let projected = tape.linear(&sum, &[square])?;
         let lengths = [4, 2];
         let projected = tape.rotary(projected, 4, &positions(&lengths), &self.angles)?;
-        let mixed = tape.attention(LAYER, Projected::Together(&projected), &spans(&lengths), None);
+        let mixed =
+            tape.attention(layer(), Projected::Together(&projected), &spans(&lengths), None);
         let narrow = bare(self.narrow.clone());
         let wide = tape.linear_activated(&mixed?, &narrow, Activation::Gelu)?;
         let gated = tape.swiglu(&wide)?;

@@ -147,7 +147,7 @@ fn attention_of_every_kind() {
     let shapes = [(1, 1, 3), (3, 3, 5), (4, 2, 6), (2, 1, 5)];
     for mask in [Mask::Bidirectional, Mask::Causal] {
         for (heads, kv_heads, width) in shapes {
-            let geometry = Attention { heads, kv_heads, width, mask };
+            let geometry = Attention::new(heads, kv_heads, width, mask);
             for lengths in [&[1][..], &[5, 1, 7], &[17]] {
                 attend(geometry, lengths);
             }
@@ -157,23 +157,41 @@ fn attention_of_every_kind() {
 
 #[test]
 fn attention_over_more_than_one_tile_of_queries() {
-    let one = Attention { heads: 1, kv_heads: 1, width: 3, mask: Mask::Bidirectional };
+    let one = Attention::new(1, 1, 3, Mask::Bidirectional);
     attend(one, &[131, 2]);
     attend(Attention { heads: 2, mask: Mask::Causal, ..one }, &[3, 115]);
 }
 
 #[test]
+fn attention_with_windows_scales_and_soft_caps() {
+    for mask in [Mask::Bidirectional, Mask::Causal] {
+        for window in [Some(0), Some(1), Some(4), Some(50), None] {
+            for soft_cap in [None, Some(1.5)] {
+                let usual = Attention::new(4, 2, 3, mask);
+                let geometry = Attention { window, scale: 0.75, soft_cap, ..usual };
+                attend(geometry, &[5, 1, 17]);
+            }
+        }
+        for window in [Some(2), Some(70)] {
+            attend(Attention { window, ..Attention::new(2, 1, 3, mask) }, &[3, 131]);
+        }
+    }
+}
+
+#[test]
 fn attention_of_one_query_per_sequence() {
     for (mask, offsets) in [(Mask::Bidirectional, [0, 0, 0]), (Mask::Causal, [4, 0, 3])] {
-        let geometry = Attention { heads: 4, kv_heads: 2, width: 5, mask };
         let mut spans = spans(&[5, 1, 7]);
         for (i, span) in spans.iter_mut().enumerate() {
             *span = Span { queries: i..i + 1, offset: offsets[i], ..span.clone() };
         }
-        check(&[(3, 20), (13, 20)], &[], |tape, x, _| {
-            let projected = Projected::Apart { queries: &x[0], keys_values: &x[1] };
-            tape.attention(geometry, projected, &spans, None)
-        });
+        for window in [None, Some(2)] {
+            let geometry = Attention { window, ..Attention::new(4, 2, 5, mask) };
+            check(&[(3, 20), (13, 20)], &[], |tape, x, _| {
+                let projected = Projected::Apart { queries: &x[0], keys_values: &x[1] };
+                tape.attention(geometry, projected, &spans, None)
+            });
+        }
     }
 }
 
