@@ -12,10 +12,8 @@ use crate::cpu::rotary::{Angles, Turn};
 use crate::cpu::rows::Occurrences;
 use crate::cpu::shared::Shared;
 use crate::cpu::{
-    elementwise, example_squares, linear as cpu_linear, losses, matmul as cpu_matmul,
-};
-use crate::cpu::{
-    norm as cpu_norm, pattern, rotary, rows, solver, swiglu as cpu_swiglu, vocabulary,
+    activation as cpu_activation, columns, elementwise, example_squares, linear as cpu_linear,
+    losses, matmul as cpu_matmul, norm as cpu_norm, pattern, rotary, rows, solver, vocabulary,
 };
 use crate::device::Device;
 use crate::geometry::Span;
@@ -23,7 +21,7 @@ use crate::meta;
 use crate::storage::Numbers;
 use crate::tensor::Tensor;
 use crate::thread_pool;
-use fedra_seed::{NOISE_GROUP, SecretKey};
+use fedra_seed::{NOISE_GROUP, SecretKey, Seed};
 use std::ops::Range;
 
 pub(crate) use crate::cpu::attention::ProbeWeights;
@@ -32,8 +30,8 @@ pub(crate) use crate::cpu::norm::Kind as NormKind;
 pub(crate) use crate::cpu::vocabulary::VocabularyExamples;
 pub(crate) use crate::fill::Fill;
 pub(crate) use crate::operands::{
-    Attended, Change, Factor, GradientView, Linear, LinearBackward, Outer, View, Vocabulary,
-    WeightGradient,
+    Attended, Change, ColumnFactors, Factor, GradientView, Linear, LinearBackward, Outer, View,
+    Vocabulary, WeightGradient,
 };
 
 // One pass over whole tensors.
@@ -95,6 +93,35 @@ pub(crate) fn scale_by(device: &Device, x: &mut Tensor, factor: &Tensor) {
 /// `x /= divisor`.
 pub(crate) fn divide(device: &Device, x: &mut Tensor, divisor: f32) {
     write(device, x, |x| elementwise::divide(x, divisor));
+}
+
+/// `x = cap * tanh(x / cap)`.
+pub(crate) fn soft_cap(device: &Device, x: &mut Tensor, cap: f32) {
+    write(device, x, |x| elementwise::soft_cap(x, cap));
+}
+
+/// Turns the gradient of a soft cap's result `y` into that of its input.
+pub(crate) fn soft_cap_backward(device: &Device, (y, cap): (&Tensor, f32), dy: &mut Tensor) {
+    write(device, dy, |dy| elementwise::soft_cap_backward(&y.read(), cap, dy));
+}
+
+/// Makes zeros of a share of `x` and divides the rest by theirs, as a seed decides.
+pub(crate) fn drop_out(device: &Device, x: &mut Tensor, rate: f32, seed: Seed) {
+    write(device, x, |x| elementwise::drop_out(x, rate, seed));
+}
+
+/// `x + offset`; the tensor itself where that is zero.
+pub(crate) fn shifted(device: &Device, x: &Tensor, offset: f32) -> Tensor {
+    if offset == 0.0 {
+        return x.clone();
+    }
+    let (rows, cols) = x.shape();
+    let mut sum = Tensor::scratch(device, rows, cols);
+    let run = |sum: &mut [f32]| {
+        sum.iter_mut().zip(&*x.read()).for_each(|(sum, x)| *sum = x + offset);
+    };
+    write(device, &mut sum, run);
+    sum
 }
 
 /// The sum of squares.
@@ -355,16 +382,60 @@ pub(crate) fn rotate(
     write(device, x, |x| rotary::rotate(x, cols, heads, positions, angles, turn));
 }
 
-/// `y = silu(gate) * up`, where a row of `x` is gate then up.
-pub(crate) fn swiglu(device: &Device, x: &Tensor, y: &mut Tensor) {
-    let width = y.cols();
-    write(device, y, |y| cpu_swiglu::forward(&x.read(), y, width));
+/// Multiplies columns of each row by their weights.
+pub(crate) fn scale_columns(device: &Device, x: &mut Tensor, by: &ColumnFactors<'_>) {
+    let cols = x.cols();
+    write(device, x, |x| by.on_cpu(|parts| columns::forward(x, cols, parts, by.epsilon)));
 }
 
-/// The gradient of [`swiglu`]'s input.
-pub(crate) fn swiglu_backward(device: &Device, (x, dy): (&Tensor, &Tensor), dx: &mut Tensor) {
+/// Turns the gradient of normalised columns into that of the input `x`.
+pub(crate) fn norm_columns_backward(
+    device: &Device,
+    (x, epsilon): (&Tensor, f32),
+    by: &ColumnFactors<'_>,
+    dy: &mut Tensor,
+) {
+    let run = |dy: &mut [f32]| {
+        by.on_cpu(|parts| columns::backward(&x.read(), x.cols(), parts, epsilon, dy));
+    };
+    write(device, dy, run);
+}
+
+/// One row for each run of rows: the gradients of the weights of [`scale_columns`] side by side.
+pub(crate) fn column_weight_sums(
+    device: &Device,
+    (x, dy): (&Tensor, &Tensor),
+    by: &ColumnFactors<'_>,
+    runs: &[Range<usize>],
+) -> Tensor {
+    let total = by.parts.iter().map(|(_, weight)| weight.cols()).sum();
+    let mut sums = Tensor::scratch(device, runs.len(), total);
+    let run = |sums: &mut [f32]| {
+        let both = (&*x.read(), &*dy.read());
+        by.on_cpu(|parts| columns::weight_sums(both, x.cols(), (parts, by.epsilon), runs, sums));
+    };
+    write(device, &mut sums, run);
+    sums
+}
+
+/// `y = activation(gate) * up`, where a row of `x` is gate then up.
+pub(crate) fn gated(device: &Device, activation: Activation, x: &Tensor, y: &mut Tensor) {
+    let width = y.cols();
+    write(device, y, |y| cpu_activation::gated(activation, &x.read(), y, width));
+}
+
+/// The gradient of [`gated`]'s input.
+pub(crate) fn gated_backward(
+    device: &Device,
+    activation: Activation,
+    (x, dy): (&Tensor, &Tensor),
+    dx: &mut Tensor,
+) {
     let width = dy.cols();
-    write(device, dx, |dx| cpu_swiglu::backward(&x.read(), &dy.read(), dx, width));
+    let run = |dx: &mut [f32]| {
+        cpu_activation::gated_backward(activation, &x.read(), &dy.read(), dx, width);
+    };
+    write(device, dx, run);
 }
 
 /// Attention; `log_sums` are written when backward will follow. With a probe, returns for each span
@@ -540,7 +611,8 @@ pub(crate) fn cross_entropy(
     factors: Factors<'_>,
 ) -> Tensor {
     let classes = logits.cols();
-    let run = |logits: &mut [f32]| losses::cross_entropy_rows(logits, classes, labels, factors);
+    let run =
+        |logits: &mut [f32]| losses::cross_entropy_rows((logits, classes), None, labels, factors);
     loss(device, factors, logits, run)
 }
 

@@ -96,7 +96,7 @@ impl Bert {
         role: Role,
     ) -> Result<Value, ModelError> {
         let epsilon = self.config.layer_norm_eps as f32;
-        Ok(tape.layer_norm(x, &parts.weight(role)?, &parts.bias(role)?, epsilon)?)
+        Ok(tape.layer_norm(x, &parts.weight(role)?, Some(&parts.bias(role)?), epsilon)?)
     }
 
     fn geometry(&self) -> Attention {

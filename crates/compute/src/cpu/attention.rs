@@ -336,8 +336,12 @@ fn softmax_backward(
     log_sum: f32,
 ) {
     for row in [&mut *p, &mut *ds] {
-        row[..visible.start].fill(0.0);
-        row[visible.end..].fill(0.0);
+        if visible.start > 0 {
+            row[..visible.start].fill(0.0);
+        }
+        if visible.end < row.len() {
+            row[visible.end..].fill(0.0);
+        }
     }
     let (p, ds) = (&mut p[visible.clone()], &mut ds[visible]);
     match geometry.soft_cap {

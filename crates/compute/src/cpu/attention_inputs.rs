@@ -71,7 +71,9 @@ vectorised! {
     fn scaled_softmax(row: &mut [f32], visible: Range<usize>, scale: f32) -> (f32, f32) {
         let (row, hidden) = row.split_at_mut(visible.end);
         let (before, seen) = row.split_at_mut(visible.start);
-        before.fill(0.0);
+        if !before.is_empty() {
+            before.fill(0.0);
+        }
         let max = math::max(seen) * scale;
         for x in seen.iter_mut() {
             *x = math::exp(x.mul_add(scale, -max));

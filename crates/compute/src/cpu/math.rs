@@ -31,6 +31,12 @@ pub fn exp(x: f32) -> f32 {
     y * scale
 }
 
+/// `1 / sqrt(mean square + epsilon)`.
+#[inline(always)]
+pub fn inverse_root(x: &[f32], epsilon: f32) -> f32 {
+    1.0 / (dot(x, x) / x.len() as f32 + epsilon).sqrt()
+}
+
 /// The logistic function.
 #[inline(always)]
 pub fn sigmoid(x: f32) -> f32 {
@@ -80,22 +86,29 @@ pub fn gelu(x: f32) -> (f32, f32) {
     (x * integral, (x * INVERSE_SQRT_TAU).mul_add(e, integral))
 }
 
-vectorised! {
-    /// Replaces `x` by `gelu(x)` and stores the derivative.
-    pub fn gelu_with_derivative(x: &mut [f32], derivative: &mut [f32]) {
-        for (x, d) in x.iter_mut().zip(derivative) {
-            (*x, *d) = gelu(*x);
-        }
-    }
+/// GELU with a hyperbolic tangent, and its derivative: `x sigmoid(2 u)`, `u = sqrt(2 / pi) (x + 0.044715 x^3)`.
+#[inline(always)]
+pub fn gelu_tanh(x: f32) -> (f32, f32) {
+    const TWICE: f32 = 1.595_769; // 2 sqrt(2 / pi)
+    const CUBE: f32 = 0.044_715;
+    let square = x * x;
+    let s = sigmoid(TWICE * x * square.mul_add(CUBE, 1.0));
+    let y = x * s;
+    (y, (y * (1.0 - s)).mul_add(TWICE * square.mul_add(3.0 * CUBE, 1.0), s))
 }
 
-vectorised! {
-    /// Replaces `x` by `gelu(x)`.
-    pub fn gelu_in_place(x: &mut [f32]) {
-        for x in x {
-            *x = gelu(*x).0;
-        }
-    }
+/// `x * sigmoid(x)` and its derivative `s + x s (1 - s)`.
+#[inline(always)]
+pub fn silu(x: f32) -> (f32, f32) {
+    let s = sigmoid(x);
+    let y = x * s;
+    (y, y.mul_add(1.0 - s, s))
+}
+
+/// `max(x, 0)` and its derivative, which is zero at zero.
+#[inline(always)]
+pub fn relu(x: f32) -> (f32, f32) {
+    (if x < 0.0 { 0.0 } else { x }, if x > 0.0 { 1.0 } else { 0.0 })
 }
 
 /// Lanes of every reduction: the order of additions does not depend on the vector width.

@@ -16,38 +16,41 @@ impl Tape {
         &mut self,
         x: &Value,
         weight: &Weight,
-        bias: &Weight,
+        bias: Option<&Weight>,
         epsilon: f32,
     ) -> Result<Value, ComputeError> {
-        let shape = (1, x.tensor.cols());
-        ComputeError::expect("layer norm", "bias shape", bias.tensor.shape(), shape)?;
-        self.norm(Kind::Layer, x, weight, Some(bias), epsilon)
+        if let Some(bias) = bias {
+            let shape = (1, x.tensor.cols());
+            ComputeError::expect("layer norm", "bias shape", bias.tensor.shape(), shape)?;
+        }
+        self.norm((Kind::Layer, epsilon), x, (weight, 0.0), bias)
     }
 
-    /// `x / sqrt(mean square + epsilon) * weight`, row by row.
+    /// `x / sqrt(mean square + epsilon) * (weight + offset)`, row by row.
     pub fn rms_norm(
         &mut self,
         x: &Value,
         weight: &Weight,
         epsilon: f32,
+        offset: f32,
     ) -> Result<Value, ComputeError> {
-        self.norm(Kind::Root, x, weight, None, epsilon)
+        self.norm((Kind::Root, epsilon), x, (weight, offset), None)
     }
 
     fn norm(
         &mut self,
-        kind: Kind,
+        (kind, epsilon): (Kind, f32),
         x: &Value,
-        weight: &Weight,
+        (weight, offset): (&Weight, f32),
         bias: Option<&Weight>,
-        epsilon: f32,
     ) -> Result<Value, ComputeError> {
         let (rows, cols) = x.tensor.shape();
         ComputeError::expect("norm", "weight shape", weight.tensor.shape(), (1, cols))?;
         ComputeError::not_empty("norm", "row", cols)?;
+        let factors = kernels::shifted(&self.device, &weight.tensor, offset);
         let mut y = Tensor::scratch(&self.device, rows, cols);
         let mut stats = Tensor::scratch(&self.device, rows, 2);
-        let given = (&x.tensor, &weight.tensor, bias.map(|bias| &bias.tensor));
+        let given = (&x.tensor, &factors, bias.map(|bias| &bias.tensor));
         kernels::norm(&self.device, (kind, epsilon), given, (&mut y, &mut stats));
         let trains = [Some(weight), bias].into_iter().flatten().any(|weight| weight.trains);
         let wanted = trains || wanted(&[x], &[]);
@@ -59,6 +62,7 @@ impl Tape {
                 result,
                 x: x.clone(),
                 stats,
+                factors,
                 weight: weight.clone(),
                 bias: bias.cloned(),
                 examples,
@@ -73,6 +77,8 @@ struct Norm {
     result: Slot,
     x: Value,
     stats: Tensor,
+    /// The weight with its offset.
+    factors: Tensor,
     weight: Weight,
     bias: Option<Weight>,
     /// The rows of each example, where examples are told apart and something trains.
@@ -89,7 +95,7 @@ impl Recorded for Norm {
         let summed = self.examples.is_none() && (self.weight.trains || bias.is_some());
         let mut sums = summed.then(|| [sums(), sums()]);
         let mut input = self.x.slot.map(|slot| (slot, flow.open(slot, self.x.tensor.shape())));
-        let saved = (&self.x.tensor, &self.stats, &self.weight.tensor, &dy);
+        let saved = (&self.x.tensor, &self.stats, &self.factors, &dy);
         let dx = input.as_mut().map(|(_, (dx, fill))| (dx, *fill));
         kernels::norm_backward(
             &device,

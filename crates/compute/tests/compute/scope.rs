@@ -3,8 +3,8 @@
 use crate::chain::{Chain, LENGTHS};
 use crate::draw::{bare, bits, frozen, id, positions, spans, tensor, trained};
 use fedra_compute::{
-    Activation, Angles, Attention, ComputeError, Device, Gradients, LossWeights, Mask, Projected,
-    Projection, Tape, Tensor, Value, Weight,
+    Activation, Angles, Attention, ComputeError, Device, Gradients, Logits, LossWeights, Mask,
+    Projected, Projection, Tape, Tensor, Value, Weight,
 };
 use fedra_plan::{Layer, ParamId, Role, Scope};
 use std::sync::Arc;
@@ -212,8 +212,8 @@ impl Frozen {
         let found = tape.embed(&[(&self.table, &[0, 1, 2, 3, 8, 8])])?;
         let square = Projection { bias: Some(self.norm.clone()), ..bare(self.square.clone()) };
         let sum = tape.linear_onto(&found, &square, x)?;
-        let sum = tape.layer_norm(&sum, &self.norm, &self.norm, 1e-5)?;
-        let sum = tape.rms_norm(&sum, &self.norm, 1e-5)?;
+        let sum = tape.layer_norm(&sum, &self.norm, Some(&self.norm), 1e-5)?;
+        let sum = tape.rms_norm(&sum, &self.norm, 1e-5, 0.0)?;
         let projected = tape.linear(&sum, &[square])?;
         let lengths = [4, 2];
         let projected = tape.rotary(projected, 4, &positions(&lengths), &self.angles)?;
@@ -221,13 +221,13 @@ impl Frozen {
             tape.attention(layer(), Projected::Together(&projected), &spans(&lengths), None);
         let narrow = bare(self.narrow.clone());
         let wide = tape.linear_activated(&mixed?, &narrow, Activation::Gelu)?;
-        let gated = tape.swiglu(&wide)?;
+        let gated = tape.gated(&wide, Activation::Silu)?;
         let picked = tape.rows(&gated, &[0, 4])?;
         let classes = tape.cross_entropy(&picked, &[Some(3), None], LossWeights::SUM)?;
         let labels = tape.multi_label(&picked, &[1.0; 24], LossWeights::mean(24))?;
         let words = tape.vocabulary_cross_entropy(
             &sum,
-            (&self.table, None),
+            Logits::new(&self.table, None),
             &[Some(1); 6],
             LossWeights::mean(6),
         )?;
