@@ -182,8 +182,68 @@ def attention_case(name, lengths, heads, kv_heads, head_dim, causal, scale=1.0):
                      causal=causal)
 
 
+def capped(x, cap):
+    return x if cap is None else cap * torch.tanh(x / cap)
+
+
+def shaped_attention(q, k, v, lengths, causal, distance, scale, cap):
+    """Scores by hand: scaled, capped, hidden where a key is further than `distance`, then softmax."""
+    outputs = []
+    for q1, k1, v1 in zip(q.split(lengths), k.split(lengths), v.split(lengths)):
+        group, n = q.shape[1] // k.shape[1], len(q1)
+        k1, v1 = (part.repeat_interleave(group, dim=1) for part in (k1, v1))
+        scores = capped(torch.einsum("ihd,jhd->hij", q1, k1) * scale, cap)
+        apart = torch.arange(n)[:, None] - torch.arange(n)
+        seen = (apart.abs() <= distance) & (apart >= (0 if causal else -n))
+        weights = scores.masked_fill(~seen, -math.inf).softmax(-1)
+        outputs.append(torch.einsum("hij,jhd->ihd", weights, v1))
+    return torch.cat(outputs)
+
+
+def shaped_attention_case(name, lengths, heads, kv_heads, head_dim, causal, distance, scale, cap):
+    n = sum(lengths)
+    inputs = {"q": spec([n, heads, head_dim], 1, 2.0), "k": spec([n, kv_heads, head_dim], 2, 2.0),
+              "v": spec([n, kv_heads, head_dim], 3)}
+    shape = lambda q, k, v: shaped_attention(q, k, v, lengths, causal, distance, scale, cap)
+    return operation(name, inputs, shape, lengths=lengths, heads=heads, kv_heads=kv_heads,
+                     head_dim=head_dim, causal=causal, window=distance, scale=scale, soft_cap=cap)
+
+
 def norm_inputs(rows, width):
     return {"x": spec([rows, width], 1, 2.0), "weight": spec([width], 2, 0.5, 1.0)}
+
+
+def gated(name, activation):
+    return operation(name, {"gate": spec([5, 7], 1, 4.0), "up": spec([5, 7], 2)},
+                     lambda gate, up: activation(gate) * up)
+
+
+def rms(x, weight, epsilon, offset):
+    """In groups as long as the weight."""
+    groups = x.unflatten(-1, (-1, len(weight)))
+    return F.rms_norm(groups, weight.shape, weight + offset, epsilon).flatten(-2)
+
+
+def column_norm_case(name, heads, kv_heads, widths, offset):
+    """Query and key normed, each by a weight of its own width, with the value behind them as it is."""
+    inputs = {"x": spec([13, (heads + 2 * kv_heads) * 6], 1, 2.0),
+              "query": spec([widths[0]], 2, 0.5, 1.0), "key": spec([widths[1]], 3, 0.5, 1.0)}
+
+    def forward(x, query, key):
+        q, k, v = x.split([heads * 6, kv_heads * 6, kv_heads * 6], dim=-1)
+        return torch.cat([rms(q, query, 1e-5, offset), rms(k, key, 1e-5, offset), v], -1)
+
+    return operation(name, inputs, forward, columns=[heads * 6, kv_heads * 6], eps=1e-5,
+                     offset=offset)
+
+
+def capped_loss_case():
+    """The mean loss of a vocabulary's capped logits."""
+    labels = integers(5, 13, 0, 11)
+    inputs = {"x": spec([13, 5], 1), "weight": spec([11, 5], 2), "bias": spec([11], 3)}
+    loss = lambda x, weight, bias: F.cross_entropy(capped(F.linear(x, weight, bias), 1.5),
+                                                   torch.tensor(labels))
+    return operation("vocabulary_capped", inputs, loss, labels=labels, soft_cap=1.5)
 
 
 def embedding_case():
@@ -239,6 +299,8 @@ def ops():
               "bias": spec([7], 3, 0.5)}
     firsts = [sum(PACKED[:i]) for i in range(len(PACKED))]
     at = positions(PACKED)
+    activations = {"gelu_tanh": lambda x: F.gelu(x, approximate="tanh"), "relu": lambda x: F.relu(x),
+                   "silu": lambda x: F.silu(x)}
     cases = [
         operation("linear", linear, lambda x, weight, bias: F.linear(x, weight, bias)),
         operation("gelu", {"x": spec([5, 7], 1, 5.0)}, lambda x: F.gelu(x)),
@@ -255,8 +317,31 @@ def ops():
         attention_case("attention_grouped", PACKED, 4, 2, 6, causal=True),
         attention_case("attention_long_bidirectional", LONG, 2, 2, 5, causal=False, scale=2.0),
         attention_case("attention_long_grouped", LONG, 2, 1, 5, causal=True, scale=2.0),
-        operation("swiglu", {"gate": spec([5, 7], 1, 4.0), "up": spec([5, 7], 2)},
-                  lambda gate, up: F.silu(gate) * up),
+        shaped_attention_case("attention_window_of_one", PACKED, 4, 2, 6, True, 0, 0.3, None),
+        shaped_attention_case("attention_window_of_two", PACKED, 4, 2, 6, True, 1, 0.3, None),
+        shaped_attention_case("attention_window_beyond_the_text", PACKED, 3, 3, 5, True, 50, 0.3, None),
+        shaped_attention_case("attention_window_both_sides", LONG, 2, 1, 5, False, 3, 0.5, None),
+        shaped_attention_case("attention_window_long_capped", LONG, 2, 1, 5, True, 9, 0.4, 1.5),
+        shaped_attention_case("attention_capped", PACKED, 3, 3, 6, False, 50, 0.4, 0.7),
+        gated("swiglu", F.silu),
+        gated("geglu", F.gelu),
+        gated("geglu_tanh", lambda x: F.gelu(x, approximate="tanh")),
+        gated("reglu", F.relu),
+        *(operation(name, {"x": spec([5, 7], 1, 5.0)}, of) for name, of in activations.items()),
+        operation("layer_norm_without_bias", norm_inputs(5, 11),
+                  lambda x, weight: F.layer_norm(x, (11,), weight, None, 1e-5), eps=1e-5),
+        operation("rms_norm_offset", norm_inputs(5, 11),
+                  lambda x, weight: F.rms_norm(x, (11,), 1 + weight, 1e-5), eps=1e-5, offset=1.0),
+        column_norm_case("column_norm_by_head", 4, 2, (6, 6), 0.0),
+        column_norm_case("column_norm_by_head_offset", 4, 2, (6, 6), 1.0),
+        column_norm_case("column_norm_of_all_heads", 4, 2, (24, 12), 0.0),
+        operation("soft_capped", {"x": spec([5, 7], 1, 5.0)}, lambda x: capped(x, 2.0), soft_cap=2.0),
+        operation("scaled", {"x": spec([5, 7], 1)}, lambda x: 2.5 * x, factor=2.5),
+        operation("sum", {"x": spec([5, 7], 1), "y": spec([5, 7], 2)}, lambda x, y: x + y),
+        operation("sequence_means", {"x": spec([sum(PACKED), 7], 1)},
+                  lambda x: torch.stack([part.mean(0) for part in x.split(PACKED)]), lengths=PACKED),
+        operation("scale_columns", norm_inputs(5, 11), lambda x, weight: x * weight),
+        capped_loss_case(),
         embedding_case(),
         operation("tanh_pooler", pooled,
                   lambda x, weight, bias: F.linear(x[firsts], weight, bias).tanh(), lengths=PACKED),

@@ -1,10 +1,16 @@
-//! What is applied to the result of a projection.
+//! What is applied to the result of a projection, or to its gate.
 
-/// What is applied to a projection's result.
+/// A function of each number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Activation {
     /// The error-function GELU.
     Gelu,
+    /// Its approximation by a hyperbolic tangent.
+    GeluTanh,
+    /// `max(x, 0)`.
+    Relu,
+    /// `x * sigmoid(x)`.
+    Silu,
     /// The hyperbolic tangent.
     Tanh,
 }

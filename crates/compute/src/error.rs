@@ -86,6 +86,13 @@ impl ComputeError {
         Err(Self::Shape { operation, what, found, expected })
     }
 
+    /// Refuses a setting that is not a positive number.
+    pub(crate) fn positive(what: &'static str, found: f32) -> Result<(), Self> {
+        let expected = "a positive number";
+        let is_positive = found.is_finite() && found > 0.0;
+        if is_positive { Ok(()) } else { Err(Self::Setting { what, found, expected }) }
+    }
+
     /// Refuses what has a size of zero.
     pub(crate) fn not_empty(
         operation: &'static str,

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-/// Heads and their width.
+/// Heads, their width, and how scores become weights.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Attention {
     /// Query heads.
@@ -13,12 +13,38 @@ pub struct Attention {
     pub width: usize,
     /// Which keys a query sees.
     pub mask: Mask,
+    /// The furthest distance to a key that a query sees, to either side; any if absent. (A sliding
+    /// window of `w` tokens is a distance of `w - 1`.)
+    pub window: Option<usize>,
+    /// What scores are multiplied by.
+    pub scale: f32,
+    /// Scaled scores `s` become `cap * tanh(s / cap)`.
+    pub soft_cap: Option<f32>,
 }
 
 impl Attention {
-    /// What scores are multiplied by: `1 / sqrt(width)`.
-    pub(crate) fn scale(self) -> f32 {
-        1.0 / (self.width as f32).sqrt()
+    /// The usual attention: scores are divided by the root of the width, without a window or a cap.
+    pub fn new(heads: usize, kv_heads: usize, width: usize, mask: Mask) -> Self {
+        let scale = 1.0 / (width as f32).sqrt();
+        Self { heads, kv_heads, width, mask, window: None, scale, soft_cap: None }
+    }
+
+    /// The distance that hides some key of a span from some query; `None` where the window is longer
+    /// than the text.
+    pub(crate) fn narrow_window(self, span: &Span) -> Option<usize> {
+        self.window.filter(|distance| distance.saturating_add(1) < span.keys.len())
+    }
+
+    /// The keys that query `i` of a span sees.
+    #[inline]
+    pub(crate) fn visible(self, span: &Span, i: usize) -> Range<usize> {
+        let (position, all) = (span.offset.saturating_add(i), span.keys.len());
+        let distance = self.window.unwrap_or(usize::MAX);
+        let end = match self.mask {
+            Mask::Bidirectional => position.saturating_add(distance).saturating_add(1),
+            Mask::Causal => position.saturating_add(1),
+        };
+        position.saturating_sub(distance)..end.min(all)
     }
 }
 

@@ -12,10 +12,8 @@ use crate::cpu::rotary::{Angles, Turn};
 use crate::cpu::rows::Occurrences;
 use crate::cpu::shared::Shared;
 use crate::cpu::{
-    elementwise, example_squares, linear as cpu_linear, losses, matmul as cpu_matmul,
-};
-use crate::cpu::{
-    norm as cpu_norm, pattern, rotary, rows, solver, swiglu as cpu_swiglu, vocabulary,
+    activation as cpu_activation, columns, elementwise, example_squares, linear as cpu_linear,
+    losses, matmul as cpu_matmul, norm as cpu_norm, pattern, rotary, rows, solver, vocabulary,
 };
 use crate::device::Device;
 use crate::geometry::Span;
@@ -23,7 +21,7 @@ use crate::meta;
 use crate::storage::Numbers;
 use crate::tensor::Tensor;
 use crate::thread_pool;
-use fedra_seed::{NOISE_GROUP, SecretKey};
+use fedra_seed::{NOISE_GROUP, SecretKey, Seed};
 use std::ops::Range;
 
 pub(crate) use crate::cpu::attention::ProbeWeights;
@@ -32,8 +30,8 @@ pub(crate) use crate::cpu::norm::Kind as NormKind;
 pub(crate) use crate::cpu::vocabulary::VocabularyExamples;
 pub(crate) use crate::fill::Fill;
 pub(crate) use crate::operands::{
-    Attended, Change, Factor, GradientView, Linear, LinearBackward, Outer, View, Vocabulary,
-    WeightGradient,
+    Attended, Change, ColumnFactors, Factor, GradientView, Linear, LinearBackward, Outer, View,
+    Vocabulary, WeightGradient,
 };
 
 // One pass over whole tensors.
@@ -54,6 +52,32 @@ pub(crate) fn scale_by(device: &Device, x: &mut Tensor, factor: &Tensor) {
         }
         Device::Meta(_) => {}
     }
+}
+
+/// `x = cap * tanh(x / cap)`.
+pub(crate) fn soft_cap(x: &mut Tensor, cap: f32) {
+    x.change(|x| elementwise::soft_cap(x, cap));
+}
+
+/// Turns the gradient of a soft cap's result `y` into that of its input.
+pub(crate) fn soft_cap_backward((y, cap): (&Tensor, f32), dy: &mut Tensor) {
+    dy.change(|dy| elementwise::soft_cap_backward(&y.read(), cap, dy));
+}
+
+/// Makes zeros of a share of `x` and divides the rest by theirs, as a seed decides.
+pub(crate) fn drop_out(x: &mut Tensor, rate: f32, seed: Seed) {
+    x.change(|x| elementwise::drop_out(x, rate, seed));
+}
+
+/// `x + offset`; the tensor itself where that is zero.
+pub(crate) fn shifted(device: &Device, x: &Tensor, offset: f32) -> Tensor {
+    if offset == 0.0 {
+        return x.clone();
+    }
+    let (rows, cols) = x.shape();
+    let mut sum = Tensor::scratch(device, rows, cols);
+    sum.change(|sum| sum.iter_mut().zip(&*x.read()).for_each(|(sum, x)| *sum = x + offset));
+    sum
 }
 
 /// `into = sum over the rows of x`, in some columns of it.
@@ -305,16 +329,55 @@ pub(crate) fn rotate(
     x.change(|x| rotary::rotate(x, cols, heads, positions, angles, turn));
 }
 
-/// `y = silu(gate) * up`, where a row of `x` is gate then up.
-pub(crate) fn swiglu(x: &Tensor, y: &mut Tensor) {
-    let width = y.cols();
-    y.change(|y| cpu_swiglu::forward(&x.read(), y, width));
+/// Multiplies columns of each row by their weights.
+pub(crate) fn scale_columns(x: &mut Tensor, by: &ColumnFactors<'_>) {
+    let cols = x.cols();
+    x.change(|x| by.on_cpu(|parts| columns::forward(x, cols, parts, by.epsilon)));
 }
 
-/// The gradient of [`swiglu`]'s input.
-pub(crate) fn swiglu_backward((x, dy): (&Tensor, &Tensor), dx: &mut Tensor) {
+/// Turns the gradient of normalised columns into that of the input `x`.
+pub(crate) fn norm_columns_backward(
+    (x, epsilon): (&Tensor, f32),
+    by: &ColumnFactors<'_>,
+    dy: &mut Tensor,
+) {
+    dy.change(|dy| {
+        by.on_cpu(|parts| columns::backward(&x.read(), x.cols(), parts, epsilon, dy));
+    });
+}
+
+/// One row for each run of rows: the gradients of the weights of [`scale_columns`] side by side.
+pub(crate) fn column_weight_sums(
+    device: &Device,
+    (x, dy): (&Tensor, &Tensor),
+    by: &ColumnFactors<'_>,
+    runs: &[Range<usize>],
+) -> Tensor {
+    let total = by.parts.iter().map(|(_, weight)| weight.cols()).sum();
+    let mut sums = Tensor::scratch(device, runs.len(), total);
+    sums.change(|sums| {
+        let both = (&*x.read(), &*dy.read());
+        by.on_cpu(|parts| columns::weight_sums(both, x.cols(), (parts, by.epsilon), runs, sums));
+    });
+    sums
+}
+
+/// `y = activation(gate) * up`, where a row of `x` is gate then up.
+pub(crate) fn gated(activation: Activation, x: &Tensor, y: &mut Tensor) {
+    let width = y.cols();
+    y.change(|y| cpu_activation::gated(activation, &x.read(), y, width));
+}
+
+/// The gradient of [`gated`]'s input.
+pub(crate) fn gated_backward(
+    activation: Activation,
+    (x, dy): (&Tensor, &Tensor),
+    dx: &mut Tensor,
+) {
     let width = dy.cols();
-    dx.change(|dx| cpu_swiglu::backward(&x.read(), &dy.read(), dx, width));
+    dx.change(|dx| {
+        cpu_activation::gated_backward(activation, &x.read(), &dy.read(), dx, width);
+    });
 }
 
 /// Attention; `log_sums` are written when backward will follow. With a probe, returns for each span
@@ -490,7 +553,8 @@ pub(crate) fn cross_entropy(
     factors: Factors<'_>,
 ) -> Tensor {
     let classes = logits.cols();
-    let run = |logits: &mut [f32]| losses::cross_entropy_rows(logits, classes, labels, factors);
+    let run =
+        |logits: &mut [f32]| losses::cross_entropy_rows((logits, classes), None, labels, factors);
     loss(device, factors, logits, run)
 }
 

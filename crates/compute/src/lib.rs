@@ -51,7 +51,8 @@ pub use params::{Params, Weight, Weights};
 pub use pool::{Buffer, Counter, Pool, Usage, set_worker};
 pub use sequences::Sequences;
 pub use tape::{
-    AttentionProbe, ExampleGradients, Lora, LossWeights, Projected, Projection, RowWeights, Tape,
+    AttentionProbe, ExampleGradients, Logits, Lora, LossWeights, Projected, Projection, RowWeights,
+    Tape,
 };
 pub use tensor::Tensor;
 pub use thread_pool::ThreadPool;

@@ -2,6 +2,7 @@
 
 use crate::activation::Activation;
 use crate::cpu::attention_inputs::{Columns, Inputs};
+use crate::cpu::columns::Part;
 use crate::cpu::losses::Factors;
 use crate::cpu::matmul::Mat;
 use crate::cpu::vocabulary::Loss;
@@ -137,12 +138,32 @@ impl Attended<'_> {
     }
 }
 
+/// Columns that are multiplied by a weight, in groups of its length; with an epsilon each group is
+/// normalised first.
+#[derive(Debug)]
+pub(crate) struct ColumnFactors<'a> {
+    pub parts: &'a [(Range<usize>, Tensor)],
+    pub epsilon: Option<f32>,
+}
+
+impl ColumnFactors<'_> {
+    /// Runs something on the processor's view of it.
+    pub fn on_cpu<R>(&self, run: impl FnOnce(&[Part<'_>]) -> R) -> R {
+        let weights: Vec<_> = self.parts.iter().map(|(_, weight)| weight.read()).collect();
+        let both = self.parts.iter().zip(&weights);
+        let parts: Vec<_> =
+            both.map(|((columns, _), weight)| Part { columns: columns.clone(), weight }).collect();
+        run(&parts)
+    }
+}
+
 /// The vocabulary loss, and the gradients that are wanted.
 #[derive(Debug)]
 pub(crate) struct Vocabulary<'a> {
     pub x: &'a Tensor,
     pub weight: &'a Tensor,
     pub bias: Option<&'a Tensor>,
+    pub soft_cap: Option<f32>,
     pub labels: &'a [u32],
     pub factors: Factors<'a>,
     pub dx: Option<&'a mut Tensor>,
@@ -158,6 +179,7 @@ impl Vocabulary<'_> {
             x: x.mat(self.x),
             weight: weight.mat(self.weight),
             bias: bias.as_deref(),
+            soft_cap: self.soft_cap,
             labels: self.labels,
             factors: self.factors,
             dx: self.dx.map(Tensor::write),

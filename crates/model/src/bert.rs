@@ -96,12 +96,12 @@ impl Bert {
         role: Role,
     ) -> Result<Value, ModelError> {
         let epsilon = self.config.layer_norm_eps as f32;
-        Ok(tape.layer_norm(x, &parts.weight(role)?, &parts.bias(role)?, epsilon)?)
+        Ok(tape.layer_norm(x, &parts.weight(role)?, Some(&parts.bias(role)?), epsilon)?)
     }
 
     fn geometry(&self) -> Attention {
         let heads = self.config.num_attention_heads;
         let width = self.config.hidden_size / heads;
-        Attention { heads, kv_heads: heads, width, mask: Mask::Bidirectional }
+        Attention::new(heads, heads, width, Mask::Bidirectional)
     }
 }

@@ -13,7 +13,7 @@ use crate::packing::Packing;
 use crate::parts::Parts;
 use crate::reading::Reading;
 use fedra_compute::{
-    Angles, Attention, AttentionProbe, Mask, Projected, Span, Tape, Tensor, Value,
+    Activation, Angles, Attention, AttentionProbe, Mask, Projected, Span, Tape, Tensor, Value,
 };
 use fedra_plan::Role;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -129,7 +129,7 @@ impl Llama {
         let wide = [parts.projection(Role::Gate)?, parts.projection(Role::Up)?];
         let gated = tape.linear(&normed, &wide)?;
         drop(normed);
-        let inner = tape.swiglu(&gated)?;
+        let inner = tape.gated(&gated, Activation::Silu)?;
         drop(gated);
         Ok(tape.linear_onto(&inner, &parts.projection(Role::Down)?, &x)?)
     }
@@ -151,7 +151,7 @@ impl Llama {
         x: &Value,
         role: Role,
     ) -> Result<Value, ModelError> {
-        Ok(tape.rms_norm(x, &parts.weight(role)?, self.config.rms_norm_eps as f32)?)
+        Ok(tape.rms_norm(x, &parts.weight(role)?, self.config.rms_norm_eps as f32, 0.0)?)
     }
 
     /// Rotary angles for these positions. The configuration may promise millions, so a table is
@@ -174,11 +174,7 @@ impl Llama {
     }
 
     fn geometry(&self) -> Attention {
-        Attention {
-            heads: self.config.num_attention_heads,
-            kv_heads: self.config.num_key_value_heads,
-            width: self.config.head_dim,
-            mask: Mask::Causal,
-        }
+        let LlamaConfig { num_attention_heads, num_key_value_heads, head_dim, .. } = self.config;
+        Attention::new(num_attention_heads, num_key_value_heads, head_dim, Mask::Causal)
     }
 }

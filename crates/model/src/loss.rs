@@ -6,7 +6,7 @@ use crate::head::Head;
 use crate::model::{Backbone, Model};
 use crate::packing::Packing;
 use crate::reading::Reading;
-use fedra_compute::{Activation, LossWeights, RowWeights, Tape, Value, Weights};
+use fedra_compute::{Activation, Logits, LossWeights, RowWeights, Tape, Value, Weights};
 use fedra_plan::{Layer, Part, Role};
 
 /// What the answers should have been.
@@ -131,7 +131,7 @@ impl Model {
         if self.head() == Head::Language {
             let hidden = self.before_vocabulary(tape, weights, hidden)?;
             let (weight, bias) = self.output_vocabulary(weights)?;
-            let vocabulary = (&weight, bias.as_ref());
+            let vocabulary = Logits::new(&weight, bias.as_ref());
             return Ok(tape.vocabulary_cross_entropy(&hidden, vocabulary, classes, counted)?);
         }
         let logits = self.head_logits(tape, weights, hidden)?;
@@ -254,7 +254,12 @@ impl Model {
                 let x = tape.linear_activated(hidden, &transform, Activation::Gelu)?;
                 let (weight, bias) =
                     (parts.weight(Role::TransformNorm)?, parts.bias(Role::TransformNorm)?);
-                Ok(tape.layer_norm(&x, &weight, &bias, bert.config().layer_norm_eps as f32)?)
+                Ok(tape.layer_norm(
+                    &x,
+                    &weight,
+                    Some(&bias),
+                    bert.config().layer_norm_eps as f32,
+                )?)
             }
         }
     }

@@ -3,17 +3,19 @@
 //! Scores exist for one tile of queries at a time. Forward keeps the logarithm of each row's sum;
 //! backward recomputes the probabilities from it, so no length-squared matrix outlives its tile.
 //! Query heads that share a key head are handled by the same task, so their gradients add in a
-//! fixed order.
+//! fixed order. A window cuts a sequence into pieces of one tile each, with the keys that the tile sees.
 //!
 //! ```text
 //! P = exp(s Q K^T - L)    O = P V    L = log-sum-exp of the row
 //! dP = dO V^T    dS = s P * (dP - rowsum(P * dP))    dQ = dS K    dK = dS^T Q    dV = P^T dO
 //! ```
+//!
+//! With a cap `c`, `s Q K^T` becomes `c t` with `t = tanh(s Q K^T / c)`, and `dS` is multiplied by `1 - t^2`.
 
-use super::attention_inputs::{Columns, Inputs, group, softmax, visible};
+use super::attention_inputs::{Columns, Inputs, group, softmax};
 use super::cached_attention;
 use super::math;
-use super::matmul::{Mat, MatMut, Right, Start, multiply_serial};
+use super::matmul::{Mat, MatMut, Right, Start, multiply_serial, serial_len};
 use super::shared::Shared;
 use super::simd::vectorised;
 use crate::geometry::{Attention, Mask, Span};
@@ -23,8 +25,9 @@ use std::ops::Range;
 
 /// Queries per tile.
 const TILE: usize = 128;
-/// Queries per causal tile: smaller, because a tile computes up to its last query's key.
-const CAUSAL_TILE: usize = 56;
+/// Queries per tile with a mask or a window: smaller, because a tile computes all keys that one of its
+/// queries sees.
+const MASKED_TILE: usize = 56;
 
 /// Weights of a probe: how much each query row and each key row counts.
 #[derive(Debug)]
@@ -84,14 +87,14 @@ pub fn forward(
     let mut masses = vec![0.0; spans.len() * geometry.kv_heads];
     thread_pool::each_chunk(&mut masses, 1, |task, mass| {
         let (span, kv_head) = part(geometry, spans, task);
-        let mut work = Workspace::new(pool, [tile_len(geometry, span) * span.keys.len(), 0]);
+        let mut work = Workspace::new(pool, geometry, span, Pass::Forward);
         let [k, v] = inputs.of_span(task / geometry.kv_heads);
-        work.keys.repack(k.head(span.keys.clone(), kv_head, width).t());
-        work.values.repack(v.head(span.keys.clone(), kv_head, width));
-        for head in group(geometry, kv_head) {
-            for tile in tiles(geometry, span) {
+        for span in &pieces(geometry, span) {
+            work.keys.repack(k.head(span.keys.clone(), kv_head, width).t());
+            work.values.repack(v.head(span.keys.clone(), kv_head, width));
+            for (head, tile) in tiles_by_head(geometry, span, kv_head) {
                 let rows = span.queries.start + tile.start..span.queries.start + tile.end;
-                let seen = visible(geometry, span, tile.end - 1);
+                let seen = geometry.visible(span, tile.end - 1).end;
                 let scores = &mut work.scores[..tile.len() * seen];
                 let q = inputs.q.head(rows.clone(), head, width);
                 let scores_mut = MatMut::new(scores, tile.len(), seen);
@@ -100,8 +103,8 @@ pub fn forward(
                 // SAFETY: this task alone writes these rows of this head.
                 let mut out = unsafe { out.head(rows.clone(), head, width) };
                 for (i, row) in scores.chunks_exact_mut(seen).enumerate() {
-                    let visible = visible(geometry, span, tile.start + i);
-                    let (max, sum) = softmax(row, visible, geometry.scale());
+                    let visible = geometry.visible(span, tile.start + i);
+                    let (max, sum) = softmax(geometry, row, visible);
                     work.sums[i] = sum;
                     if let Some(log_sums) = log_sums {
                         let place = (rows.start + i) * heads + head;
@@ -155,29 +158,29 @@ pub fn backward(
     let [dq, dk, dv] = into;
     thread_pool::each(spans.len() * geometry.kv_heads, |task| {
         let (span, kv_head) = part(geometry, spans, task);
-        let mut work = Workspace::new(pool, [tile_len(geometry, span) * span.keys.len(); 2]);
+        let mut work = Workspace::new(pool, geometry, span, Pass::Backward);
         let [k, v] = inputs.of_span(task / geometry.kv_heads);
-        let keys = k.head(span.keys.clone(), kv_head, width);
-        work.keys.repack(keys.t());
-        work.values.repack(v.head(span.keys.clone(), kv_head, width).t());
-        let key_rows = Right::rows(pool, keys);
-        // SAFETY: this task alone writes this key head's rows.
-        let (mut dk, mut dv) = unsafe {
-            (dk.head(span.keys.clone(), kv_head, width), dv.head(span.keys.clone(), kv_head, width))
-        };
         // Sums over tiles and heads start in the first tile if it sees every key.
         let mut sums = Start::Zero;
-        if geometry.mask == Mask::Causal {
+        if geometry.mask == Mask::Causal || geometry.narrow_window(span).is_some() {
             sums = Start::Keep;
-            for row in 0..span.keys.len() {
-                dk.row_mut(row).fill(0.0);
-                dv.row_mut(row).fill(0.0);
+            for target in [dk, dv] {
+                // SAFETY: this task alone writes this key head's rows.
+                let mut rows = unsafe { target.head(span.keys.clone(), kv_head, width) };
+                (0..span.keys.len()).for_each(|row| rows.row_mut(row).fill(0.0));
             }
         }
-        for head in group(geometry, kv_head) {
-            for tile in tiles(geometry, span) {
+        for span in &pieces(geometry, span) {
+            let keys = k.head(span.keys.clone(), kv_head, width);
+            work.keys.repack(keys.t());
+            work.values.repack(v.head(span.keys.clone(), kv_head, width).t());
+            let key_rows = Right::rows(pool, keys);
+            // SAFETY: as above.
+            let [mut dk, mut dv] =
+                [dk, dv].map(|to| unsafe { to.head(span.keys.clone(), kv_head, width) });
+            for (head, tile) in tiles_by_head(geometry, span, kv_head) {
                 let rows = span.queries.start + tile.start..span.queries.start + tile.end;
-                let seen = visible(geometry, span, tile.end - 1);
+                let seen = geometry.visible(span, tile.end - 1).end;
                 let q = inputs.q.head(rows.clone(), head, width);
                 let dout = dout.head(rows.clone(), head, width);
                 let scores = &mut work.scores[..tile.len() * seen];
@@ -190,9 +193,9 @@ pub fn backward(
                 let ds = &mut work.slopes[..tile.len() * seen];
                 let both = p.chunks_exact_mut(seen).zip(ds.chunks_exact_mut(seen));
                 for (i, (p, ds)) in both.enumerate() {
-                    let visible = visible(geometry, span, tile.start + i);
+                    let visible = geometry.visible(span, tile.start + i);
                     let log_sum = log_sums[(rows.start + i) * heads + head];
-                    softmax_backward(p, ds, visible, geometry.scale(), log_sum);
+                    softmax_backward(geometry, p, ds, visible, log_sum);
                 }
                 let (p, ds) = (Mat::new(p, tile.len(), seen), Mat::new(ds, tile.len(), seen));
                 let (query_rows, dout_rows) = (Right::rows(pool, q), Right::rows(pool, dout));
@@ -220,14 +223,9 @@ pub fn workspace((geometry, spans): (Attention, &[Span]), pass: Pass) -> Vec<usi
     let width = geometry.width;
     let longest = spans.iter().max_by_key(|span| span.keys.len());
     let Some(longest) = longest else { return Vec::new() };
-    let (keys, tile) = (longest.keys.len(), tile_len(geometry, longest));
-    let turned = Right::beside_len(width, [keys]);
-    let mut one = match pass {
-        Pass::Forward => vec![turned, Right::beside_len(keys, [width]), tile * keys, 0],
-        Pass::Backward => vec![turned, turned, tile * keys, tile * keys],
-    };
-    one.push(0);
+    let mut one = Workspace::lengths(geometry, longest, pass).to_vec();
     if pass == Pass::Backward {
+        let (keys, tile) = (most_keys(geometry, longest), tile_len(geometry, longest));
         let rows = |count| Right::rows_len((count, width), (width + 1, 1));
         one.extend([keys, tile, tile].map(rows).into_iter().filter(|len| *len > 0));
     }
@@ -245,14 +243,28 @@ struct Workspace {
 }
 
 impl Workspace {
-    fn new(pool: &Pool, [scores, slopes]: [usize; 2]) -> Self {
+    fn new(pool: &Pool, geometry: Attention, span: &Span, pass: Pass) -> Self {
+        let [keys, values, scores, slopes, scratch] = Self::lengths(geometry, span, pass);
         Self {
-            keys: Right::empty(pool, 0),
-            values: Right::empty(pool, 0),
+            keys: Right::empty(pool, keys),
+            values: Right::empty(pool, values),
             scores: pool.take(scores),
             slopes: pool.take(slopes),
-            scratch: pool.take(0),
+            scratch: pool.take(scratch),
             sums: [0.0; TILE],
+        }
+    }
+
+    /// Floats of each buffer.
+    fn lengths(geometry: Attention, span: &Span, pass: Pass) -> [usize; 5] {
+        let (width, keys, tile) =
+            (geometry.width, most_keys(geometry, span), tile_len(geometry, span));
+        let turned = Right::beside_len(width, [keys]);
+        match pass {
+            Pass::Forward => [turned, Right::beside_len(keys, [width]), tile * keys, 0, 0],
+            Pass::Backward => {
+                [turned, turned, tile * keys, tile * keys, serial_len(keys, tile, width)]
+            }
         }
     }
 }
@@ -262,6 +274,45 @@ fn part(geometry: Attention, spans: &[Span], task: usize) -> (&Span, usize) {
     (&spans[task / geometry.kv_heads], task % geometry.kv_heads)
 }
 
+/// A span's parts that are attended to one after another: itself, or with a window each tile of queries
+/// with the keys that it sees.
+fn pieces(geometry: Attention, span: &Span) -> Vec<Span> {
+    if geometry.narrow_window(span).is_none() {
+        return vec![span.clone()];
+    }
+    let piece = |tile: Range<usize>| {
+        let first = geometry.visible(span, tile.start).start;
+        let end = geometry.visible(span, tile.end - 1).end;
+        Span {
+            queries: span.queries.start + tile.start..span.queries.start + tile.end,
+            keys: span.keys.start + first..span.keys.start + end,
+            offset: span.offset + tile.start - first,
+        }
+    };
+    tiles(geometry, span).map(piece).collect()
+}
+
+/// Keys of a span's longest piece, at most.
+fn most_keys(geometry: Attention, span: &Span) -> usize {
+    let all = span.keys.len();
+    let Some(distance) = geometry.narrow_window(span) else { return all };
+    let sides = match geometry.mask {
+        Mask::Bidirectional => 2,
+        Mask::Causal => 1,
+    };
+    all.min(sides * distance + tile_len(geometry, span))
+}
+
+/// The tiles of each query head that reads a key head.
+fn tiles_by_head(
+    geometry: Attention,
+    span: &Span,
+    kv_head: usize,
+) -> impl Iterator<Item = (usize, Range<usize>)> {
+    let heads = group(geometry, kv_head);
+    heads.flat_map(move |head| tiles(geometry, span).map(move |tile| (head, tile)))
+}
+
 fn tiles(geometry: Attention, span: &Span) -> impl Iterator<Item = Range<usize>> + use<> {
     let (count, size) = (span.queries.len(), tile_len(geometry, span));
     (0..count).step_by(size.max(1)).map(move |first| first..count.min(first + size))
@@ -269,27 +320,65 @@ fn tiles(geometry: Attention, span: &Span) -> impl Iterator<Item = Range<usize>>
 
 /// Queries of a span's longest tile.
 fn tile_len(geometry: Attention, span: &Span) -> usize {
-    let most = match geometry.mask {
-        Mask::Bidirectional => TILE,
-        Mask::Causal => CAUSAL_TILE,
+    let most = match (geometry.mask, geometry.narrow_window(span)) {
+        (Mask::Bidirectional, None) => TILE,
+        (Mask::Bidirectional, Some(_)) | (Mask::Causal, _) => MASKED_TILE,
     };
     most.min(span.queries.len())
 }
 
+/// Turns scores into probabilities and the gradient of probabilities into that of scores.
+fn softmax_backward(
+    geometry: Attention,
+    p: &mut [f32],
+    ds: &mut [f32],
+    visible: Range<usize>,
+    log_sum: f32,
+) {
+    for row in [&mut *p, &mut *ds] {
+        if visible.start > 0 {
+            row[..visible.start].fill(0.0);
+        }
+        if visible.end < row.len() {
+            row[visible.end..].fill(0.0);
+        }
+    }
+    let (p, ds) = (&mut p[visible.clone()], &mut ds[visible]);
+    match geometry.soft_cap {
+        None => scaled_softmax_backward(p, ds, geometry.scale, log_sum),
+        Some(cap) => capped_softmax_backward(p, ds, geometry.scale, cap, log_sum),
+    }
+}
+
 vectorised! {
-    /// Turns scores into probabilities and the gradient of probabilities into that of scores.
-    fn softmax_backward(p: &mut [f32], ds: &mut [f32], visible: usize, scale: f32, log_sum: f32) {
-        let (p, p_hidden) = p.split_at_mut(visible);
-        let (ds, ds_hidden) = ds.split_at_mut(visible);
+    fn scaled_softmax_backward(p: &mut [f32], ds: &mut [f32], scale: f32, log_sum: f32) {
         for x in p.iter_mut() {
             *x = math::exp(x.mul_add(scale, -log_sum));
         }
         let mean = math::dot(p, ds);
+        let visible = p.len();
+        let ds = &mut ds[..visible];
         for i in 0..visible {
             ds[i] = (ds[i] - mean) * (p[i] * scale);
         }
-        p_hidden.fill(0.0);
-        ds_hidden.fill(0.0);
+    }
+}
+
+vectorised! {
+    /// The same with a cap. Only the hyperbolic tangents fit in the scores' place until the mean is
+    /// known, so that exponentials are computed twice.
+    fn capped_softmax_backward(p: &mut [f32], ds: &mut [f32], scale: f32, cap: f32, log_sum: f32) {
+        for x in p.iter_mut() {
+            *x = math::tanh(*x * (scale / cap));
+        }
+        let mean = math::dot_of(p, ds, |t| math::exp(t.mul_add(cap, -log_sum)));
+        let visible = p.len();
+        let ds = &mut ds[..visible];
+        for i in 0..visible {
+            let t = p[i];
+            p[i] = math::exp(t.mul_add(cap, -log_sum));
+            ds[i] = (ds[i] - mean) * (p[i] * scale) * t.mul_add(-t, 1.0);
+        }
     }
 }
 

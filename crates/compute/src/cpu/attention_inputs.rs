@@ -3,7 +3,7 @@
 use super::math;
 use super::matmul::Mat;
 use super::simd::vectorised;
-use crate::geometry::{Attention, Mask, Span};
+use crate::geometry::Attention;
 use std::ops::Range;
 
 /// Queries, keys or values: columns of a row-major tensor.
@@ -54,20 +54,26 @@ pub fn group(geometry: Attention, kv_head: usize) -> Range<usize> {
     kv_head * size..(kv_head + 1) * size
 }
 
-/// How many keys query `i` of a span sees.
-#[inline]
-pub fn visible(geometry: Attention, span: &Span, i: usize) -> usize {
-    match geometry.mask {
-        Mask::Bidirectional => span.keys.len(),
-        Mask::Causal => (span.offset + i + 1).min(span.keys.len()),
-    }
+/// Turns the visible scores into unnormalised probabilities and the others into zeros; returns the
+/// scaled maximum and the sum.
+pub fn softmax(geometry: Attention, row: &mut [f32], visible: Range<usize>) -> (f32, f32) {
+    let scale = match geometry.soft_cap {
+        None => geometry.scale,
+        Some(cap) => {
+            math::soft_cap(&mut row[visible.clone()], geometry.scale, cap);
+            1.0
+        }
+    };
+    scaled_softmax(row, visible, scale)
 }
 
 vectorised! {
-    /// Turns the visible scores into unnormalised probabilities and the others into zeros;
-    /// returns the scaled maximum and the sum.
-    pub fn softmax(row: &mut [f32], visible: usize, scale: f32) -> (f32, f32) {
-        let (seen, hidden) = row.split_at_mut(visible);
+    fn scaled_softmax(row: &mut [f32], visible: Range<usize>, scale: f32) -> (f32, f32) {
+        let (row, hidden) = row.split_at_mut(visible.end);
+        let (before, seen) = row.split_at_mut(visible.start);
+        if !before.is_empty() {
+            before.fill(0.0);
+        }
         let max = math::max(seen) * scale;
         for x in seen.iter_mut() {
             *x = math::exp(x.mul_add(scale, -max));

@@ -5,7 +5,7 @@
 //! over all keys. So three key heads keep any number of threads busy, and every number is made by the
 //! same chain as in [`attention`](super::attention): the bits are the same.
 
-use super::attention_inputs::{Inputs, group, softmax, visible};
+use super::attention_inputs::{Inputs, group, softmax};
 use super::matmul::{Mat, MatMut, Right, Start, has_few_rows, multiply_keys, multiply_serial};
 use super::shared::Shared;
 use crate::geometry::{Attention, Span};
@@ -82,7 +82,8 @@ pub fn forward(
 struct Sequence<'a> {
     number: usize,
     span: &'a Span,
-    /// Keys that its query sees.
+    /// Rows of the keys that its query sees, and how many.
+    keys: Range<usize>,
     seen: usize,
     /// Where its scores begin: a row of `seen` for each head.
     scores: usize,
@@ -91,10 +92,11 @@ struct Sequence<'a> {
 fn sequences(geometry: Attention, spans: &[Span]) -> Vec<Sequence<'_>> {
     let mut scores = 0;
     let sequence = |(number, span)| {
-        let seen = visible(geometry, span, 0);
-        let begin = scores;
+        let visible = geometry.visible(span, 0);
+        let (begin, seen) = (scores, visible.len());
         scores += geometry.heads * seen;
-        Sequence { number, span, seen, scores: begin }
+        let keys = span.keys.start + visible.start..span.keys.start + visible.end;
+        Sequence { number, span, keys, seen, scores: begin }
     };
     spans.iter().enumerate().map(sequence).collect()
 }
@@ -117,7 +119,7 @@ impl Work<'_> {
         let [k, _] = self.inputs.of_span(of.number);
         for kv_head in 0..self.geometry.kv_heads {
             let heads = group(self.geometry, kv_head);
-            let all = k.head(of.span.keys.clone(), kv_head, width);
+            let all = k.head(of.keys.clone(), kv_head, width);
             let q = self.inputs.q.heads(of.span.queries.start, heads.clone(), width);
             let first = of.scores + heads.start * of.seen;
             let into = self.scores.pointer(first, heads.len() * of.seen);
@@ -134,14 +136,14 @@ impl Work<'_> {
             let row = self.scores.segment(of.scores + head * of.seen, of.seen);
             (row, self.sums.segment(of.number * self.geometry.heads + head, 1))
         };
-        sum[0] = softmax(row, of.seen, self.geometry.scale()).1;
+        sum[0] = softmax(self.geometry, row, 0..of.seen).1;
     }
 
     /// Some columns of the attended values of the heads that share a key head.
     fn gather(&self, of: &Sequence<'_>, kv_head: usize, columns: Range<usize>) {
         let (heads, width) = (group(self.geometry, kv_head), self.geometry.width);
         let [_, v] = self.inputs.of_span(of.number);
-        let values = v.head(of.span.keys.start..of.span.keys.start + of.seen, kv_head, width);
+        let values = v.head(of.keys.clone(), kv_head, width);
         let values = Right::streamed(self.pool, values.columns(columns.clone()));
         let first = of.span.queries.start * self.geometry.heads * width
             + heads.start * width
@@ -180,7 +182,12 @@ mod tests {
         let long = if cfg!(miri) { 40 } else { 1100 };
         for (heads, kv_heads, width) in [(9, 3, 64), (4, 4, 8), (6, 1, 40), (8, 2, 33)] {
             for lengths in [&[1][..], &[long], &[17, 3, long / 2]] {
-                let geometry = Attention { heads, kv_heads, width, mask: Mask::Causal };
+                let usual = Attention::new(heads, kv_heads, width, Mask::Causal);
+                let geometry = match kv_heads {
+                    1 => Attention { window: Some(100), soft_cap: Some(2.0), ..usual },
+                    2 => Attention { window: Some(0), scale: 2.0, ..usual },
+                    _ => usual,
+                };
                 let stride = 2 * kv_heads * width;
                 let mut draw = Seed(5).generator();
                 let mut numbers =

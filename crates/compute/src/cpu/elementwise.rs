@@ -3,6 +3,7 @@
 use super::math;
 use super::simd::vectorised;
 use crate::thread_pool;
+use fedra_seed::Seed;
 
 /// Elements per task: small enough to balance, large enough to be worth a task.
 pub const RUN: usize = 1 << 14;
@@ -44,6 +45,32 @@ pub fn divide(x: &mut [f32], divisor: f32) {
     thread_pool::each_chunk(x, RUN, |_, x| divide_run(x, divisor));
 }
 
+/// `x = cap * tanh(x / cap)`.
+pub fn soft_cap(x: &mut [f32], cap: f32) {
+    thread_pool::each_chunk(x, RUN, |_, x| math::soft_cap(x, 1.0, cap));
+}
+
+/// `dy *= 1 - (y / cap)^2`.
+pub fn soft_cap_backward(y: &[f32], cap: f32, dy: &mut [f32]) {
+    thread_pool::each_chunk(dy, RUN, |task, dy| soft_cap_slope_run(&y[task * RUN..], cap, dy));
+}
+
+/// Makes zero of each element with probability `rate` and divides the others by `1 - rate`. Each run has
+/// a generator of its own.
+pub fn drop_out(x: &mut [f32], rate: f32, seed: Seed) {
+    let dropped = (f64::from(rate) * 2f64.powi(32)) as u32;
+    let factor = 1.0 / (1.0 - rate);
+    thread_pool::each_chunk(x, RUN, |task, x| {
+        let mut generator = seed.with(task as u64).generator();
+        for pair in x.chunks_mut(2) {
+            let bits = generator.bits();
+            for (x, bits) in pair.iter_mut().zip([bits as u32, (bits >> 32) as u32]) {
+                *x = if bits < dropped { 0.0 } else { *x * factor };
+            }
+        }
+    });
+}
+
 /// The sum of squares, over fixed runs.
 pub fn sum_of_squares(x: &[f32]) -> f64 {
     x.chunks(SQUARES).map(|run| f64::from(squares_run(run))).sum()
@@ -61,6 +88,15 @@ vectorised! {
     pub fn add_run(x: &mut [f32], factor: f32, y: &[f32]) {
         for (x, y) in x.iter_mut().zip(y) {
             *x += factor * y;
+        }
+    }
+}
+
+vectorised! {
+    fn soft_cap_slope_run(y: &[f32], cap: f32, dy: &mut [f32]) {
+        for (dy, y) in dy.iter_mut().zip(y) {
+            let t = y / cap;
+            *dy *= t.mul_add(-t, 1.0);
         }
     }
 }

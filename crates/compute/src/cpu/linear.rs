@@ -4,8 +4,8 @@
 //! the cache. Backward, the gradients of input and weights do not depend on each other, so their
 //! tasks run together, and a bias gradient falls out of its weight's.
 
+use super::activation;
 use super::elementwise;
-use super::math;
 use super::matmul::{
     Extras, Finish, Mat, MatMut, Product, Right, Start, Stored, has_few_rows, multiply,
     multiply_stored, multiply_together, transpose_into,
@@ -47,7 +47,7 @@ pub fn forward(pool: &Pool, given: &Forward<'_>, y: &mut [f32], derivative: Opti
         let derivative =
             derivative.map(|all| unsafe { all.segment(row * outputs + column, segment.len()) });
         if let Some(activation) = given.activation {
-            apply(activation, segment, derivative);
+            activation::apply(activation, segment, derivative);
         }
     };
     let finish = given.activation.map(|_| &activate as Finish<'_>);
@@ -69,23 +69,8 @@ pub fn activate(activation: Activation, y: &mut [f32], derivative: Option<&mut [
         // SAFETY: each task has a run of its own.
         let derivative =
             derivative.map(|all| unsafe { all.segment(task * elementwise::RUN, y.len()) });
-        apply(activation, y, derivative);
+        activation::apply(activation, y, derivative);
     });
-}
-
-fn apply(activation: Activation, segment: &mut [f32], derivative: Option<&mut [f32]>) {
-    match (activation, derivative) {
-        (Activation::Gelu, Some(derivative)) => math::gelu_with_derivative(segment, derivative),
-        (Activation::Gelu, None) => math::gelu_in_place(segment),
-        (Activation::Tanh, derivative) => {
-            for x in &mut *segment {
-                *x = x.tanh();
-            }
-            for (d, y) in derivative.into_iter().flatten().zip(&*segment) {
-                *d = 1.0 - y * y;
-            }
-        }
-    }
 }
 
 /// The biases side by side, zeros where a weight has none; `None` when none has one.

@@ -39,17 +39,22 @@ impl Factors<'_> {
 /// Turns each row of logits into `weight / divisor * (softmax - one hot)` and returns the weighted
 /// sum of losses.
 ///
-/// `targets` names the column that each row should have predicted.
+/// `targets` names the column that each row should have predicted. With a cap, logits `l` are
+/// `cap * tanh(l / cap)` in the loss, and the gradient is that of `l`.
 pub fn cross_entropy_rows(
-    logits: &mut [f32],
-    cols: usize,
+    (logits, cols): (&mut [f32], usize),
+    soft_cap: Option<f32>,
     targets: &[u32],
     factors: Factors<'_>,
 ) -> f64 {
     let mut losses = vec![0.0; targets.len()];
     let into = Shared::new(&mut losses);
     thread_pool::each_chunk(logits, cols, |row, logits| {
-        let loss = cross_entropy_row(logits, targets[row] as usize, factors.slope(row));
+        let (target, slope) = (targets[row] as usize, factors.slope(row));
+        let loss = match soft_cap {
+            None => cross_entropy_row(logits, target, slope),
+            Some(cap) => capped_cross_entropy_row(logits, cap, target, slope),
+        };
         // SAFETY: each task writes the loss of its own row.
         unsafe { into.segment(row, 1)[0] = loss };
     });
@@ -71,6 +76,24 @@ vectorised! {
         }
         row[target] -= factor;
         sum.ln() - chosen
+    }
+}
+
+vectorised! {
+    /// The same with a cap; the hyperbolic tangents stay in place until the gradient is known.
+    fn capped_cross_entropy_row(row: &mut [f32], cap: f32, target: usize, factor: f32) -> f32 {
+        for x in row.iter_mut() {
+            *x = math::tanh(*x / cap);
+        }
+        let (max, t) = (math::max(row) * cap, row[target]);
+        let sum = math::sum_of(row, |t| math::exp(t.mul_add(cap, -max)));
+        let scale = factor / sum;
+        for x in row.iter_mut() {
+            let t = *x;
+            *x = math::exp(t.mul_add(cap, -max)) * scale * t.mul_add(-t, 1.0);
+        }
+        row[target] -= factor * t.mul_add(-t, 1.0);
+        sum.ln() - t.mul_add(cap, -max)
     }
 }
 

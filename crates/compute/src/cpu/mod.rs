@@ -4,10 +4,12 @@
 //! Work is cut into tasks whose arithmetic does not depend on how many threads run them, so every
 //! result is the same to the bit on one thread and on sixty-four.
 
+pub mod activation;
 pub mod attention;
 pub mod attention_inputs;
 pub mod bf16;
 pub mod cached_attention;
+pub mod columns;
 pub mod elementwise;
 pub mod example_squares;
 pub mod linear;
@@ -21,5 +23,4 @@ pub mod rows;
 pub mod shared;
 pub mod simd;
 pub mod solver;
-pub mod swiglu;
 pub mod vocabulary;

@@ -19,6 +19,8 @@ pub struct Loss<'a> {
     pub weight: Mat<'a>,
     /// One number per word.
     pub bias: Option<&'a [f32]>,
+    /// Logits `l` become `cap * tanh(l / cap)`.
+    pub soft_cap: Option<f32>,
     /// The word that each row should have predicted.
     pub labels: &'a [u32],
     /// What each row counts.
@@ -80,7 +82,7 @@ fn run_watched(
     (packed, step): (&PackedWeight, usize),
     mut watch: impl FnMut(Mat<'_>, Mat<'_>),
 ) -> f64 {
-    let Loss { x, weight, bias, labels, factors, mut dx, mut dw, mut db } = loss;
+    let Loss { x, weight, bias, soft_cap, labels, factors, mut dx, mut dw, mut db } = loss;
     let (rows, width, words) = (x.rows(), x.cols(), weight.rows());
     let start = bias.map_or(Start::Zero, Start::Bias);
     let mut logits = pool.take(step.min(rows) * words);
@@ -95,7 +97,7 @@ fn run_watched(
         let into = MatMut::new(logits, now.len(), words);
         multiply(into, input, &packed.forward, start, Extras::default());
         let counted = factors.of(now.clone());
-        sum += losses::cross_entropy_rows(logits, words, &labels[now.clone()], counted);
+        sum += losses::cross_entropy_rows((logits, words), soft_cap, &labels[now.clone()], counted);
         let slope = Mat::new(logits, now.len(), words);
         watch(slope, input);
         if let (Some(dx), Some(backward)) = (dx.as_deref_mut(), &packed.backward) {
@@ -128,7 +130,7 @@ pub fn run_by_example(
     examples: VocabularyExamples<'_>,
 ) -> (f64, [Vec<f64>; 2]) {
     let packed = PackedWeight::of(pool, &loss);
-    let Loss { x, weight, bias, labels, factors, mut dx, .. } = loss;
+    let Loss { x, weight, bias, soft_cap, labels, factors, mut dx, .. } = loss;
     let (width, words) = (x.cols(), weight.rows());
     let most = rows_of_examples_at_once(words, width);
     let squares_if = |wanted: bool| vec![0.0; if wanted { examples.rows.len() } else { 0 }];
@@ -141,6 +143,7 @@ pub fn run_by_example(
             x: x.rows_of(rows.clone()),
             weight,
             bias,
+            soft_cap,
             labels: &labels[rows.clone()],
             factors: factors.of(rows.clone()),
             dx: None,

@@ -141,6 +141,8 @@ type Sources<'a> = (&'a Value, Option<&'a Value>, Vec<&'a Tensor>, usize);
 fn sources(geometry: Attention, projected: Projected<'_>) -> Result<Sources<'_>, ComputeError> {
     let Attention { heads, kv_heads, width, .. } = geometry;
     ComputeError::not_empty("attention", "set of heads", heads.min(width))?;
+    ComputeError::positive("scale of attention scores", geometry.scale)?;
+    geometry.soft_cap.map_or(Ok(()), |cap| ComputeError::positive("soft cap of scores", cap))?;
     if kv_heads == 0 || heads % kv_heads != 0 {
         let (what, expected) = ("number of key heads", format!("a divisor of {heads}"));
         return Err(ComputeError::shape("attention", what, kv_heads.to_string(), expected));
@@ -185,7 +187,8 @@ fn check_spans(given: &Attended<'_>, cached: bool) -> Result<(), ComputeError> {
         let shorter = span.keys.len().min(span.queries.len());
         ComputeError::not_empty("attention", "sequence", shorter)?;
         let last = span.offset.saturating_add(span.queries.len());
-        if geometry.mask == Mask::Causal && last > span.keys.len() {
+        let is_placed = geometry.mask == Mask::Causal || geometry.window.is_some();
+        if is_placed && last > span.keys.len() {
             let expected = format!("at most {}", span.keys.len());
             let what = "position behind the last query";
             return Err(ComputeError::shape("attention", what, last.to_string(), expected));

@@ -11,17 +11,19 @@
 //! about as large as what backward frees on its way.
 
 use super::book::{Book, Examples};
-use super::example_factors::ExampleFactors;
+use super::example_factors::{ExampleFactors, weighted_columns};
 use super::example_gradients::ExampleGradients;
 use super::record::{Flow, Tape};
 use crate::device::Device;
 use crate::error::ComputeError;
+use crate::gradients::Gradient;
 use crate::params::Weight;
 use crate::sequences::Sequences;
 use crate::tensor::Tensor;
 use crate::value::Value;
 use fedra_plan::ParamId;
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 impl Tape {
     /// An empty tape that tells examples apart; each sequence of the batch is one.
@@ -132,5 +134,32 @@ impl Flow {
             book.add(id, &squares);
         }
         book.kept.push(kept);
+    }
+
+    /// Adds or keeps the gradients of vectors. `sums` gives a row of sums for each of some runs of rows:
+    /// the examples, or runs that are added up in order.
+    pub(super) fn add_vectors(
+        &mut self,
+        examples: Option<&Sequences>,
+        rows: usize,
+        of: Vec<(ParamId, Range<usize>)>,
+        sums: impl Fn(&[Range<usize>]) -> Tensor,
+    ) {
+        const RUN: usize = 64;
+        if of.is_empty() {
+            return;
+        }
+        if let Some(examples) = examples {
+            let sums = sums(&examples.ranges().collect::<Vec<_>>());
+            return self.keep(ExampleFactors::Sums { sums, of });
+        }
+        let runs: Vec<_> =
+            (0..rows).step_by(RUN).map(|first| first..rows.min(first + RUN)).collect();
+        let sums = sums(&runs);
+        for (id, columns) in of {
+            let ones = vec![1.0; runs.len()];
+            let sum = weighted_columns(&self.device, &sums, columns, &ones);
+            self.add_gradient(id, Gradient::Dense(sum));
+        }
     }
 }

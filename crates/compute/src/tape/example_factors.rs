@@ -97,7 +97,8 @@ fn add(into: &mut Gradients, id: ParamId, gradient: Gradient) {
     into.add_one(id, gradient).expect("both have the weight's shape");
 }
 
-fn weighted_columns(
+/// `sum over rows of factor * row`, in some columns.
+pub(super) fn weighted_columns(
     device: &Device,
     sums: &Tensor,
     columns: Range<usize>,
@@ -304,6 +305,7 @@ pub(super) struct VocabularyFactors {
     pub x: Tensor,
     pub weight: Weight,
     pub bias: Option<Weight>,
+    pub soft_cap: Option<f32>,
     pub labels: Vec<u32>,
     pub weights: Resolved,
     /// The gradient of the loss.
@@ -375,6 +377,7 @@ impl VocabularyFactors {
             x: &x,
             weight: &self.weight.tensor,
             bias: self.bias.as_ref().map(|bias| &bias.tensor),
+            soft_cap: self.soft_cap,
             labels: &labels,
             factors: weights.factors(),
             dx: None,

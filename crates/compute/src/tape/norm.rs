@@ -15,38 +15,41 @@ impl Tape {
         &mut self,
         x: &Value,
         weight: &Weight,
-        bias: &Weight,
+        bias: Option<&Weight>,
         epsilon: f32,
     ) -> Result<Value, ComputeError> {
-        let shape = (1, x.tensor.cols());
-        ComputeError::expect("layer norm", "bias shape", bias.tensor.shape(), shape)?;
-        self.norm(Kind::Layer, x, weight, Some(bias), epsilon)
+        if let Some(bias) = bias {
+            let shape = (1, x.tensor.cols());
+            ComputeError::expect("layer norm", "bias shape", bias.tensor.shape(), shape)?;
+        }
+        self.norm((Kind::Layer, epsilon), x, (weight, 0.0), bias)
     }
 
-    /// `x / sqrt(mean square + epsilon) * weight`, row by row.
+    /// `x / sqrt(mean square + epsilon) * (weight + offset)`, row by row.
     pub fn rms_norm(
         &mut self,
         x: &Value,
         weight: &Weight,
         epsilon: f32,
+        offset: f32,
     ) -> Result<Value, ComputeError> {
-        self.norm(Kind::Root, x, weight, None, epsilon)
+        self.norm((Kind::Root, epsilon), x, (weight, offset), None)
     }
 
     fn norm(
         &mut self,
-        kind: Kind,
+        (kind, epsilon): (Kind, f32),
         x: &Value,
-        weight: &Weight,
+        (weight, offset): (&Weight, f32),
         bias: Option<&Weight>,
-        epsilon: f32,
     ) -> Result<Value, ComputeError> {
         let (rows, cols) = x.tensor.shape();
         ComputeError::expect("norm", "weight shape", weight.tensor.shape(), (1, cols))?;
         ComputeError::not_empty("norm", "row", cols)?;
+        let factors = kernels::shifted(&self.device, &weight.tensor, offset);
         let mut y = Tensor::scratch(&self.device, rows, cols);
         let mut stats = Tensor::scratch(&self.device, rows, 2);
-        let given = (&x.tensor, &weight.tensor, bias.map(|bias| &bias.tensor));
+        let given = (&x.tensor, &factors, bias.map(|bias| &bias.tensor));
         kernels::norm(&self.device, (kind, epsilon), given, (&mut y, &mut stats));
         let weights = || std::iter::once(weight).chain(bias);
         let wanted = x.slot.is_some() || weights().any(|weight| weight.trains);
@@ -60,7 +63,7 @@ impl Tape {
                 let summed = examples.is_none() && (weight.trains || bias.is_some());
                 let mut sums = summed.then(|| [sums(), sums()]);
                 let mut input = x.slot.map(|slot| (slot, flow.open(slot, (rows, cols))));
-                let saved = (&x.tensor, &stats, &weight.tensor, &dy);
+                let saved = (&x.tensor, &stats, &factors, &dy);
                 let dx = input.as_mut().map(|(_, (dx, fill))| (dx, *fill));
                 let into = sums.as_mut().map(<[Tensor; 2]>::each_mut);
                 kernels::norm_backward(&device, kind, saved, dx, into);

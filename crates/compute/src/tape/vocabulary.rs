@@ -15,12 +15,30 @@ use crate::params::Weight;
 use crate::tensor::Tensor;
 use crate::value::Value;
 
+/// How logits come from the last hidden states: `x W^T + b`, with a cap `cap * tanh((x W^T + b) / cap)`.
+#[derive(Clone, Copy, Debug)]
+pub struct Logits<'a> {
+    /// Words by features.
+    pub weight: &'a Weight,
+    /// One number per word.
+    pub bias: Option<&'a Weight>,
+    /// What logits stay below.
+    pub soft_cap: Option<f32>,
+}
+
+impl<'a> Logits<'a> {
+    /// Logits without a cap.
+    pub fn new(weight: &'a Weight, bias: Option<&'a Weight>) -> Self {
+        Self { weight, bias, soft_cap: None }
+    }
+}
+
 impl Tape {
-    /// Cross-entropy of `x W^T + b` against the targets; rows without one are skipped.
+    /// Cross-entropy of the logits of `x` against the targets; rows without one are skipped.
     pub fn vocabulary_cross_entropy(
         &mut self,
         x: &Value,
-        (weight, bias): (&Weight, Option<&Weight>),
+        Logits { weight, bias, soft_cap }: Logits<'_>,
         targets: &[Option<u32>],
         weights: LossWeights<'_>,
     ) -> Result<Value, ComputeError> {
@@ -31,6 +49,7 @@ impl Tape {
         if let Some(bias) = bias {
             ComputeError::expect("vocabulary loss", "bias shape", bias.tensor.shape(), (1, words))?;
         }
+        soft_cap.map_or(Ok(()), |cap| ComputeError::positive("soft cap of logits", cap))?;
         let (places, labels) = labelled(targets, words)?;
         let weights = weights.resolve("vocabulary loss", x)?.at(&places);
         let device = self.device.clone();
@@ -48,6 +67,7 @@ impl Tape {
             x: &picked,
             weight: &weight.tensor,
             bias: bias.map(|bias| &bias.tensor),
+            soft_cap,
             labels: &labels,
             factors: weights.factors(),
             dx: dx.as_mut(),
@@ -67,10 +87,16 @@ impl Tape {
                     bias: bias_trains.is_some(),
                 };
                 let (value, squares) = kernels::vocabulary_loss_by_example(&device, loss, wanted);
-                let (weight, bias) = (weight.clone(), bias.cloned());
-                let (x, upstream) = (picked, 1.0);
-                let kept =
-                    VocabularyFactors { x, weight, bias, labels, weights, upstream, examples };
+                let kept = VocabularyFactors {
+                    x: picked,
+                    weight: weight.clone(),
+                    bias: bias.cloned(),
+                    soft_cap,
+                    labels,
+                    weights,
+                    upstream: 1.0,
+                    examples,
+                };
                 (value, Some((kept, squares)))
             }
         };

@@ -42,11 +42,7 @@ impl LossWeights<'_> {
         operation: &'static str,
         of: &Value,
     ) -> Result<Resolved, ComputeError> {
-        let found = self.divisor as f32;
-        if !found.is_finite() || found <= 0.0 {
-            let (what, expected) = ("divisor of a loss", "a positive number");
-            return Err(ComputeError::Setting { what, found, expected });
-        }
+        ComputeError::positive("divisor of a loss", self.divisor as f32)?;
         let rows = of.tensor.rows();
         let weights = match self.rows {
             RowWeights::Uniform => None,

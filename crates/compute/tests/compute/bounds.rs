@@ -6,9 +6,9 @@
 
 use crate::draw::{frozen, id, tensor, trained};
 use fedra_compute::{
-    Activation, Angles, Attention, ComputeError, Device, Gradient, Gradients, Lora, LossWeights,
-    Mask, Optimiser, Params, Pool, Projected, Projection, Seed, Solver, Span, Tape, Tensor, Value,
-    Weight,
+    Activation, Angles, Attention, ComputeError, Device, Gradient, Gradients, Logits, Lora,
+    LossWeights, Mask, Optimiser, Params, Pool, Projected, Projection, Seed, Sequences, Solver,
+    Span, Tape, Tensor, Value, Weight,
 };
 use fedra_plan::{ParamId, Role, Scope};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -85,14 +85,14 @@ fn norms_rows_rotations_and_gates_of_any_shape_answer_or_refuse() {
                     (weight(Role::Query, (1, other)), weight(Role::Key, (1, cols)));
                 let fits = tried(|tape| {
                     let x = input(tape, (rows, cols));
-                    let x = tape.layer_norm(&x, &scale, &shift, 1e-5)?;
-                    tape.rms_norm(&x, &scale, 1e-5)
+                    let x = tape.layer_norm(&x, &scale, Some(&shift), 1e-5)?;
+                    tape.rms_norm(&x, &scale, 1e-5, 1.0)
                 });
                 assert_eq!(fits, cols > 0 && other == cols, "norm of {rows} x {cols}");
             }
             let fits = tried(|tape| {
                 let x = input(tape, (rows, cols));
-                tape.swiglu(&x)
+                tape.gated(&x, Activation::GeluTanh)
             });
             assert_eq!(fits, cols > 0 && cols % 2 == 0, "gate of {rows} x {cols}");
             for heads in [0, 1, 3, usize::MAX] {
@@ -117,6 +117,41 @@ fn norms_rows_rotations_and_gates_of_any_shape_answer_or_refuse() {
 }
 
 #[test]
+fn columns_and_numbers_of_any_shape_answer_or_refuse() {
+    for &rows in SIZES {
+        for &cols in SIZES {
+            for width in [0, 1, 5, cols] {
+                let by = weight(Role::Query, (1, width));
+                let fits = tried(|tape| {
+                    let x = input(tape, (rows, cols));
+                    tape.norm_columns(x, &[(0..cols, &by)], 1e-5, 1.0)
+                });
+                let divides = width > 0 && cols.is_multiple_of(width);
+                assert_eq!(fits, cols > 0 && divides, "{cols} columns by {width}");
+                let fits = tried(|tape| {
+                    let x = input(tape, (rows, cols));
+                    tape.scale_columns(x, &by)
+                });
+                assert_eq!(fits, cols > 0 && width == cols, "{cols} columns times {width}");
+            }
+            assert!(tried(|tape| {
+                let x = input(tape, (rows, cols));
+                let x = tape.dropout(x, 0.5, Seed(1))?;
+                let x = tape.soft_capped(x, 2.0)?;
+                let y = tape.scaled(x.clone(), 3.0);
+                tape.add(y, &x)
+            }));
+            let sequences = Sequences::of_lengths(&[rows / 3, rows - rows / 3]);
+            let fits = tried(|tape| {
+                let x = input(tape, (rows, cols)).in_sequences(&sequences)?;
+                tape.sequence_means(&x)
+            });
+            assert_eq!(fits, cols > 0 && rows >= 3, "means of {rows} x {cols}");
+        }
+    }
+}
+
+#[test]
 fn attention_over_any_spans_answers_or_refuses() {
     const ATTEMPTS: usize = if cfg!(miri) { 40 } else { 4000 };
     let mut draw = Seed(11).generator();
@@ -125,7 +160,9 @@ fn attention_over_any_spans_answers_or_refuses() {
         let mut any = |limit: usize| draw.below(limit);
         let (heads, kv_heads, width) = (any(4), any(3), any(6));
         let mask = if any(2) == 0 { Mask::Causal } else { Mask::Bidirectional };
-        let geometry = Attention { heads, kv_heads, width, mask };
+        let window = [None, Some(0), Some(2), Some(usize::MAX)][any(4)];
+        let usual = Attention::new(heads, kv_heads, width, mask);
+        let geometry = Attention { window, ..usual };
         let rows = any(20);
         let cut = any(rows + 2);
         let wild = any(3) == 0;
@@ -158,7 +195,7 @@ fn attention_over_any_spans_answers_or_refuses() {
         answered += usize::from(cached);
     }
     assert!(answered > ATTEMPTS / 40, "{answered} answered");
-    let huge = Attention { heads: 1 << 62, kv_heads: 1 << 62, width: 4, mask: Mask::Causal };
+    let huge = Attention::new(1 << 62, 1 << 62, 4, Mask::Causal);
     let spans = [Span { queries: 0..3, keys: 0..3, offset: 0 }];
     assert!(!tried(|tape| {
         let x = input(tape, (3, 0));
@@ -184,7 +221,8 @@ fn look_ups_and_losses_of_any_shape_answer_or_refuse() {
                     tape.cross_entropy(&x, &targets, LossWeights::SUM)
                 });
                 assert_eq!(fits, rows > 0 && (label as usize) < cols, "{label} of {rows} x {cols}");
-                let vocabulary = (&weight(Role::Vocabulary, (cols, 3)), None);
+                let words = weight(Role::Vocabulary, (cols, 3));
+                let vocabulary = Logits::new(&words, None);
                 let fits = tried(|tape| {
                     let x = input(tape, (rows, 3));
                     tape.vocabulary_cross_entropy(&x, vocabulary, &targets, LossWeights::SUM)

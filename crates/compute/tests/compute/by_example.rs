@@ -3,8 +3,8 @@
 use crate::chain::{Chain, LENGTHS, Vocabulary};
 use crate::draw::{bare, bias_id, bits, id, indices, numbers, of, tensor, trained, uniform};
 use fedra_compute::{
-    Activation, Clipping, ComputeError, Device, ExampleGradients, Gradient, Gradients, Lora,
-    LossWeights, Projection, Sequences, Tape, Tensor, ThreadPool, Value,
+    Activation, Clipping, ComputeError, Device, ExampleGradients, Gradient, Gradients, Logits,
+    Lora, LossWeights, Projection, Sequences, Tape, Tensor, ThreadPool, Value,
 };
 use fedra_plan::{Layer, ParamId, Part, Role, Scope};
 use std::collections::BTreeMap;
@@ -180,7 +180,7 @@ fn a_long_example_of_a_small_vocabulary_has_its_gradient_made() {
     let run = |tape: &mut Tape, rows: std::ops::Range<usize>, examples: &Sequences| {
         let x = x.row_range(&device, rows.start, rows.len()).unwrap();
         let x = tape.constant(x).in_sequences(examples).unwrap();
-        let vocabulary = (&weight, Some(&bias));
+        let vocabulary = Logits::new(&weight, Some(&bias));
         tape.vocabulary_cross_entropy(&x, vocabulary, &targets[rows], LossWeights::SUM).unwrap()
     };
     let mut tape = Tape::by_example(&device, &examples);

@@ -4,8 +4,8 @@
 
 use crate::draw::{indices, mean, numbers, of, positions, spans};
 use fedra_compute::{
-    Activation, Angles, Attention, Device, Gradients, Lora, LossWeights, Mask, Params, Projected,
-    Projection, Sequences, Span, Tape, Tensor, Value, Weight, Weights,
+    Activation, Angles, Attention, Device, Gradients, Logits, Lora, LossWeights, Mask, Params,
+    Projected, Projection, Sequences, Span, Tape, Tensor, Value, Weight, Weights,
 };
 use fedra_plan::{Layer, ParamId, Part, Role, Scope};
 use std::sync::Arc;
@@ -18,8 +18,16 @@ const WIDTH: usize = 40;
 const ENCODER_MLP: usize = 67;
 const DECODER_MLP: usize = 53;
 const RANK: usize = 3;
-const ENCODER: Attention = Attention { heads: 5, kv_heads: 5, width: 8, mask: Mask::Bidirectional };
-const DECODER: Attention = Attention { heads: 4, kv_heads: 2, width: 10, mask: Mask::Causal };
+/// Vectors of the decoder that have no role of their own.
+const QUERY_NORM: Role = Role::EmbeddingNorm;
+const KEY_NORM: Role = Role::FinalNorm;
+const LAYER_SCALE: Role = Role::TransformNorm;
+fn encoder_attention() -> Attention {
+    Attention::new(5, 5, 8, Mask::Bidirectional)
+}
+fn decoder_attention() -> Attention {
+    Attention { window: Some(40), soft_cap: Some(5.0), ..Attention::new(4, 2, 10, Mask::Causal) }
+}
 
 /// A small model and one batch for it.
 pub struct Chain {
@@ -43,7 +51,11 @@ pub enum Vocabulary {
 
 impl Chain {
     pub fn new(lengths: &[usize]) -> Self {
-        let device = Device::cpu();
+        Self::on(Device::cpu(), lengths)
+    }
+
+    /// The same on another device.
+    pub fn on(device: Device, lengths: &[usize]) -> Self {
         let params = shapes()
             .into_iter()
             .enumerate()
@@ -66,7 +78,7 @@ impl Chain {
                 .map(|word| Some(word).filter(|word| (*word as usize) < WORDS))
                 .collect(),
             spans: spans(lengths),
-            angles: Arc::new(Angles::new(count, DECODER.width, 1e4)),
+            angles: Arc::new(Angles::new(count, decoder_attention().width, 1e4)),
         }
     }
 
@@ -91,7 +103,8 @@ impl Chain {
         let at = Place { weights, site: Layer::Block(0) };
         let roles = [Role::Query, Role::Key, Role::Value];
         let projected = tape.linear(x, &roles.map(|role| at.projection(role))).expect(FITS);
-        let mixed = tape.attention(ENCODER, Projected::Together(&projected), &self.spans, None);
+        let mixed =
+            tape.attention(encoder_attention(), Projected::Together(&projected), &self.spans, None);
         let mixed = mixed.expect(FITS);
         let sum = tape.linear_onto(&mixed, &at.projection(Role::Output), x).expect(FITS);
         let x = at.layer_norm(tape, &sum, Role::AttentionNorm);
@@ -102,26 +115,33 @@ impl Chain {
 
     pub fn decoder(&self, tape: &mut Tape, weights: Weights<'_>, x: &Value) -> Value {
         let at = Place { weights, site: Layer::Block(1) };
-        let normed = tape.rms_norm(x, &at.weight(Role::AttentionNorm), 1e-5).expect(FITS);
+        let normed = tape.rms_norm(x, &at.weight(Role::AttentionNorm), 1e-5, 0.0).expect(FITS);
         let roles = [Role::Query, Role::Key, Role::Value];
         let projected = tape.linear(&normed, &roles.map(|role| at.projection(role))).expect(FITS);
-        let turning = DECODER.heads + DECODER.kv_heads;
+        let (queries, keys) = (at.weight(QUERY_NORM), at.weight(KEY_NORM));
+        let kv_width = decoder_attention().kv_heads * decoder_attention().width;
+        let parts = [(0..WIDTH, &queries), (WIDTH..WIDTH + kv_width, &keys)];
+        let projected = tape.norm_columns(projected, &parts, 1e-5, 1.0).expect(FITS);
+        let turning = decoder_attention().heads + decoder_attention().kv_heads;
         let projected = tape.rotary(projected, turning, &self.positions, &self.angles);
         let projected = projected.expect(FITS);
-        let mixed = tape.attention(DECODER, Projected::Together(&projected), &self.spans, None);
+        let mixed =
+            tape.attention(decoder_attention(), Projected::Together(&projected), &self.spans, None);
         let mixed = mixed.expect(FITS);
         let x = tape.linear_onto(&mixed, &at.projection(Role::Output), x).expect(FITS);
-        let normed = tape.rms_norm(&x, &at.weight(Role::MlpNorm), 1e-5).expect(FITS);
+        let normed = tape.rms_norm(&x, &at.weight(Role::MlpNorm), 1e-5, 0.0).expect(FITS);
         let both = [Role::Gate, Role::Up].map(|role| at.projection(role));
         let both = tape.linear(&normed, &both).expect(FITS);
-        let gated = tape.swiglu(&both).expect(FITS);
-        tape.linear_onto(&gated, &at.projection(Role::Down), &x).expect(FITS)
+        let gated = tape.gated(&both, Activation::Silu).expect(FITS);
+        let down = tape.linear(&gated, &[at.projection(Role::Down)]).expect(FITS);
+        let down = tape.scale_columns(down, &at.weight(LAYER_SCALE)).expect(FITS);
+        tape.add(down, &x).expect(FITS)
     }
 
     pub fn loss(&self, tape: &mut Tape, weights: Weights<'_>, x: &Value) -> Value {
         let at = Place { weights, site: Layer::Head };
         let (weight, bias) = (at.weight(Role::Vocabulary), at.find(Role::Vocabulary, Part::Bias));
-        let (vocabulary, mean) = ((&weight, bias.as_ref()), mean(&self.targets));
+        let (vocabulary, mean) = (Logits::new(&weight, bias.as_ref()), mean(&self.targets));
         tape.vocabulary_cross_entropy(x, vocabulary, &self.targets, mean).expect(FITS)
     }
 
@@ -158,7 +178,8 @@ impl Chain {
             Vocabulary::Tied => embedding.weight(Role::Token),
         };
         let bias = head.find(Role::Vocabulary, Part::Bias);
-        let (vocabulary, sum) = ((&weight, bias.as_ref()), LossWeights::SUM);
+        let vocabulary = Logits { weight: &weight, bias: bias.as_ref(), soft_cap: Some(2.0) };
+        let sum = LossWeights::SUM;
         tape.vocabulary_cross_entropy(&x, vocabulary, &self.targets, sum).expect(FITS)
     }
 
@@ -209,7 +230,7 @@ impl Place<'_> {
 
     fn layer_norm(self, tape: &mut Tape, x: &Value, role: Role) -> Value {
         let bias = self.find(role, Part::Bias).expect("`shapes` lists every bias");
-        tape.layer_norm(x, &self.weight(role), &bias, 1e-12).expect(FITS)
+        tape.layer_norm(x, &self.weight(role), Some(&bias), 1e-12).expect(FITS)
     }
 }
 
@@ -238,14 +259,17 @@ fn shapes() -> Vec<(ParamId, (usize, usize))> {
         add(Layer::Block(0), role, Part::Weight, (outputs, inputs));
         add(Layer::Block(0), role, Part::Bias, (1, outputs));
     }
-    let kv_width = DECODER.kv_heads * DECODER.width;
+    let kv_width = decoder_attention().kv_heads * decoder_attention().width;
     let decoder = [
         (Role::AttentionNorm, 1, WIDTH),
         (Role::Query, WIDTH, WIDTH),
         (Role::Key, kv_width, WIDTH),
         (Role::Value, kv_width, WIDTH),
+        (QUERY_NORM, 1, decoder_attention().width),
+        (KEY_NORM, 1, kv_width),
         (Role::Output, WIDTH, WIDTH),
         (Role::MlpNorm, 1, WIDTH),
+        (LAYER_SCALE, 1, WIDTH),
         (Role::Gate, DECODER_MLP, WIDTH),
         (Role::Up, DECODER_MLP, WIDTH),
         (Role::Down, WIDTH, DECODER_MLP),

@@ -2,15 +2,16 @@
 
 use crate::draw::{bare, bias_id, frozen, id, spans, tensor};
 use fedra_compute::{
-    Activation, Angles, Attention, AttentionProbe, ComputeError, Device, Lora, LossWeights, Mask,
-    Params, Projected, Projection, Span, Tape, Tensor, Value, Weight,
+    Activation, Angles, Attention, AttentionProbe, ComputeError, Device, Logits, Lora, LossWeights,
+    Mask, Params, Projected, Projection, Seed, Sequences, Span, Tape, Tensor, Value, Weight,
 };
 use fedra_plan::Role;
 use std::sync::Arc;
 
 const SUM: LossWeights<'_> = LossWeights::SUM;
-const ONE_HEAD: Attention =
-    Attention { heads: 1, kv_heads: 1, width: 4, mask: Mask::Bidirectional };
+fn one_head() -> Attention {
+    Attention::new(1, 1, 4, Mask::Bidirectional)
+}
 
 #[test]
 fn embedding_refuses_what_is_not_in_its_tables() {
@@ -68,15 +69,37 @@ fn linear_refuses_shapes_that_do_not_fit() {
 }
 
 #[test]
-fn norms_rotary_swiglu_and_rows_refuse_shapes_that_do_not_fit() {
+fn norms_rotary_gates_and_rows_refuse_shapes_that_do_not_fit() {
     let (five, six) = (weight(Role::MlpNorm, (1, 5)), weight(Role::MlpNorm, (1, 6)));
     check(
-        |tape| tape.rms_norm(&x((2, 6)), &five, 1e-5),
+        |tape| tape.rms_norm(&x((2, 6)), &five, 1e-5, 0.0),
         "norm: weight shape is (1, 5), expected (1, 6)",
     );
     check(
-        |tape| tape.layer_norm(&x((2, 6)), &six, &five, 1e-5),
+        |tape| tape.layer_norm(&x((2, 6)), &six, Some(&five), 1e-5),
         "layer norm: bias shape is (1, 5), expected (1, 6)",
+    );
+    let columns = |columns, weight| {
+        move |tape: &mut Tape| tape.norm_columns(x((2, 20)), &[(columns, weight)], 1e-5, 0.0)
+    };
+    check(columns(0..16, &five), "column norm: rest of a part's columns is 1, expected 0");
+    check(columns(5..25, &five), "column norm: columns of a part is 5..25, expected inside 0..20");
+    check(
+        |tape| tape.scale_columns(x((2, 6)), &five),
+        "column scale: weight shape is (1, 5), expected (1, 6)",
+    );
+    check(|tape| tape.add(x((2, 6)), &x((3, 6))), "sum: shape is (3, 6), expected (2, 6)");
+    check(
+        |tape| tape.dropout(x((2, 6)), 1.0, Seed(1)),
+        "dropout rate is 1, expected at least 0 and less than 1",
+    );
+    check(
+        |tape| tape.sequence_means(&x((2, 6))),
+        "sequence means: description of where sequences begin is empty",
+    );
+    check(
+        |tape| tape.sequence_means(&x((2, 6)).in_sequences(&Sequences::of_lengths(&[2, 0]))?),
+        "sequence means: sequence is empty",
     );
     let angles = Arc::new(Angles::new(8, 4, 1e4));
     check(
@@ -91,7 +114,7 @@ fn norms_rotary_swiglu_and_rows_refuse_shapes_that_do_not_fit() {
         |tape| tape.rotary(x((2, 8)), 3, &[0, 1], &angles),
         "rotary: width is 3 x 4, expected at most 8",
     );
-    check(|tape| tape.swiglu(&x((2, 7))), "swiglu: odd column is 1, expected 0");
+    check(|tape| tape.gated(&x((2, 7)), Activation::Silu), "gate: odd column is 1, expected 0");
     check(
         |tape| tape.rows(&x((2, 7)), &[1, 2]),
         "rows: row 2 at place 1 is out of range, expected less than 2",
@@ -105,20 +128,32 @@ fn attention_refuses_heads_and_spans_that_do_not_fit() {
             tape.attention(geometry, Projected::Together(&x((5, cols))), &spans, None)
         }
     };
-    let uneven = Attention { heads: 3, kv_heads: 2, ..ONE_HEAD };
+    let uneven = Attention { heads: 3, kv_heads: 2, ..one_head() };
     check(
         attend(uneven, 28, spans(&[5])),
         "attention: number of key heads is 2, expected a divisor of 3",
     );
-    check(attend(ONE_HEAD, 13, spans(&[5])), "attention: projected columns is 13, expected 12");
-    check(attend(ONE_HEAD, 12, spans(&[4])), "attention: query rows is 4, expected 5");
-    check(attend(ONE_HEAD, 12, spans(&[4, 2])), "attention: query rows is 6, expected 5");
-    check(attend(ONE_HEAD, 12, spans(&[5, 0])), "attention: sequence is empty");
+    check(attend(one_head(), 13, spans(&[5])), "attention: projected columns is 13, expected 12");
+    let capped = Attention { soft_cap: Some(0.0), ..one_head() };
+    check(attend(capped, 12, spans(&[5])), "soft cap of scores is 0, expected a positive number");
+    let flat = Attention { scale: f32::NAN, ..one_head() };
+    check(
+        attend(flat, 12, spans(&[5])),
+        "scale of attention scores is NaN, expected a positive number",
+    );
+    let outside = Span { queries: 0..5, keys: 0..5, offset: 1 };
+    check(
+        attend(Attention { window: Some(2), ..one_head() }, 12, vec![outside]),
+        "attention: position behind the last query is 6, expected at most 5",
+    );
+    check(attend(one_head(), 12, spans(&[4])), "attention: query rows is 4, expected 5");
+    check(attend(one_head(), 12, spans(&[4, 2])), "attention: query rows is 6, expected 5");
+    check(attend(one_head(), 12, spans(&[5, 0])), "attention: sequence is empty");
     let late = Span { queries: 1..5, keys: 0..5, offset: 0 };
-    check(attend(ONE_HEAD, 12, vec![late]), "attention: start of queries is 1, expected 0");
+    check(attend(one_head(), 12, vec![late]), "attention: start of queries is 1, expected 0");
     let apart = |tape: &mut Tape| {
         let projected = Projected::Apart { queries: &x((1, 5)), keys_values: &x((5, 8)) };
-        tape.attention(ONE_HEAD, projected, &spans(&[5]), None)
+        tape.attention(one_head(), projected, &spans(&[5]), None)
     };
     check(apart, "attention: query columns is 5, expected 4");
     let mut probe = AttentionProbe {
@@ -131,7 +166,7 @@ fn attention_refuses_heads_and_spans_that_do_not_fit() {
     };
     let watched = |tape: &mut Tape| {
         let x = x((5, 12));
-        tape.attention(ONE_HEAD, Projected::Together(&x), &spans(&[5]), Some(&mut probe))
+        tape.attention(one_head(), Projected::Together(&x), &spans(&[5]), Some(&mut probe))
     };
     check(watched, "attention probe: key weights is 4, expected 5");
 }
@@ -166,19 +201,37 @@ fn losses_refuse_labels_that_do_not_fit() {
         "multi-label target is 2, expected between 0 and 1",
     );
     check(
-        |tape| tape.vocabulary_cross_entropy(&x((2, 6)), (&table, None), &[Some(9), None], SUM),
+        |tape| {
+            tape.vocabulary_cross_entropy(
+                &x((2, 6)),
+                Logits::new(&table, None),
+                &[Some(9), None],
+                SUM,
+            )
+        },
         "cross-entropy: label 9 at place 0 is out of range, expected less than 9",
     );
     check(
-        |tape| tape.vocabulary_cross_entropy(&x((2, 6)), (&table, None), &[None, None], SUM),
+        |tape| {
+            tape.vocabulary_cross_entropy(&x((2, 6)), Logits::new(&table, None), &[None, None], SUM)
+        },
         "cross-entropy: set of labelled rows is empty",
     );
     check(
-        |tape| tape.vocabulary_cross_entropy(&x((2, 5)), (&table, None), &[Some(1); 2], SUM),
+        |tape| {
+            tape.vocabulary_cross_entropy(&x((2, 5)), Logits::new(&table, None), &[Some(1); 2], SUM)
+        },
         "vocabulary loss: input width is 5, expected 6",
     );
     check(
-        |tape| tape.vocabulary_cross_entropy(&x((2, 6)), (&table, Some(&bias)), &[Some(1); 2], SUM),
+        |tape| {
+            tape.vocabulary_cross_entropy(
+                &x((2, 6)),
+                Logits::new(&table, Some(&bias)),
+                &[Some(1); 2],
+                SUM,
+            )
+        },
         "vocabulary loss: bias shape is (1, 8), expected (1, 9)",
     );
 }

@@ -1,8 +1,11 @@
 //! Memory is taken once and used again, and the largest tensor of all never exists.
 
 use crate::chain::{Chain, LENGTHS};
-use crate::draw::{frozen, id, indices, mean, tensor};
-use fedra_compute::{Device, Optimiser, Solver, Tape, Tensor, ThreadPool, Usage, Weight};
+use crate::draw::{frozen, id, indices, mean, spans, tensor, trained};
+use fedra_compute::{
+    Activation, Attention, Device, Logits, Mask, Optimiser, Projected, Seed, Sequences, Solver,
+    Tape, Tensor, ThreadPool, Usage, Weight,
+};
 use fedra_plan::Role;
 
 #[test]
@@ -48,6 +51,50 @@ fn the_high_water_mark_is_that_of_the_step_and_can_be_forgotten() {
         chain.device.reset_peak();
         drop(chain.run(&chain.site(fedra_plan::Layer::Head)));
         assert!(chain.device.usage().peak_bytes < first / 2, "a head alone needs far less");
+    });
+}
+
+#[test]
+fn a_device_without_numbers_counts_what_a_step_holds_on_the_processor() {
+    on_one_thread(|| {
+        let peak = |device: Device| {
+            let chain = Chain::on(device, &LENGTHS);
+            chain.device.reset_peak();
+            drop(chain.run(&chain.everything()));
+            chain.device.usage().peak_bytes
+        };
+        assert_eq!(peak(Device::meta()), peak(Device::cpu()));
+    });
+}
+
+#[test]
+fn every_operation_takes_as_much_on_a_device_without_numbers() {
+    on_one_thread(|| {
+        let peak = |device: &Device| {
+            let weight = |role, cols| trained(id(role), tensor(device, (1, cols), 1));
+            let mut tape = Tape::new(device);
+            let x = tape.input(tensor(device, (300, 66), 2));
+            let lengths = Sequences::of_lengths(&[100, 37, 163]);
+            let x = x.in_sequences(&lengths).unwrap();
+            let (query, key) = (weight(Role::Query, 6), weight(Role::Key, 12));
+            let parts = [(0..36, &query), (36..48, &key)];
+            let x = tape.norm_columns(x, &parts, 1e-5, 1.0).unwrap();
+            let x = tape.scale_columns(x, &weight(Role::Up, 66)).unwrap();
+            let x = tape.dropout(x, 0.1, Seed(1)).unwrap();
+            let x = tape.scaled(x, 3.0);
+            let x = tape.soft_capped(x, 2.0).unwrap();
+            let x = tape.rms_norm(&x, &weight(Role::MlpNorm, 66), 1e-5, 1.0).unwrap();
+            let usual = Attention::new(11, 11, 2, Mask::Bidirectional);
+            let geometry = Attention { window: Some(9), soft_cap: Some(3.0), ..usual };
+            let spans = spans(&[100, 37, 163]);
+            let y = tape.attention(geometry, Projected::Together(&x), &spans, None).unwrap();
+            let y = tape.gated(&y, Activation::GeluTanh).unwrap();
+            let means = tape.sequence_means(&y).unwrap();
+            let seed = tensor(device, means.tensor.shape(), 3);
+            drop(tape.backward(&[(&means, seed)]).unwrap());
+            device.usage().peak_bytes
+        };
+        assert_eq!(peak(&Device::meta()), peak(&Device::cpu()));
     });
 }
 
@@ -105,7 +152,8 @@ fn the_vocabulary_loss_never_holds_all_logits() {
         let mut tape = Tape::new(&device);
         let x = tape.input(tensor(&device, (count, width), 3));
         let mean = mean(&targets);
-        let loss = tape.vocabulary_cross_entropy(&x, (&weight, None), &targets, mean).unwrap();
+        let loss =
+            tape.vocabulary_cross_entropy(&x, Logits::new(&weight, None), &targets, mean).unwrap();
         tape.backward(&[(&loss, Tensor::scalar(&device, 1.0))]).unwrap();
         let peak = device.usage().peak_bytes;
         assert!(peak < all_logits / 2, "{peak} bytes held, all logits are {all_logits}");

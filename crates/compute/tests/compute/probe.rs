@@ -4,9 +4,12 @@ use crate::draw::{numbers, of, spans, tensor};
 use fedra_compute::{Attention, AttentionProbe, Device, Mask, Projected, Span, Tape};
 
 const WIDTH: usize = 4;
-const BOTH: Attention =
-    Attention { heads: 3, kv_heads: 3, width: WIDTH, mask: Mask::Bidirectional };
-const GROUPED: Attention = Attention { heads: 4, kv_heads: 2, width: WIDTH, mask: Mask::Causal };
+fn both() -> Attention {
+    Attention::new(3, 3, WIDTH, Mask::Bidirectional)
+}
+fn grouped() -> Attention {
+    Attention::new(4, 2, WIDTH, Mask::Causal)
+}
 
 /// Shares are sums of at most a few hundred f32 probabilities.
 const TOLERANCE: f64 = 1e-6;
@@ -14,28 +17,28 @@ const TOLERANCE: f64 = 1e-6;
 #[test]
 fn queries_of_zero_look_at_every_key_alike() {
     let lengths = [5, 1, 9];
-    let x = zero_queries(BOTH, 15);
+    let x = zero_queries(both(), 15);
     // Key side: how much every query looks at the first key of its sequence.
-    let scores = probe(BOTH, &x, &lengths, (&[1.0; 15], &first_of_each(&lengths)));
+    let scores = probe(both(), &x, &lengths, (&[1.0; 15], &first_of_each(&lengths)));
     close(&scores, &[1.0 / 5.0, 1.0, 1.0 / 9.0]);
     // Query side: how much the first query looks at all keys but the first.
     let others: Vec<f32> = first_of_each(&lengths).iter().map(|first| 1.0 - first).collect();
-    let scores = probe(BOTH, &x, &lengths, (&first_of_each(&lengths), &others));
+    let scores = probe(both(), &x, &lengths, (&first_of_each(&lengths), &others));
     close(&scores, &[4.0 / 5.0, 0.0, 8.0 / 9.0]);
 }
 
 #[test]
 fn a_causal_query_of_zero_divides_itself_among_the_keys_so_far() {
-    let x = zero_queries(GROUPED, 3);
-    let scores = probe(GROUPED, &x, &[3], (&[1.0; 3], &[1.0, 0.0, 0.0]));
+    let x = zero_queries(grouped(), 3);
+    let scores = probe(grouped(), &x, &[3], (&[1.0; 3], &[1.0, 0.0, 0.0]));
     close(&scores, &[(1.0 + 1.0 / 2.0 + 1.0 / 3.0) / 3.0]);
-    let scores = probe(GROUPED, &x, &[3], (&[0.0, 1.0, 0.0], &[0.0, 0.0, 1.0]));
+    let scores = probe(grouped(), &x, &[3], (&[0.0, 1.0, 0.0], &[0.0, 0.0, 1.0]));
     close(&scores, &[0.0]);
 }
 
 #[test]
 fn a_strong_key_takes_all_attention() {
-    let (geometry, tokens) = (BOTH, 7);
+    let (geometry, tokens) = (both(), 7);
     let mut numbers = vec![0.0; tokens * 3 * geometry.heads * WIDTH];
     for (row, columns) in numbers.chunks_exact_mut(3 * geometry.heads * WIDTH).enumerate() {
         let (queries, keys) = columns.split_at_mut(geometry.heads * WIDTH);
@@ -51,7 +54,7 @@ fn a_strong_key_takes_all_attention() {
 
 #[test]
 fn all_keys_together_get_everything() {
-    for (geometry, length) in [(BOTH, 131), (GROUPED, 61)] {
+    for (geometry, length) in [(both(), 131), (grouped(), 61)] {
         let x = random(geometry, length, 1);
         let queries = numbers(5, length, (0.5, 0.5));
         close(&probe(geometry, &x, &[length], (&queries, &vec![1.0; length])), &[1.0]);
@@ -60,7 +63,7 @@ fn all_keys_together_get_everything() {
 
 #[test]
 fn a_score_does_not_depend_on_the_other_sequences_of_the_batch() {
-    for geometry in [BOTH, GROUPED] {
+    for geometry in [both(), grouped()] {
         let lengths = [7, 1, 67, 3];
         let parts: Vec<_> =
             lengths.iter().enumerate().map(|(i, &n)| random(geometry, n, i as u64 + 1)).collect();
@@ -83,7 +86,7 @@ fn a_score_does_not_depend_on_the_other_sequences_of_the_batch() {
 #[test]
 fn a_probe_watches_without_changing_and_keeps_one_list_per_attention() {
     let device = Device::cpu();
-    let x = random(BOTH, 9, 1);
+    let x = random(both(), 9, 1);
     let mut watching = AttentionProbe {
         queries: vec![1.0; 9],
         keys: vec![1.0; 9],
@@ -96,9 +99,9 @@ fn a_probe_watches_without_changing_and_keeps_one_list_per_attention() {
     let value = tape.constant(of(&device, (9, x.1.len() / 9), &x.1));
     let spans = spans(&[4, 5]);
     let projected = Projected::Together(&value);
-    let unwatched = tape.attention(BOTH, projected, &spans, None).unwrap();
+    let unwatched = tape.attention(both(), projected, &spans, None).unwrap();
     for number in 1..=2 {
-        let watched = tape.attention(BOTH, projected, &spans, Some(&mut watching)).unwrap();
+        let watched = tape.attention(both(), projected, &spans, Some(&mut watching)).unwrap();
         assert_eq!(watched.tensor.to_host(), unwatched.tensor.to_host());
         assert_eq!(watching.scores.len(), number);
     }
@@ -110,8 +113,14 @@ fn a_probe_watches_without_changing_and_keeps_one_list_per_attention() {
 fn a_pattern_holds_the_attention_that_the_scores_add_up() {
     let device = Device::cpu();
     let lengths = [4, 5];
-    for mask in [Mask::Bidirectional, Mask::Causal] {
-        let geometry = Attention { mask, ..BOTH };
+    let shaped = Attention { window: Some(1), scale: 0.3, soft_cap: Some(0.8), ..both() };
+    for (mask, geometry) in [
+        (Mask::Bidirectional, both()),
+        (Mask::Causal, both()),
+        (Mask::Bidirectional, shaped),
+        (Mask::Causal, shaped),
+    ] {
+        let geometry = Attention { mask, ..geometry };
         let x = random(geometry, 9, 1);
         // Each key by itself: its score is the sum of its column over heads and queries.
         for key in 0..9 {
@@ -149,8 +158,8 @@ fn a_pattern_holds_the_attention_that_the_scores_add_up() {
 
 #[test]
 fn a_sequence_without_a_counted_query_scores_zero() {
-    let x = random(BOTH, 4, 1);
-    let scores = probe(BOTH, &x, &[2, 2], (&[0.0, 0.0, 1.0, 1.0], &[1.0; 4]));
+    let x = random(both(), 4, 1);
+    let scores = probe(both(), &x, &[2, 2], (&[0.0, 0.0, 1.0, 1.0], &[1.0; 4]));
     close(&scores, &[0.0, 1.0]);
 }
 
@@ -174,7 +183,7 @@ fn one_query_per_sequence_scores_as_the_same_query_among_all() {
         patterns: None,
     };
     let projected = Projected::Apart { queries: &queries, keys_values: &keys_values };
-    tape.attention(BOTH, projected, &spans, Some(&mut apart)).unwrap();
+    tape.attention(both(), projected, &spans, Some(&mut apart)).unwrap();
 
     let mut all = vec![0.0; 9 * 36];
     for (row, columns) in all.chunks_exact_mut(36).enumerate() {
@@ -183,7 +192,7 @@ fn one_query_per_sequence_scores_as_the_same_query_among_all() {
         columns[12..].copy_from_slice(&keys_values.tensor.to_host()[row * 24..][..24]);
     }
     let firsts = first_of_each(&[4, 5]);
-    close(&probe(BOTH, &(9, all), &[4, 5], (&firsts, &content)), &apart.scores[0]);
+    close(&probe(both(), &(9, all), &[4, 5], (&firsts, &content)), &apart.scores[0]);
 }
 
 type Rows = (usize, Vec<f32>);

@@ -3,13 +3,15 @@
 use crate::chain::{Chain, LENGTHS};
 use crate::draw::{bare, bits, frozen, id, positions, spans, tensor, trained};
 use fedra_compute::{
-    Activation, Angles, Attention, ComputeError, Device, Gradients, LossWeights, Mask, Projected,
-    Projection, Tape, Tensor, Value, Weight,
+    Activation, Angles, Attention, ComputeError, Device, Gradients, Logits, LossWeights, Mask,
+    Projected, Projection, Tape, Tensor, Value, Weight,
 };
 use fedra_plan::{Layer, ParamId, Role, Scope};
 use std::sync::Arc;
 
-const LAYER: Attention = Attention { heads: 2, kv_heads: 2, width: 4, mask: Mask::Causal };
+fn layer() -> Attention {
+    Attention::new(2, 2, 4, Mask::Causal)
+}
 
 #[test]
 fn an_operation_without_anything_trained_saves_nothing() {
@@ -202,7 +204,7 @@ impl Frozen {
             norm: weight(Role::FinalNorm, (1, 24)),
             square: weight(Role::Output, (24, 24)),
             narrow: weight(Role::Down, (24, 8)),
-            angles: Arc::new(Angles::new(6, LAYER.width, 1e4)),
+            angles: Arc::new(Angles::new(6, layer().width, 1e4)),
         }
     }
 
@@ -210,21 +212,22 @@ impl Frozen {
         let found = tape.embed(&[(&self.table, &[0, 1, 2, 3, 8, 8])])?;
         let square = Projection { bias: Some(self.norm.clone()), ..bare(self.square.clone()) };
         let sum = tape.linear_onto(&found, &square, x)?;
-        let sum = tape.layer_norm(&sum, &self.norm, &self.norm, 1e-5)?;
-        let sum = tape.rms_norm(&sum, &self.norm, 1e-5)?;
+        let sum = tape.layer_norm(&sum, &self.norm, Some(&self.norm), 1e-5)?;
+        let sum = tape.rms_norm(&sum, &self.norm, 1e-5, 0.0)?;
         let projected = tape.linear(&sum, &[square])?;
         let lengths = [4, 2];
         let projected = tape.rotary(projected, 4, &positions(&lengths), &self.angles)?;
-        let mixed = tape.attention(LAYER, Projected::Together(&projected), &spans(&lengths), None);
+        let mixed =
+            tape.attention(layer(), Projected::Together(&projected), &spans(&lengths), None);
         let narrow = bare(self.narrow.clone());
         let wide = tape.linear_activated(&mixed?, &narrow, Activation::Gelu)?;
-        let gated = tape.swiglu(&wide)?;
+        let gated = tape.gated(&wide, Activation::Silu)?;
         let picked = tape.rows(&gated, &[0, 4])?;
         let classes = tape.cross_entropy(&picked, &[Some(3), None], LossWeights::SUM)?;
         let labels = tape.multi_label(&picked, &[1.0; 24], LossWeights::mean(24))?;
         let words = tape.vocabulary_cross_entropy(
             &sum,
-            (&self.table, None),
+            Logits::new(&self.table, None),
             &[Some(1); 6],
             LossWeights::mean(6),
         )?;

@@ -5,8 +5,8 @@
 
 use crate::draw::{bare, bias_id, distance, id, indices, mean, norm, numbers, of, spans, uniform};
 use fedra_compute::{
-    Activation, Angles, Attention, ComputeError, Device, Gradient, Lora, LossWeights, Mask, Params,
-    Projected, Projection, RowWeights, Sequences, Span, Tape, Tensor, Value, Weights,
+    Activation, Angles, Attention, ComputeError, Device, Gradient, Logits, Lora, LossWeights, Mask,
+    Params, Projected, Projection, RowWeights, Seed, Sequences, Span, Tape, Tensor, Value, Weights,
 };
 use fedra_plan::{Layer, ParamId, Part, Role, Scope};
 use std::sync::Arc;
@@ -74,7 +74,8 @@ fn a_projection_to_a_single_output() {
 
 #[test]
 fn activations_with_and_without_low_rank_correction() {
-    for activation in [Activation::Gelu, Activation::Tanh] {
+    // (ReLU's corner is on the grid; PyTorch's numbers hold it.)
+    for activation in [Activation::Gelu, Activation::GeluTanh, Activation::Silu, Activation::Tanh] {
         for rows in [1, 15] {
             check(&[(rows, 5)], &[(WEIGHT, (33, 5)), (BIAS, (1, 33))], |tape, inputs, weights| {
                 tape.linear_activated(&inputs[0], &biased(weights)?, activation)
@@ -118,18 +119,23 @@ fn one_weight_used_twice_sums_its_gradients() {
 fn norms_of_one_row_and_of_more_rows_than_a_task() {
     for shape @ (_, width) in [(1, 5), (3, 17), (67, 33)] {
         check(&[shape], &[(WEIGHT, (1, width)), (BIAS, (1, width))], |tape, x, weights| {
-            tape.layer_norm(&x[0], &weights.get(WEIGHT)?, &weights.get(BIAS)?, 1e-5)
+            tape.layer_norm(&x[0], &weights.get(WEIGHT)?, Some(&weights.get(BIAS)?), 1e-5)
         });
         check(&[shape], &[(WEIGHT, (1, width))], |tape, x, weights| {
-            tape.rms_norm(&x[0], &weights.get(WEIGHT)?, 1e-5)
+            tape.layer_norm(&x[0], &weights.get(WEIGHT)?, None, 1e-5)
         });
+        for offset in [0.0, 1.0] {
+            check(&[shape], &[(WEIGHT, (1, width))], |tape, x, weights| {
+                tape.rms_norm(&x[0], &weights.get(WEIGHT)?, 1e-5, offset)
+            });
+        }
     }
 }
 
 #[test]
 fn a_norm_adds_to_the_gradient_of_a_value_used_elsewhere() {
     check(&[(5, 7)], &[(WEIGHT, (1, 7)), (id(Role::Down), (7, 7))], |tape, x, weights| {
-        let normed = tape.rms_norm(&x[0], &weights.get(WEIGHT)?, 1e-5)?;
+        let normed = tape.rms_norm(&x[0], &weights.get(WEIGHT)?, 1e-5, 0.0)?;
         tape.linear_onto(&normed, &bare(weights.get(id(Role::Down))?), &x[0])
     });
 }
@@ -147,7 +153,7 @@ fn attention_of_every_kind() {
     let shapes = [(1, 1, 3), (3, 3, 5), (4, 2, 6), (2, 1, 5)];
     for mask in [Mask::Bidirectional, Mask::Causal] {
         for (heads, kv_heads, width) in shapes {
-            let geometry = Attention { heads, kv_heads, width, mask };
+            let geometry = Attention::new(heads, kv_heads, width, mask);
             for lengths in [&[1][..], &[5, 1, 7], &[17]] {
                 attend(geometry, lengths);
             }
@@ -157,30 +163,80 @@ fn attention_of_every_kind() {
 
 #[test]
 fn attention_over_more_than_one_tile_of_queries() {
-    let one = Attention { heads: 1, kv_heads: 1, width: 3, mask: Mask::Bidirectional };
+    let one = Attention::new(1, 1, 3, Mask::Bidirectional);
     attend(one, &[131, 2]);
     attend(Attention { heads: 2, mask: Mask::Causal, ..one }, &[3, 115]);
 }
 
 #[test]
+fn attention_with_windows_scales_and_soft_caps() {
+    for mask in [Mask::Bidirectional, Mask::Causal] {
+        for window in [Some(0), Some(1), Some(4), Some(50), None] {
+            for soft_cap in [None, Some(1.5)] {
+                let usual = Attention::new(4, 2, 3, mask);
+                let geometry = Attention { window, scale: 0.75, soft_cap, ..usual };
+                attend(geometry, &[5, 1, 17]);
+            }
+        }
+        for window in [Some(2), Some(70)] {
+            attend(Attention { window, ..Attention::new(2, 1, 3, mask) }, &[3, 131]);
+        }
+    }
+}
+
+#[test]
 fn attention_of_one_query_per_sequence() {
     for (mask, offsets) in [(Mask::Bidirectional, [0, 0, 0]), (Mask::Causal, [4, 0, 3])] {
-        let geometry = Attention { heads: 4, kv_heads: 2, width: 5, mask };
         let mut spans = spans(&[5, 1, 7]);
         for (i, span) in spans.iter_mut().enumerate() {
             *span = Span { queries: i..i + 1, offset: offsets[i], ..span.clone() };
         }
-        check(&[(3, 20), (13, 20)], &[], |tape, x, _| {
-            let projected = Projected::Apart { queries: &x[0], keys_values: &x[1] };
-            tape.attention(geometry, projected, &spans, None)
+        for window in [None, Some(2)] {
+            let geometry = Attention { window, ..Attention::new(4, 2, 5, mask) };
+            check(&[(3, 20), (13, 20)], &[], |tape, x, _| {
+                let projected = Projected::Apart { queries: &x[0], keys_values: &x[1] };
+                tape.attention(geometry, projected, &spans, None)
+            });
+        }
+    }
+}
+
+#[test]
+fn gates_at_odd_widths() {
+    for activation in [Activation::Silu, Activation::Gelu, Activation::GeluTanh, Activation::Tanh] {
+        for shape in [(1, 2), (5, 14), (19, 66)] {
+            check(&[shape], &[], |tape, x, _| tape.gated(&x[0], activation));
+        }
+    }
+}
+
+#[test]
+fn norms_and_scales_of_some_columns() {
+    let norms = [(id(Role::Query), (1, 3)), (id(Role::Key), (1, 6))];
+    for rows in [1, 5, 131] {
+        check(&[(rows, 17)], &norms, |tape, x, weights| {
+            let [query, key] = [weights.get(id(Role::Query))?, weights.get(id(Role::Key))?];
+            tape.norm_columns(x[0].clone(), &[(1..10, &query), (10..16, &key)], 1e-2, 1.0)
+        });
+        check(&[(rows, 17)], &[(WEIGHT, (1, 17))], |tape, x, weights| {
+            tape.scale_columns(x[0].clone(), &weights.get(WEIGHT)?)
         });
     }
 }
 
 #[test]
-fn swiglu_at_odd_widths() {
-    for shape in [(1, 2), (5, 14), (19, 66)] {
-        check(&[shape], &[], |tape, x, _| tape.swiglu(&x[0]));
+fn sums_factors_caps_dropout_and_means_of_sequences() {
+    for shape @ (rows, _) in [(1, 3), (9, 17)] {
+        check(&[shape, shape], &[], |tape, x, _| tape.add(x[0].clone(), &x[1]));
+        check(&[shape], &[], |tape, x, _| tape.add(x[0].clone(), &x[0]));
+        check(&[shape], &[], |tape, x, _| Ok(tape.scaled(x[0].clone(), -1.5)));
+        check(&[shape], &[], |tape, x, _| tape.soft_capped(x[0].clone(), 0.75));
+        check(&[shape], &[], |tape, x, _| tape.dropout(x[0].clone(), 0.25, Seed(3)));
+        let sequences = Sequences::of_lengths(&[rows.div_ceil(2), rows / 2]);
+        let sequences = if rows == 1 { Sequences::of_lengths(&[1]) } else { sequences };
+        check(&[shape], &[], |tape, x, _| {
+            tape.sequence_means(&x[0].clone().in_sequences(&sequences)?)
+        });
     }
 }
 
@@ -208,7 +264,7 @@ fn losses_whose_rows_count_differently() {
     check(&[(5, 7)], &[], |tape, x, _| tape.cross_entropy(&x[0], &some, row));
     check(&[(5, 3)], &[], |tape, x, _| tape.multi_label(&x[0], &[1.0; 15], row));
     check(&[(5, 4)], &[(WEIGHT, (7, 4))], |tape, x, weights| {
-        tape.vocabulary_cross_entropy(&x[0], (&weights.get(WEIGHT)?, None), &some, row)
+        tape.vocabulary_cross_entropy(&x[0], Logits::new(&weights.get(WEIGHT)?, None), &some, row)
     });
     let sequences = Sequences::of_lengths(&[2, 3]);
     let each = LossWeights { rows: RowWeights::PerSequence(&[0.25, 3.0]), divisor: 1.0 };
@@ -218,7 +274,7 @@ fn losses_whose_rows_count_differently() {
 }
 
 #[test]
-fn the_vocabulary_loss_with_and_without_bias() {
+fn the_vocabulary_loss_with_and_without_bias_and_cap() {
     for (count, words) in [(1, 3), (13, 37)] {
         let targets: Vec<_> = indices(8, count, words)
             .into_iter()
@@ -227,11 +283,22 @@ fn the_vocabulary_loss_with_and_without_bias() {
             .collect();
         check(&[(count, 5)], &[(WEIGHT, (words, 5))], |tape, x, weights| {
             let table = weights.get(WEIGHT)?;
-            tape.vocabulary_cross_entropy(&x[0], (&table, None), &targets, mean(&targets))
+            tape.vocabulary_cross_entropy(
+                &x[0],
+                Logits::new(&table, None),
+                &targets,
+                mean(&targets),
+            )
         });
         check(&[(count, 5)], &[(WEIGHT, (words, 5)), (BIAS, (1, words))], |tape, x, weights| {
             let (weight, bias) = (weights.get(WEIGHT)?, weights.get(BIAS)?);
-            let vocabulary = (&weight, Some(&bias));
+            let vocabulary = Logits::new(&weight, Some(&bias));
+            tape.vocabulary_cross_entropy(&x[0], vocabulary, &targets, mean(&targets))
+        });
+        check(&[(count, 5)], &[(WEIGHT, (words, 5)), (BIAS, (1, words))], |tape, x, weights| {
+            let (weight, bias) = (weights.get(WEIGHT)?, weights.get(BIAS)?);
+            let soft_cap = Some(1.5);
+            let vocabulary = Logits { weight: &weight, bias: Some(&bias), soft_cap };
             tape.vocabulary_cross_entropy(&x[0], vocabulary, &targets, mean(&targets))
         });
     }
@@ -243,7 +310,7 @@ fn a_table_that_is_looked_up_and_multiplied_gets_both_gradients() {
     check(&[], &[(WEIGHT, (11, 5))], |tape, _, weights| {
         let table = weights.get(WEIGHT)?;
         let x = tape.embed(&[(&table, &ids)])?;
-        tape.vocabulary_cross_entropy(&x, (&table, None), &targets, mean(&targets))
+        tape.vocabulary_cross_entropy(&x, Logits::new(&table, None), &targets, mean(&targets))
     });
     // The other way round: backward meets the look-up first and must make its rows whole.
     check(&[(4, 5)], &[(WEIGHT, (5, 5))], |tape, x, weights| {
@@ -276,7 +343,7 @@ fn the_vocabulary_loss_over_many_blocks_of_rows_is_that_of_all_logits() {
         let weights = params.training(&scope);
         let projection = biased(&weights).unwrap();
         let loss = if fused {
-            let vocabulary = (&projection.weight, projection.bias.as_ref());
+            let vocabulary = Logits::new(&projection.weight, projection.bias.as_ref());
             tape.vocabulary_cross_entropy(&x, vocabulary, &targets, mean(&targets)).unwrap()
         } else {
             let logits = tape.linear(&x, &[projection]).unwrap();

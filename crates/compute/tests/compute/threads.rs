@@ -1,8 +1,8 @@
 //! Results do not depend on how many threads computed them.
 
 use crate::chain::{Chain, LENGTHS};
-use crate::draw::bits;
-use fedra_compute::{Gradient, Optimiser, Solver, ThreadPool};
+use crate::draw::{bits, of};
+use fedra_compute::{Device, Gradient, Optimiser, Seed, Solver, Tape, ThreadPool};
 use fedra_plan::ParamId;
 
 /// Every bit that two training steps leave behind.
@@ -30,6 +30,27 @@ fn forward_backward_and_optimiser_give_the_same_bits_on_any_number_of_threads() 
         }
         assert!(together == alone);
     }
+}
+
+#[test]
+fn dropout_drops_the_share_that_its_rate_says_and_the_same_numbers_on_any_number_of_threads() {
+    const COUNT: usize = if cfg!(miri) { 999 } else { 99_999 };
+    let dropped = |threads, seed| {
+        ThreadPool::new(threads).expect("threads").install(|| {
+            let device = Device::cpu();
+            let mut tape = Tape::new(&device);
+            let x = tape.constant(of(&device, (3, COUNT / 3), &vec![1.0; COUNT]));
+            tape.dropout(x, 0.25, Seed(seed)).expect("a rate").tensor.to_host().into_owned()
+        })
+    };
+    let alone = dropped(1, 5);
+    let zeros = alone.iter().filter(|x| **x == 0.0).count() as f64;
+    // Five standard deviations.
+    let (expected, deviation) = (0.25 * COUNT as f64, (0.1875 * COUNT as f64).sqrt());
+    assert!((zeros - expected).abs() < 5.0 * deviation, "{zeros} of {COUNT}");
+    assert!(alone.iter().all(|x| *x == 0.0 || *x == 1.0 / 0.75));
+    assert!((2..6).all(|threads| dropped(threads, 5) == alone));
+    assert!(dropped(1, 6) != alone);
 }
 
 fn train(threads: usize) -> Trace {
