@@ -1,7 +1,6 @@
 //! A proposal held against its rows: nothing that a command would refuse is handed out.
 
 use fedra_data::AnswerForm;
-use fedra_model::hf::Config;
 
 use super::proposal::Proposal;
 use crate::config::config_error::ConfigError;
@@ -39,7 +38,7 @@ impl Proposal {
 /// Refuses an encoder with fresh weights for a task that is answered in text.
 fn check_preset(experiment: &Experiment) -> Result<()> {
     let ModelSource::Fresh(config, _) = &experiment.model else { return Ok(()) };
-    let is_encoder = matches!(**config, Config::Bert(_));
+    let is_encoder = !config.causal;
     if !is_encoder || experiment.task.answer_form() == AnswerForm::Labels {
         return Ok(());
     }

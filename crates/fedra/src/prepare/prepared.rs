@@ -122,7 +122,7 @@ impl Prepared {
         let writing = Writing {
             tokenizer: Arc::clone(&tokenizer),
             max_new_tokens: rules.max_new_tokens,
-            stop: model.config().end_tokens().to_vec(),
+            stop: model.config().eos_token_ids.to_vec(),
         };
         let cache = RowCache::of(experiment);
         let key = |rows: &[&Example]| {
@@ -140,7 +140,7 @@ impl Prepared {
         if experiment.task == Task::Generation {
             shards = shards.with_writing(&writing);
         }
-        let vocabulary = model.config().vocabulary();
+        let vocabulary = model.config().vocab_size;
         within_embedding(experiment, &shards, vocabulary)?;
         if tokenizer.vocabulary_size() > vocabulary {
             notes.push(format!(
@@ -199,8 +199,8 @@ fn fresh(
         Vocabulary::Declared(path) => open_tokenizer(path).context("model.tokenizer")?,
     };
     let mut config = config.clone();
-    if let Config::Bert(bert) = &mut config {
-        bert.vocab_size = tokenizer.vocabulary_size();
+    if !config.causal {
+        config.vocab_size = tokenizer.vocabulary_size();
     }
     let companions = match vocabulary {
         Vocabulary::Declared(path) => Companions::open(path).context("model.tokenizer")?,
@@ -278,7 +278,7 @@ fn open(
     let has_own_head = |adapter: &&AdapterFolder| adapter.trained_head() != TrainedHead::Absent;
     let trained = match adapter.as_ref().filter(has_own_head) {
         Some(adapter) => adapter.problem(),
-        None => checkpoint.config().labels().and_then(|labels| labels.problem),
+        None => checkpoint.config().labels.as_ref().and_then(|labels| labels.problem),
     };
     if let (Classifier::Rows(_), Some(trained), Some(read)) = (&classifier, trained, problem(task))
         && trained != read
@@ -336,7 +336,7 @@ fn digest_by_site(
 /// How answers in text are cut, ended and compared.
 pub(crate) fn answer_rules(experiment: &Experiment, config: &Config) -> AnswerRules {
     let (data, usual) = (&experiment.raw.data, AnswerRules::default());
-    let end = config.end_tokens().first().copied();
+    let end = config.eos_token_ids.first().copied();
     AnswerRules {
         length_norm: data.length_norm.unwrap_or(usual.length_norm),
         max_new_tokens: data.max_new_tokens.unwrap_or(usual.max_new_tokens),
@@ -397,7 +397,7 @@ fn within_embedding(experiment: &Experiment, shards: &Shards, vocabulary: usize)
 
 /// The head that answers a task. An encoder's sequence head has a pooler, as other libraries expect.
 fn head(task: Task, classes: usize, config: &Config) -> Result<Head> {
-    if task.answer_form() == AnswerForm::Text && !config.is_decoder() {
+    if task.answer_form() == AnswerForm::Text && !config.causal {
         let found = format!("{:?}", task.name());
         let expected = "a task with labels of its own, or a decoder in model.path";
         return Err(ConfigError::new("data.task", found, expected).into());

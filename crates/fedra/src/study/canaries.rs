@@ -256,7 +256,7 @@ fn not_private() -> crate::error::Error {
 /// Canaries for each client, as many for each as can be.
 fn planted(run: &Run, canaries: usize, seed: Seed) -> Result<Vec<CanaryClient>> {
     let prepared = run.parts().0;
-    let (shards, words) = (&prepared.shards, prepared.model.config().vocabulary());
+    let (shards, words) = (&prepared.shards, prepared.model.config().vocab_size);
     let count = shards.clients.len();
     if canaries < count {
         let expected = format!("at least one for each of {count} clients");
