@@ -54,7 +54,7 @@ impl<'a> Decoder<'a> {
 
     /// How many tokens there are.
     pub fn vocabulary(&self) -> usize {
-        self.model.config().vocabulary()
+        self.model.config().vocab_size
     }
 
     /// Refuses a cut that leaves the server no block.

@@ -9,7 +9,7 @@ use fedra_audit::{
 };
 use fedra_compute::{Device, Params};
 use fedra_engine::{NoiseDraw, NoiseKind};
-use fedra_model::hf::{BertConfig, Config, LlamaConfig};
+use fedra_model::hf::Config;
 use fedra_model::{Head, Model};
 use fedra_plan::{Layer, ParamId, Part, Role};
 use fedra_seed::{Generator, Seed};
@@ -26,18 +26,18 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        let config = Config::Llama(LlamaConfig {
+        let config = Config {
             vocab_size: VOCABULARY,
             hidden_size: 32,
             num_hidden_layers: 3,
             num_attention_heads: 4,
-            num_key_value_heads: 2,
-            head_dim: 8,
+            num_key_value_heads: Some(2),
+            head_dim: Some(8),
             intermediate_size: 48,
             max_position_embeddings: 64,
             tie_word_embeddings: true,
-            ..LlamaConfig::default()
-        });
+            ..Config::llama()
+        };
         let device = Device::cpu();
         let model = Model::new(config, Head::Language, None).unwrap();
         let mut params = model.fresh_params(&device, Seed(3)).unwrap();
@@ -236,8 +236,8 @@ fn what_cannot_be_attacked_is_refused_with_what_was_expected() {
 
 #[test]
 fn an_encoder_is_no_model_of_this_attack() {
-    let config = BertConfig { vocab_size: 60, num_hidden_layers: 1, ..BertConfig::default() };
-    let model = Model::new(Config::Bert(config), Head::Language, None).unwrap();
+    let config = Config { vocab_size: 60, num_hidden_layers: 1, ..Config::bert() };
+    let model = Model::new(config, Head::Language, None).unwrap();
     let error = Decoder::new(&model, &Params::default(), &Device::cpu()).unwrap_err();
     assert_eq!(error.to_string(), "model: found an encoder, expected a decoder, such as a LLaMA");
 }

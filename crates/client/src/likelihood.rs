@@ -124,7 +124,7 @@ impl ChoiceBatch {
                 asked[row].push((token, 0.0));
             }
         }
-        let words = model.config().vocabulary().max(1);
+        let words = model.config().vocab_size.max(1);
         let step = (HELD / words).clamp(16, 1024);
         for (rows, asked) in self.rows.chunks(step).zip(asked.chunks_mut(step)) {
             let read = tape.rows(&hidden, rows)?;

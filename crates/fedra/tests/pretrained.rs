@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use fedra::compute::{Device, Seed};
 use fedra::data::{Encoder, open_tokenizer};
-use fedra::model::hf::{Config, LlamaConfig};
+use fedra::model::hf::Config;
 use fedra::model::{Head, Model, gguf, hf::Precision, load};
 use fedra::prepare::pretrained::Pretrained;
 use fedra::{Experiment, Output, Overrides, Silent};
@@ -21,18 +21,18 @@ use gguf_writer::{GgufFile, Value};
 
 /// A decoder drawn from a seed, with a byte-level tokenizer of single bytes and a few merges.
 fn tiny_file() -> GgufFile {
-    let config = Config::Llama(LlamaConfig {
+    let config = Config {
         vocab_size: 262,
         hidden_size: 16,
         num_hidden_layers: 2,
         num_attention_heads: 4,
-        num_key_value_heads: 2,
-        head_dim: 4,
+        num_key_value_heads: Some(2),
+        head_dim: Some(4),
         intermediate_size: 24,
         max_position_embeddings: 64,
         tie_word_embeddings: true,
-        ..LlamaConfig::default()
-    });
+        ..Config::llama()
+    };
     let model = Model::new(config, Head::Language, None).unwrap();
     let params = model.fresh_params(&Device::cpu(), Seed(4)).unwrap();
     // The alphabet of bytes: printable ones are themselves, the others follow from U+0100 on.

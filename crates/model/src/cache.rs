@@ -5,8 +5,7 @@
 //! for tokens to come, so a step writes the new rows and copies nothing.
 
 use crate::error::ModelError;
-use crate::llama::Llama;
-use crate::model::{Backbone, Model};
+use crate::model::Model;
 use crate::packing::Packing;
 use fedra_compute::{Device, Tape, Tensor, Value, Weights};
 use fedra_plan::Layer;
@@ -32,8 +31,8 @@ impl KeyValueCache {
         capacity: usize,
     ) -> Result<Self, ModelError> {
         model.check_range(&blocks)?;
-        let config = decoder(model)?.config();
-        let width = 2 * config.num_key_value_heads * config.head_dim;
+        refuse_encoder(model)?;
+        let width = 2 * model.config().kv_heads() * model.config().head_width();
         let tensors =
             blocks.clone().map(|_| Tensor::with_capacity(device, capacity, width)).collect();
         Ok(Self { first: blocks.start, blocks: tensors, tokens: 0 })
@@ -125,7 +124,7 @@ impl Model {
         (hidden, packing): (Value, &Packing),
         (caches, range): (&mut [&mut KeyValueCache], Range<usize>),
     ) -> Result<Value, ModelError> {
-        let llama = decoder(self)?;
+        refuse_encoder(self)?;
         self.check_packing(packing)?;
         self.check_range(&range)?;
         let positions = packing.positions();
@@ -133,18 +132,17 @@ impl Model {
         for (number, block) in range.enumerate() {
             let parts = self.parts(weights, Layer::Block(block as u16));
             let kept = caches.iter_mut().map(|cache| &mut cache.blocks[number]).collect();
-            hidden = llama.cached_block(tape, parts, &hidden, (packing, &positions), kept)?;
+            hidden =
+                self.blocks_of().run_cached(tape, parts, &hidden, (packing, &positions), kept)?;
         }
         Ok(hidden)
     }
 }
 
-/// What a cache is of: an encoder reads both ways and has nothing to keep.
-fn decoder(model: &Model) -> Result<&Llama, ModelError> {
-    match model.backbone() {
-        Backbone::Llama(llama) => Ok(llama),
-        Backbone::Bert(_) => {
-            Err(ModelError::structure("model of a cache", &"an encoder", &"a decoder"))
-        }
+/// An encoder reads both ways and has nothing to keep.
+fn refuse_encoder(model: &Model) -> Result<(), ModelError> {
+    if model.is_decoder() {
+        return Ok(());
     }
+    Err(ModelError::structure("model of a cache", &"an encoder", &"a decoder"))
 }

@@ -106,7 +106,7 @@ pub enum ModelError {
     Plan(#[from] PlanError),
 
     /// A model has a parameter that the class it is saved as does not have.
-    #[error("cannot save {id}: {architecture:?} has no such parameter")]
+    #[error("cannot save {id}: {} has no such parameter", architecture.class_name())]
     Unnamed {
         /// The parameter.
         id: ParamId,

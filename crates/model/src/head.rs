@@ -1,7 +1,9 @@
 //! What stands on the last block and turns hidden states into an answer.
 
+use crate::config::Config;
 use crate::error::ModelError;
-use crate::hf::names::{Answers, Architecture, Family};
+use crate::families::ClassKind;
+use crate::hf::names::{Answers, Architecture};
 
 /// The kinds of head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,24 +44,24 @@ impl Head {
         }
     }
 
-    /// The class that reads a backbone with this head.
-    pub(crate) fn architecture(self, family: Family) -> Result<Architecture, ModelError> {
-        Ok(match (family, self) {
-            (Family::Bert, Self::Bare) => Architecture::BertModel,
-            (Family::Bert, Self::Sequence { pooler: true, .. }) => {
-                Architecture::BertForSequenceClassification
-            }
-            (Family::Bert, Self::Sequence { pooler: false, .. }) => {
-                let found = "an encoder's sequence head without a pooler";
-                let expected = "one with a pooler, which other libraries always have";
-                return Err(ModelError::structure("head to save", &found, &expected));
-            }
-            (Family::Bert, Self::Tokens { .. }) => Architecture::BertForTokenClassification,
-            (Family::Bert, Self::Language) => Architecture::BertForMaskedLM,
-            (Family::Llama, Self::Bare) => Architecture::LlamaModel,
-            (Family::Llama, Self::Sequence { .. }) => Architecture::LlamaForSequenceClassification,
-            (Family::Llama, Self::Tokens { .. }) => Architecture::LlamaForTokenClassification,
-            (Family::Llama, Self::Language) => Architecture::LlamaForCausalLM,
-        })
+    /// The class of the library that has this head.
+    pub(crate) fn class(self) -> ClassKind {
+        match self {
+            Self::Bare => ClassKind::Base,
+            Self::Sequence { .. } => ClassKind::Sequences,
+            Self::Tokens { .. } => ClassKind::Tokens,
+            Self::Language => ClassKind::Language,
+        }
+    }
+
+    /// The class that reads a model of this configuration with this head.
+    pub(crate) fn architecture(self, config: &Config) -> Result<Architecture, ModelError> {
+        let has_dense = config.classifier.has_dense();
+        if matches!(self, Self::Sequence { pooler: false, .. }) && has_dense {
+            let found = "an encoder's sequence head without a pooler";
+            let expected = "one with a pooler, which other libraries always have";
+            return Err(ModelError::structure("head to save", &found, &expected));
+        }
+        Ok(Architecture { family: config.family, kind: self.class() })
     }
 }

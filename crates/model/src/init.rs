@@ -77,7 +77,8 @@ fn deviation(id: ParamId, shape: &Shape) -> f64 {
     if is_table { DEVIATION } else { 1.0 / (matrix_shape(shape).1 as f64).sqrt() }
 }
 
-fn is_norm(role: Role) -> bool {
+/// Whether the parameter is that of a norm.
+pub fn is_norm(role: Role) -> bool {
     matches!(
         role,
         Role::EmbeddingNorm
@@ -85,5 +86,9 @@ fn is_norm(role: Role) -> bool {
             | Role::MlpNorm
             | Role::FinalNorm
             | Role::TransformNorm
+            | Role::AttentionOutputNorm
+            | Role::MlpOutputNorm
+            | Role::QueryNorm
+            | Role::KeyNorm
     )
 }

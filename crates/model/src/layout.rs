@@ -1,96 +1,36 @@
 //! Which parameters a configuration, a head and adapters make, and their shapes.
 
+use crate::config::{
+    AttentionBias, ClassifierLayers, Config, NormKind, NormPlace, Positions, QkNorm,
+};
 use crate::error::ModelError;
 use crate::head::Head;
-use crate::hf::{BertConfig, Config, LlamaConfig};
 use crate::lora::Adapters;
 use fedra_plan::{Layer, Layout, ParamId, Part, Role, Shape};
 
 /// The layout of a model.
 pub fn of(config: &Config, head: Head, adapters: Option<&Adapters>) -> Result<Layout, ModelError> {
     config.check()?;
-    let mut list = List(Vec::new());
-    match config {
-        Config::Bert(config) => bert(&mut list, config, head),
-        Config::Llama(config) => llama(&mut list, config, head),
+    let mut list = List { parameters: Vec::new(), norm: config.norm.kind };
+    list.embedding(config);
+    for block in 0..config.num_hidden_layers {
+        list.block(Layer::Block(block as u16), config);
     }
+    list.head(config, head);
     if let Head::Sequence { classes: 0, .. } | Head::Tokens { classes: 0 } = head {
         return Err(ModelError::structure("number of classes", &0, &"at least 1"));
     }
     if let Some(adapters) = adapters {
         adapt(&mut list, adapters)?;
     }
-    Ok(Layout::new(list.0)?)
-}
-
-fn bert(list: &mut List, config: &BertConfig, head: Head) {
-    let (width, inner) = (config.hidden_size, config.intermediate_size);
-    list.matrix(Layer::Embedding, Role::Token, config.vocab_size, width);
-    list.matrix(Layer::Embedding, Role::Position, config.max_position_embeddings, width);
-    if config.type_vocab_size > 0 {
-        list.matrix(Layer::Embedding, Role::Segment, config.type_vocab_size, width);
-    }
-    list.layer_norm(Layer::Embedding, Role::EmbeddingNorm, width);
-    for site in blocks(config.num_hidden_layers) {
-        for role in [Role::Query, Role::Key, Role::Value, Role::Output] {
-            list.affine(site, role, width, width);
-        }
-        list.layer_norm(site, Role::AttentionNorm, width);
-        list.affine(site, Role::Up, inner, width);
-        list.affine(site, Role::Down, width, inner);
-        list.layer_norm(site, Role::MlpNorm, width);
-    }
-    match head {
-        Head::Bare => {}
-        Head::Sequence { classes, pooler } => {
-            if pooler {
-                list.affine(Layer::Head, Role::Pooler, width, width);
-            }
-            list.affine(Layer::Head, Role::Classifier, classes, width);
-        }
-        Head::Tokens { classes } => list.affine(Layer::Head, Role::Classifier, classes, width),
-        Head::Language => {
-            list.affine(Layer::Head, Role::Transform, width, width);
-            list.layer_norm(Layer::Head, Role::TransformNorm, width);
-            list.vector(Layer::Head, Role::Vocabulary, Part::Bias, config.vocab_size);
-        }
-    }
-}
-
-fn llama(list: &mut List, config: &LlamaConfig, head: Head) {
-    let (width, inner) = (config.hidden_size, config.intermediate_size);
-    let queries = config.num_attention_heads * config.head_dim;
-    let keys = config.num_key_value_heads * config.head_dim;
-    list.matrix(Layer::Embedding, Role::Token, config.vocab_size, width);
-    for site in blocks(config.num_hidden_layers) {
-        list.vector(site, Role::AttentionNorm, Part::Weight, width);
-        list.matrix(site, Role::Query, queries, width);
-        list.matrix(site, Role::Key, keys, width);
-        list.matrix(site, Role::Value, keys, width);
-        list.matrix(site, Role::Output, width, queries);
-        list.vector(site, Role::MlpNorm, Part::Weight, width);
-        list.matrix(site, Role::Gate, inner, width);
-        list.matrix(site, Role::Up, inner, width);
-        list.matrix(site, Role::Down, width, inner);
-    }
-    list.vector(Layer::Head, Role::FinalNorm, Part::Weight, width);
-    match head {
-        Head::Bare => {}
-        // As in the library: a sequence head has no bias, a token head has one.
-        Head::Sequence { classes, .. } => {
-            list.matrix(Layer::Head, Role::Classifier, classes, width);
-        }
-        Head::Tokens { classes } => list.affine(Layer::Head, Role::Classifier, classes, width),
-        Head::Language if config.tie_word_embeddings => {}
-        Head::Language => list.matrix(Layer::Head, Role::Vocabulary, config.vocab_size, width),
-    }
+    Ok(Layout::new(list.parameters)?)
 }
 
 fn adapt(list: &mut List, adapters: &Adapters) -> Result<(), ModelError> {
     let adapted = |id: &ParamId| {
         id.part == Part::Weight && id.site.block().is_some() && adapters.roles().contains(&id.role)
     };
-    let weights: Vec<_> = list.0.iter().filter(|(id, _)| adapted(id)).copied().collect();
+    let weights: Vec<_> = list.parameters.iter().filter(|(id, _)| adapted(id)).copied().collect();
     for role in adapters.roles() {
         if !weights.iter().any(|(id, _)| id.role == *role) {
             let expected = "a projection that the model has";
@@ -110,36 +50,134 @@ fn adapt(list: &mut List, adapters: &Adapters) -> Result<(), ModelError> {
         }
         let (a, b) =
             (Shape::matrix(adapters.rank(), inputs), Shape::matrix(outputs, adapters.rank()));
-        list.0.push((ParamId::new(site, role, Part::LoraA), a));
-        list.0.push((ParamId::new(site, role, Part::LoraB), b));
+        list.parameters.push((ParamId::new(site, role, Part::LoraA), a));
+        list.parameters.push((ParamId::new(site, role, Part::LoraB), b));
     }
     Ok(())
 }
 
-fn blocks(count: usize) -> impl Iterator<Item = Layer> {
-    (0..count).map(|block| Layer::Block(block as u16))
+/// Parameters collected so far.
+struct List {
+    parameters: Vec<(ParamId, Shape)>,
+    norm: NormKind,
 }
 
-/// Parameters collected so far.
-struct List(Vec<(ParamId, Shape)>);
-
 impl List {
-    fn matrix(&mut self, site: Layer, role: Role, rows: usize, cols: usize) {
-        self.0.push((ParamId::new(site, role, Part::Weight), Shape::matrix(rows, cols)));
+    fn embedding(&mut self, config: &Config) {
+        let (site, width) = (Layer::Embedding, config.embedding_width());
+        self.matrix(site, Role::Token, (config.vocab_size, width));
+        if let Positions::Learned { offset } = config.positions {
+            self.matrix(site, Role::Position, (config.max_position_embeddings + offset, width));
+        }
+        if config.type_vocab_size > 0 {
+            self.matrix(site, Role::Segment, (config.type_vocab_size, width));
+        }
+        if config.embedding_norm {
+            self.norm(site, Role::EmbeddingNorm, width);
+        }
+        if config.embedding_size.is_some() {
+            self.projection(site, Role::EmbeddingProjection, (config.hidden_size, width), true);
+        }
+    }
+
+    fn block(&mut self, site: Layer, config: &Config) {
+        let (width, inner) = (config.hidden_size, config.intermediate_size);
+        let head = config.head_width();
+        let (queries, keys) = (config.num_attention_heads * head, config.kv_heads() * head);
+        let before = matches!(
+            config.norm_place,
+            NormPlace::Before | NormPlace::Around | NormPlace::AfterResidual
+        );
+        let behind = matches!(config.norm_place, NormPlace::After | NormPlace::Around);
+        if before && !(config.first_norm_skipped && site == Layer::Block(0)) {
+            self.norm(site, Role::AttentionNorm, width);
+        }
+        if behind {
+            self.norm(site, Role::AttentionOutputNorm, width);
+            self.norm(site, Role::MlpOutputNorm, width);
+        }
+        let has_bias = config.attention_bias != AttentionBias::None;
+        self.projection(site, Role::Query, (queries, width), has_bias);
+        self.projection(site, Role::Key, (keys, width), has_bias);
+        self.projection(site, Role::Value, (keys, width), has_bias);
+        let has_bias = config.attention_bias == AttentionBias::All;
+        self.projection(site, Role::Output, (width, queries), has_bias);
+        match config.qk_norm {
+            QkNorm::None => {}
+            QkNorm::PerHead => {
+                self.norm(site, Role::QueryNorm, head);
+                self.norm(site, Role::KeyNorm, head);
+            }
+            QkNorm::Whole => {
+                self.norm(site, Role::QueryNorm, queries);
+                self.norm(site, Role::KeyNorm, keys);
+            }
+        }
+        if before {
+            self.norm(site, Role::MlpNorm, width);
+        }
+        if config.mlp.gated {
+            self.projection(site, Role::Gate, (inner, width), config.mlp_bias);
+        }
+        self.projection(site, Role::Up, (inner, width), config.mlp_bias);
+        self.projection(site, Role::Down, (width, inner), config.mlp_bias);
+    }
+
+    fn head(&mut self, config: &Config, head: Head) {
+        let (site, width) = (Layer::Head, config.hidden_size);
+        if config.has_final_norm() {
+            self.norm(site, Role::FinalNorm, width);
+        }
+        let classifies = matches!(head, Head::Sequence { .. } | Head::Tokens { .. });
+        let is_transformed = classifies && config.classifier.layers == ClassifierLayers::Transform;
+        if is_transformed || head == Head::Language && config.language.transform.is_some() {
+            let narrow = config.embedding_width();
+            let has_bias = config.language.transform_bias;
+            self.projection(site, Role::Transform, (narrow, width), has_bias);
+            self.norm(site, Role::TransformNorm, narrow);
+        }
+        match head {
+            Head::Bare => {}
+            Head::Sequence { classes, pooler } => {
+                if pooler && config.classifier.has_dense() {
+                    self.projection(site, Role::Pooler, (width, width), true);
+                }
+                self.projection(site, Role::Classifier, (classes, width), config.classifier.bias);
+            }
+            Head::Tokens { classes } => {
+                self.projection(site, Role::Classifier, (classes, width), true);
+            }
+            Head::Language => {
+                if !config.tie_word_embeddings {
+                    self.matrix(site, Role::Vocabulary, (config.vocab_size, width));
+                }
+                if config.language.bias {
+                    self.vector(site, Role::Vocabulary, Part::Bias, config.vocab_size);
+                }
+            }
+        }
+    }
+
+    fn matrix(&mut self, site: Layer, role: Role, (rows, cols): (usize, usize)) {
+        self.parameters.push((ParamId::new(site, role, Part::Weight), Shape::matrix(rows, cols)));
     }
 
     fn vector(&mut self, site: Layer, role: Role, part: Part, len: usize) {
-        self.0.push((ParamId::new(site, role, part), Shape::vector(len)));
+        self.parameters.push((ParamId::new(site, role, part), Shape::vector(len)));
     }
 
-    /// A matrix with a bias.
-    fn affine(&mut self, site: Layer, role: Role, outputs: usize, inputs: usize) {
-        self.matrix(site, role, outputs, inputs);
-        self.vector(site, role, Part::Bias, outputs);
+    fn projection(&mut self, site: Layer, role: Role, shape: (usize, usize), has_bias: bool) {
+        self.matrix(site, role, shape);
+        if has_bias {
+            self.vector(site, role, Part::Bias, shape.0);
+        }
     }
 
-    fn layer_norm(&mut self, site: Layer, role: Role, width: usize) {
+    fn norm(&mut self, site: Layer, role: Role, width: usize) {
         self.vector(site, role, Part::Weight, width);
-        self.vector(site, role, Part::Bias, width);
+        match self.norm {
+            NormKind::Layer => self.vector(site, role, Part::Bias, width),
+            NormKind::LayerUnbiased | NormKind::Rms | NormKind::RmsPlusOne => {}
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! BERT and LLaMA as federated learning needs them.
+//! Transformers as federated learning needs them.
 //!
 //! A [`Model`] is structure without numbers: it runs with any [`Params`](fedra_compute::Params) over
 //! any range of its blocks, so it can be cut between parties, started from a cached frozen prefix, or
@@ -7,18 +7,19 @@
 //!
 //! Blocks see hidden states and a [`Packing`], never a token id.
 //!
-//! Reading order: [`Batch`] goes through [`Bert`] or [`Llama`] into a [`Head`]; [`Model`] ties them
-//! together and knows its parameters' [`Layout`](fedra_plan::Layout); [`hf`] reads and writes folders,
+//! Reading order: a [`Config`] says what blocks are made of, and each family has a file that reads it;
+//! a [`Batch`] goes through the blocks into a [`Head`]; [`Model`] ties them together and knows its parameters' [`Layout`](fedra_plan::Layout); [`hf`] reads and writes folders,
 //! [`gguf`] reads a single file as if it were one, and [`peft`] reads and writes adapters alone.
 
 #![forbid(unsafe_code)]
 
 mod batch;
-mod bert;
+mod block;
 mod cache;
-mod either;
+mod config;
+mod embedding;
+mod families;
 mod head;
-mod llama;
 mod lora;
 mod loss;
 mod model;
@@ -41,16 +42,19 @@ pub mod hf;
 pub mod peft;
 
 pub use batch::Batch;
-pub use bert::Bert;
 pub use cache::KeyValueCache;
 pub use classifier::Classifier;
+pub use config::{
+    AttentionBias, ClassifierHead, ClassifierLayers, Config, LanguageHead, Mlp, Norm, NormKind,
+    NormPlace, Pooling, Positions, QkNorm, Rope, RopeScaling, Window,
+};
 pub use error::ModelError;
+pub use families::{ClassKind, Family};
 pub use head::Head;
-pub use llama::Llama;
 pub use load_report::{Fresh, LoadReport};
 pub use lora::Adapters;
 pub use loss::{Targets, Weighted};
-pub use model::{Backbone, Model};
+pub use model::Model;
 pub use packing::Packing;
 pub use prefix::PrefixCache;
 pub use preset::Preset;

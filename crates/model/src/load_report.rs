@@ -36,7 +36,7 @@ pub struct Fresh {
 
 impl LoadReport {
     pub(crate) fn new(model: &Model, found: Found, classifier: Classifier) -> Self {
-        let class = model.head().architecture(model.config().family()).ok();
+        let class = model.head().architecture(model.config()).ok();
         let name = |id: ParamId| {
             class.and_then(|class| class.tensor_name(id)).unwrap_or_else(|| id.to_string())
         };

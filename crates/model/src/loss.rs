@@ -1,12 +1,13 @@
 //! From hidden states to logits and losses: what a [`Head`] computes, and from which rows.
 
 use crate::batch::Batch;
+use crate::config::{ClassifierLayers, Pooling};
 use crate::error::ModelError;
 use crate::head::Head;
-use crate::model::{Backbone, Model};
+use crate::model::Model;
 use crate::packing::Packing;
 use crate::reading::Reading;
-use fedra_compute::{Activation, Logits, LossWeights, RowWeights, Tape, Value, Weights};
+use fedra_compute::{Logits, LossWeights, RowWeights, Tape, Value, Weights};
 use fedra_plan::{Layer, Part, Role};
 
 /// What the answers should have been.
@@ -87,8 +88,12 @@ impl Model {
         packing: &Packing,
     ) -> Result<Value, ModelError> {
         let reading = match self.head() {
-            Head::Sequence { .. } => Reading::Rows(self.answer_rows(packing)),
-            Head::Bare | Head::Tokens { .. } | Head::Language => Reading::All,
+            Head::Sequence { .. } if !self.reads_means() => {
+                Reading::Rows(self.answer_rows(packing))
+            }
+            Head::Sequence { .. } | Head::Bare | Head::Tokens { .. } | Head::Language => {
+                Reading::All
+            }
         };
         let hidden = self.read_from(tape, weights, (hidden, first), packing, &reading)?;
         self.head_logits(tape, weights, &hidden)
@@ -131,7 +136,8 @@ impl Model {
         if self.head() == Head::Language {
             let hidden = self.before_vocabulary(tape, weights, hidden)?;
             let (weight, bias) = self.output_vocabulary(weights)?;
-            let vocabulary = Logits::new(&weight, bias.as_ref());
+            let soft_cap = self.config().logit_cap.map(|cap| cap as f32);
+            let vocabulary = Logits { soft_cap, ..Logits::new(&weight, bias.as_ref()) };
             return Ok(tape.vocabulary_cross_entropy(&hidden, vocabulary, classes, counted)?);
         }
         let logits = self.head_logits(tape, weights, hidden)?;
@@ -147,18 +153,21 @@ impl Model {
     ) -> Result<Value, ModelError> {
         let parts = self.parts(weights, Layer::Head);
         match self.head() {
-            Head::Bare => match self.backbone() {
-                Backbone::Bert(_) => Ok(hidden.clone()),
-                Backbone::Llama(llama) => llama.final_norm(tape, parts, hidden),
-            },
+            Head::Bare => self.behind_blocks(tape, weights, hidden),
             Head::Sequence { .. } | Head::Tokens { .. } => {
-                let features = match (self.backbone(), self.head()) {
-                    (Backbone::Llama(llama), _) => llama.final_norm(tape, parts, hidden)?,
-                    (Backbone::Bert(_), Head::Sequence { pooler: true, .. }) => {
+                let mut features = self.behind_blocks(tape, weights, hidden)?;
+                if self.reads_means() {
+                    features = tape.sequence_means(&features)?;
+                }
+                features = match (self.config().classifier.layers, self.head()) {
+                    (ClassifierLayers::Dense(activation), Head::Sequence { pooler: true, .. }) => {
                         let pooler = parts.projection(Role::Pooler)?;
-                        tape.linear_activated(hidden, &pooler, Activation::Tanh)?
+                        tape.linear_activated(&features, &pooler, activation)?
                     }
-                    (Backbone::Bert(_), _) => hidden.clone(),
+                    (ClassifierLayers::Transform, _) => {
+                        self.transformed(tape, weights, features)?
+                    }
+                    (ClassifierLayers::None | ClassifierLayers::Dense(_), _) => features,
                 };
                 Ok(tape.linear(&features, &[parts.projection(Role::Classifier)?])?)
             }
@@ -166,14 +175,28 @@ impl Model {
                 let hidden = self.before_vocabulary(tape, weights, hidden)?;
                 let (weight, bias) = self.output_vocabulary(weights)?;
                 let projection = fedra_compute::Projection { weight, bias, lora: None };
-                Ok(tape.linear(&hidden, &[projection])?)
+                let logits = tape.linear(&hidden, &[projection])?;
+                match self.config().logit_cap {
+                    Some(cap) => Ok(tape.soft_capped(logits, cap as f32)?),
+                    None => Ok(logits),
+                }
             }
         }
     }
 
     /// The row of each sequence that a sequence head reads.
     pub fn answer_rows(&self, packing: &Packing) -> Vec<u32> {
-        if self.is_decoder() { packing.last_rows() } else { packing.first_rows() }
+        match self.config().classifier.pooling {
+            Pooling::First => packing.first_rows(),
+            Pooling::Mean => (0..packing.tokens() as u32).collect(),
+            Pooling::Last => packing.last_rows(),
+        }
+    }
+
+    /// Whether a sequence's classifier reads the mean of its rows.
+    fn reads_means(&self) -> bool {
+        let is_sequence = matches!(self.head(), Head::Sequence { .. });
+        is_sequence && self.config().classifier.pooling == Pooling::Mean
     }
 
     /// Which rows the head will read, and the targets of just those.
@@ -183,6 +206,9 @@ impl Model {
         given: Weighted<'a>,
     ) -> Result<(Reading, ReadTargets<'a>), ModelError> {
         let expected = match self.head() {
+            Head::Sequence { .. } if self.reads_means() => {
+                return Ok((Reading::All, ReadTargets::As(given)));
+            }
             Head::Sequence { .. } => {
                 return Ok((Reading::Rows(self.answer_rows(packing)), ReadTargets::As(given)));
             }
@@ -239,6 +265,19 @@ impl Model {
         )
     }
 
+    /// Hidden states behind the last norm, where one stands behind the blocks.
+    fn behind_blocks(
+        &self,
+        tape: &mut Tape,
+        weights: Weights<'_>,
+        hidden: &Value,
+    ) -> Result<Value, ModelError> {
+        if !self.config().has_final_norm() {
+            return Ok(hidden.clone());
+        }
+        self.blocks_of().norm(tape, self.parts(weights, Layer::Head), hidden, Role::FinalNorm)
+    }
+
     /// What stands between the last block and the vocabulary.
     fn before_vocabulary(
         &self,
@@ -246,22 +285,21 @@ impl Model {
         weights: Weights<'_>,
         hidden: &Value,
     ) -> Result<Value, ModelError> {
+        let hidden = self.behind_blocks(tape, weights, hidden)?;
+        self.transformed(tape, weights, hidden)
+    }
+
+    /// The dense layer and the norm in front of the vocabulary, where there are some.
+    fn transformed(
+        &self,
+        tape: &mut Tape,
+        weights: Weights<'_>,
+        hidden: Value,
+    ) -> Result<Value, ModelError> {
+        let Some(activation) = self.config().language.transform else { return Ok(hidden) };
         let parts = self.parts(weights, Layer::Head);
-        match self.backbone() {
-            Backbone::Llama(llama) => llama.final_norm(tape, parts, hidden),
-            Backbone::Bert(bert) => {
-                let transform = parts.projection(Role::Transform)?;
-                let x = tape.linear_activated(hidden, &transform, Activation::Gelu)?;
-                let (weight, bias) =
-                    (parts.weight(Role::TransformNorm)?, parts.bias(Role::TransformNorm)?);
-                Ok(tape.layer_norm(
-                    &x,
-                    &weight,
-                    Some(&bias),
-                    bert.config().layer_norm_eps as f32,
-                )?)
-            }
-        }
+        let x = tape.linear_activated(&hidden, &parts.projection(Role::Transform)?, activation)?;
+        self.blocks_of().norm(tape, parts, &x, Role::TransformNorm)
     }
 
     /// The output vocabulary: its own weight, or the token embedding's.

@@ -1,13 +1,11 @@
-//! A model's structure: backbone, head, adapters, and the layout that follows from them.
+//! A model's structure: blocks, head, adapters, and the layout that follows from them.
 
 use crate::batch::Batch;
-use crate::bert::Bert;
-use crate::either::either;
+use crate::block::Blocks;
+use crate::config::Config;
 use crate::error::ModelError;
 use crate::head::Head;
-use crate::hf::Config;
 use crate::layout;
-use crate::llama::Llama;
 use crate::lora::Adapters;
 use crate::packing::Packing;
 use crate::parts::Parts;
@@ -40,41 +38,33 @@ use std::ops::Range;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Model {
-    backbone: Backbone,
+    blocks: Blocks,
     head: Head,
     adapters: Option<Adapters>,
     layout: Layout,
-}
-
-/// The family of blocks.
-#[derive(Clone, Debug)]
-pub enum Backbone {
-    /// An encoder.
-    Bert(Bert),
-    /// A decoder.
-    Llama(Llama),
 }
 
 impl Model {
     /// The structure that a configuration, a head and adapters make together.
     pub fn new(config: Config, head: Head, adapters: Option<Adapters>) -> Result<Self, ModelError> {
         let layout = layout::of(&config, head, adapters.as_ref())?;
-        let backbone = match config {
-            Config::Bert(config) => Backbone::Bert(Bert::new(config)),
-            Config::Llama(config) => Backbone::Llama(Llama::new(config)),
-        };
-        Ok(Self { backbone, head, adapters, layout })
+        Ok(Self { blocks: Blocks::new(config), head, adapters, layout })
     }
 
     /// The same structure with at most this many blocks; all its parameters are in this layout too.
     pub fn shallow(&self, blocks: usize) -> Result<Self, ModelError> {
-        let config = self.config().with_blocks(blocks.min(self.blocks()));
+        let num_hidden_layers = blocks.min(self.blocks());
+        let config = Config { num_hidden_layers, ..self.config().clone() };
         Self::new(config, self.head, self.adapters.clone())
     }
 
-    /// The blocks' family and configuration.
-    pub fn backbone(&self) -> &Backbone {
-        &self.backbone
+    /// The configuration.
+    pub fn config(&self) -> &Config {
+        self.blocks.config()
+    }
+
+    pub(crate) fn blocks_of(&self) -> &Blocks {
+        &self.blocks
     }
 
     /// The head.
@@ -92,14 +82,6 @@ impl Model {
         &self.layout
     }
 
-    /// The configuration.
-    pub fn config(&self) -> Config {
-        match &self.backbone {
-            Backbone::Bert(bert) => Config::Bert(bert.config().clone()),
-            Backbone::Llama(llama) => Config::Llama(llama.config().clone()),
-        }
-    }
-
     /// Number of blocks.
     pub fn blocks(&self) -> usize {
         usize::from(self.layout.blocks())
@@ -107,40 +89,27 @@ impl Model {
 
     /// Attention heads of a block.
     pub fn heads(&self) -> usize {
-        either!(&self.backbone, Backbone, family => family.config().num_attention_heads)
+        self.config().num_attention_heads
     }
 
     /// Width of the hidden states.
     pub fn width(&self) -> usize {
-        either!(&self.backbone, Backbone, family => family.config().hidden_size)
+        self.config().hidden_size
     }
 
     /// Longest sequence.
     pub fn longest(&self) -> usize {
-        either!(&self.backbone, Backbone, family => family.config().max_position_embeddings)
+        self.config().max_position_embeddings
     }
 
     /// Rows of the token embedding.
     pub fn vocabulary(&self) -> usize {
-        either!(&self.backbone, Backbone, family => family.config().vocab_size)
+        self.config().vocab_size
     }
 
     /// Whether a token sees only those before it.
     pub fn is_decoder(&self) -> bool {
-        matches!(self.backbone, Backbone::Llama(_))
-    }
-
-    /// Token ids to the hidden states in front of block 0.
-    pub fn embed(
-        &self,
-        tape: &mut Tape,
-        weights: Weights<'_>,
-        batch: &Batch,
-    ) -> Result<Value, ModelError> {
-        self.check_packing(batch.packing())?;
-        let parts = self.parts(weights, Layer::Embedding);
-        let hidden = either!(&self.backbone, Backbone, family => family.embed(tape, parts, batch))?;
-        Ok(hidden.in_sequences(&batch.packing().boundaries())?)
+        self.config().causal
     }
 
     /// Hidden states in front of `range.start` to those behind `range.end - 1`.
@@ -232,15 +201,8 @@ impl Model {
             };
             let parts = self.parts(weights, Layer::Block(block as u16));
             let probe = probe.as_deref_mut();
-            hidden = match &self.backbone {
-                Backbone::Bert(bert) => {
-                    bert.block(tape, parts, &hidden, (&spans_read, reading), probe)?
-                }
-                Backbone::Llama(llama) => {
-                    let how = (&spans_read[..], reading, &positions[..]);
-                    llama.block(tape, parts, &hidden, how, probe)?
-                }
-            };
+            let how = (&spans_read[..], reading, &positions[..]);
+            hidden = self.blocks.run(tape, parts, &hidden, how, probe)?;
         }
         Ok(hidden)
     }

@@ -19,6 +19,11 @@ impl<'a> Parts<'a> {
         Self { layout, weights, site, lora_scale }
     }
 
+    /// Which layer it is.
+    pub fn layer(&self) -> Layer {
+        self.site
+    }
+
     /// A weight that must be there.
     pub fn weight(&self, role: Role) -> Result<Weight, ModelError> {
         Ok(self.weights.get(self.id(role, Part::Weight))?)

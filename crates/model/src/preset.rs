@@ -1,6 +1,6 @@
 //! Shapes with names: small ones to start from, known ones to measure with.
 
-use crate::hf::{BertConfig, Config, LlamaConfig};
+use crate::config::Config;
 
 /// A shape by name; its weights are fresh, not pretrained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,20 +49,20 @@ impl Preset {
             Self::BertBase => encoder(12, 768, 12, 30522),
             Self::SmolLm2 => decoder(30, 576, (9, 3), 1536, 49152),
             Self::Llama1B => decoder(16, 2048, (32, 8), 8192, 128_256),
-            Self::Llama2 => Config::Llama(LlamaConfig::default()),
+            Self::Llama2 => Config::llama(),
         }
     }
 }
 
 fn encoder(blocks: usize, width: usize, heads: usize, words: usize) -> Config {
-    Config::Bert(BertConfig {
+    Config {
         vocab_size: words,
         hidden_size: width,
         num_hidden_layers: blocks,
         num_attention_heads: heads,
         intermediate_size: 4 * width,
-        ..BertConfig::default()
-    })
+        ..Config::bert()
+    }
 }
 
 fn decoder(
@@ -72,16 +72,15 @@ fn decoder(
     inner: usize,
     words: usize,
 ) -> Config {
-    Config::Llama(LlamaConfig {
+    Config {
         vocab_size: words,
         hidden_size: width,
         num_hidden_layers: blocks,
         num_attention_heads: heads,
-        num_key_value_heads: kv_heads,
-        head_dim: width / heads,
+        num_key_value_heads: Some(kv_heads),
         intermediate_size: inner,
         max_position_embeddings: 2048,
         tie_word_embeddings: true,
-        ..LlamaConfig::default()
-    })
+        ..Config::llama()
+    }
 }

@@ -117,7 +117,7 @@ pub fn load_part(
         }
         params.insert(id, Tensor::from_slice(device, rows, cols, &values)?);
     }
-    let deviation = checkpoint.config().initializer_range();
+    let deviation = checkpoint.config().initializer_range;
     for &id in &found.fresh {
         let shape = model.layout().get(id).expect("only wanted parameters are made");
         params.insert(id, drawn((id, shape), deviation, device, seed)?);
@@ -175,18 +175,18 @@ pub fn save(
     params: &Params,
     saving: &Saving<'_>,
 ) -> Result<(), ModelError> {
-    let mut config = model.config();
+    let mut config = model.config().clone();
     if let Head::Sequence { classes, .. } | Head::Tokens { classes } = model.head() {
         let numbered = || (0..classes).map(Labels::numbered).collect();
         let names: Vec<String> = saving.labels.clone().unwrap_or_else(numbered);
         if names.len() != classes {
             return Err(ModelError::structure("number of label names", &names.len(), &classes));
         }
-        config.set_labels(Labels { names, problem: saving.problem });
+        config.labels = Some(Labels { names, problem: saving.problem });
     }
     let folder = Folder {
         config: &config,
-        architecture: model.head().architecture(config.family())?,
+        architecture: model.head().architecture(&config)?,
         precision: saving.precision,
         companions: saving.companions,
     };

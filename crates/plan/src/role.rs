@@ -16,6 +16,8 @@ words! {
         Segment = "segment",
         /// Norm over the summed embeddings.
         EmbeddingNorm = "embedding_norm",
+        /// Projection of a narrower embedding to the width of the blocks.
+        EmbeddingProjection = "embedding_projection",
         /// Norm that belongs to the attention half of a block.
         AttentionNorm = "attention_norm",
         /// Query projection.
@@ -24,8 +26,14 @@ words! {
         Key = "key",
         /// Value projection.
         Value = "value",
+        /// Norm of the queries.
+        QueryNorm = "query_norm",
+        /// Norm of the keys.
+        KeyNorm = "key_norm",
         /// Projection of the attended values back into the residual stream.
         Output = "output",
+        /// Norm over what the attention half adds.
+        AttentionOutputNorm = "attention_output_norm",
         /// Norm that belongs to the feed-forward half of a block.
         MlpNorm = "mlp_norm",
         /// Gate projection of a gated feed-forward layer.
@@ -34,6 +42,8 @@ words! {
         Up = "up",
         /// Projection back from the feed-forward width.
         Down = "down",
+        /// Norm over what the feed-forward half adds.
+        MlpOutputNorm = "mlp_output_norm",
         /// Norm after the last block.
         FinalNorm = "final_norm",
         /// Dense layer over the first token of an encoder.

@@ -38,7 +38,7 @@ impl FoldBench {
         if self.updates == 0 {
             bail!("--updates: found 0, expected at least 1");
         }
-        let model = Model::new(self.shape.config(), Head::Bare, None)?;
+        let model = Model::new(self.shape.config().clone(), Head::Bare, None)?;
         let layout = model.layout();
         let (updates, mut spare) = Updates::of(&model)?;
         let scope = Scope::everything(layout);

@@ -54,7 +54,7 @@ impl RoundBench {
             bail!("--registered {registered}: expected at least the {} of a round", self.clients);
         }
         let layout = match self.shape {
-            Some(shape) => Model::new(shape.config(), Head::Bare, None)?.layout().clone(),
+            Some(shape) => Model::new(shape.config().clone(), Head::Bare, None)?.layout().clone(),
             None => Layout::new([(TRIVIAL, Shape::matrix(10, 100))])?,
         };
         let initial = ParamValues::zeros(&layout, &Scope::everything(&layout));

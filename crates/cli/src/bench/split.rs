@@ -17,7 +17,6 @@ use fedra_client::generate::{
     CachedDecoder, DecodePeer, DecodeSessions, LocalPeer, Sampling, SessionLimits,
 };
 use fedra_compute::{Device, Params, Seed};
-use fedra_model::hf::Config;
 use fedra_model::{Head, Model, Preset};
 use fedra_net::certs::{Authority, Days, Signed};
 use fedra_net::{
@@ -180,14 +179,10 @@ impl SplitBench {
     fn model(&self) -> Result<Model> {
         let needed = self.context + self.tokens * self.repeats + 1;
         let mut config = self.shape.config();
-        match &mut config {
-            Config::Llama(llama) => {
-                llama.max_position_embeddings = llama.max_position_embeddings.max(needed);
-            }
-            Config::Bert(_) => {
-                bail!("--shape: found {}, an encoder, expected a decoder", self.shape.name())
-            }
+        if !config.causal {
+            bail!("--shape: found {}, an encoder, expected a decoder", self.shape.name())
         }
+        config.max_position_embeddings = config.max_position_embeddings.max(needed);
         let model = Model::new(config, Head::Language, None)?;
         Ok(model.shallow(self.blocks.unwrap_or(usize::MAX))?)
     }

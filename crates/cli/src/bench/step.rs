@@ -215,11 +215,7 @@ impl Bench {
 
 /// The benchmark's encoders have no segment embedding, as in the script they are compared with.
 fn without_segments(shape: Preset) -> fedra_model::hf::Config {
-    let mut config = shape.config();
-    if let fedra_model::hf::Config::Bert(bert) = &mut config {
-        bert.type_vocab_size = 0;
-    }
-    config
+    fedra_model::hf::Config { type_vocab_size: 0, ..shape.config() }
 }
 
 /// The presets by their names, for the command line.

@@ -52,7 +52,7 @@ fn trained(place: &Place) {
 /// The folder `from` as `to`, with the rows of its head in reverse and named accordingly.
 fn reverse(from: &Path, to: &Path) {
     let checkpoint = Checkpoint::open(from).unwrap();
-    let names = checkpoint.config().labels().unwrap().names.clone();
+    let names = checkpoint.config().labels.as_ref().unwrap().names.clone();
     let rows: Vec<usize> = (0..names.len()).rev().collect();
     let classes = names.len();
     let head = match checkpoint.config().architecture().unwrap().class_name().as_str() {
@@ -65,7 +65,7 @@ fn reverse(from: &Path, to: &Path) {
     let saving = Saving {
         precision: Precision::F32,
         labels: Some(labels),
-        problem: checkpoint.config().labels().unwrap().problem,
+        problem: checkpoint.config().labels.as_ref().unwrap().problem,
         companions: &loaded.companions,
     };
     save(to, &loaded.model, &loaded.params, &saving).unwrap();
@@ -89,7 +89,7 @@ fn copy(from: &Path, to: &Path) {
 }
 
 fn labels(folder: &Path) -> Vec<String> {
-    Config::open(folder).unwrap().labels().unwrap().names.clone()
+    Config::open(folder).unwrap().labels.unwrap().names
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 use fedra_compute::{Device, Seed};
 use fedra_data::Tokenizer;
-use fedra_model::hf::{Companions, Config, LlamaConfig, Precision};
+use fedra_model::hf::{Companions, Config, Precision};
 use fedra_model::{Head, Model, Saving, save};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -59,19 +59,19 @@ impl Place {
     /// Saves a decoder with fresh weights that writes the words of a text, in the folder `decoder`.
     pub fn save_decoder(&self, words: &str) {
         let tokenizer = Tokenizer::grow([words], 400).unwrap();
-        let config = LlamaConfig {
+        let config = Config {
             vocab_size: tokenizer.vocabulary_size(),
             hidden_size: 16,
             num_hidden_layers: 2,
             num_attention_heads: 2,
-            num_key_value_heads: 1,
-            head_dim: 8,
+            num_key_value_heads: Some(1),
+            head_dim: Some(8),
             intermediate_size: 24,
             max_position_embeddings: 64,
             eos_token_ids: Vec::new(),
-            ..LlamaConfig::default()
+            ..Config::llama()
         };
-        let model = Model::new(Config::Llama(config), Head::Language, None).unwrap();
+        let model = Model::new(config, Head::Language, None).unwrap();
         let params = model.fresh_params(&Device::cpu(), Seed(4)).unwrap();
         let companions = tokenizer.json().into();
         let companions = &Companions::with_tokenizer(companions).unwrap();

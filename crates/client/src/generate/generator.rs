@@ -55,13 +55,13 @@ impl Ended {
 /// ```
 /// use fedra_client::generate::{CachedDecoder, Ended, GenerateSettings, Generator, Sampling};
 /// use fedra_compute::{Device, Seed};
-/// use fedra_model::hf::{Config, LlamaConfig};
+/// use fedra_model::hf::{Config};
 /// use fedra_model::{Head, Model};
 ///
-/// let config = LlamaConfig { vocab_size: 50, hidden_size: 16, num_hidden_layers: 2,
-///     num_attention_heads: 2, num_key_value_heads: 1, head_dim: 8, intermediate_size: 24,
-///     ..LlamaConfig::default() };
-/// let model = Model::new(Config::Llama(config), Head::Language, None)?;
+/// let config = Config { vocab_size: 50, hidden_size: 16, num_hidden_layers: 2,
+///     num_attention_heads: 2, num_key_value_heads: Some(1), head_dim: Some(8), intermediate_size: 24,
+///     ..Config::llama() };
+/// let model = Model::new(config, Head::Language, None)?;
 /// let device = Device::cpu();
 /// let params = model.fresh_params(&device, Seed(1))?;
 ///

@@ -11,7 +11,7 @@ use fedra_data::{
     Target, Task, Tokenizer, open_tokenizer,
 };
 use fedra_model::hf::Checkpoint;
-use fedra_model::hf::{Config, LlamaConfig};
+use fedra_model::hf::Config;
 use fedra_model::{Batch, Classifier, Head, Loaded, Model, Wanted, load_checkpoint};
 use fedra_plan::ByteCount;
 use serde_json::Value;
@@ -20,18 +20,18 @@ use crate::world::{Size, World, adamw, sgd, with_threads};
 
 fn world(task: Task) -> World {
     let size = Size { width: 16, ..Size::SMALL };
-    let config = Config::Llama(LlamaConfig {
+    let config = Config {
         vocab_size: 600,
         hidden_size: size.width,
         num_hidden_layers: 2,
         num_attention_heads: 4,
-        num_key_value_heads: 2,
-        head_dim: 4,
+        num_key_value_heads: Some(2),
+        head_dim: Some(4),
         intermediate_size: 2 * size.width,
         max_position_embeddings: size.longest,
         tie_word_embeddings: true,
-        ..LlamaConfig::default()
-    });
+        ..Config::llama()
+    };
     let mut world = World::of(task, size, (config, None));
     // A little training, so that answers differ.
     let (scope, work) = (world.everything(), adamw(1e-2));

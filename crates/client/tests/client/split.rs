@@ -10,7 +10,7 @@ use fedra_engine::{
     Recipe, RoundReport, Sink, SplitConfig, SplitMode, Weighting, Work,
 };
 use fedra_model::Adapters;
-use fedra_model::hf::{BertConfig, Config, LlamaConfig};
+use fedra_model::hf::Config;
 use fedra_plan::{ByteCount, Layer, Part, Role, Rule, Scope};
 use fedra_seed::Seed;
 use fedra_wire::{ClientId, ParamValues, RowEncoding};
@@ -27,15 +27,15 @@ fn bert() -> World {
 
 pub fn encoder(task: Task) -> World {
     let size = Size { width: 16, ..Size::SMALL };
-    let config = Config::Bert(BertConfig {
+    let config = Config {
         vocab_size: 600,
         hidden_size: size.width,
         num_hidden_layers: usize::from(BLOCKS),
         num_attention_heads: 2,
         intermediate_size: 2 * size.width,
         max_position_embeddings: size.longest,
-        ..BertConfig::default()
-    });
+        ..Config::bert()
+    };
     World::of(task, size, (config, None))
 }
 
@@ -45,18 +45,18 @@ pub fn llama(adapters: Option<Adapters>) -> World {
 
 fn decoder(task: Task, adapters: Option<Adapters>) -> World {
     let size = Size { width: 16, notes: 30, ..Size::SMALL };
-    let config = Config::Llama(LlamaConfig {
+    let config = Config {
         vocab_size: 600,
         hidden_size: size.width,
         num_hidden_layers: usize::from(BLOCKS),
         num_attention_heads: 4,
-        num_key_value_heads: 2,
-        head_dim: 4,
+        num_key_value_heads: Some(2),
+        head_dim: Some(4),
         intermediate_size: 2 * size.width,
         max_position_embeddings: size.longest,
         tie_word_embeddings: true,
-        ..LlamaConfig::default()
-    });
+        ..Config::llama()
+    };
     World::of(task, size, (config, adapters))
 }
 

@@ -9,7 +9,7 @@ use fedra_data::{
 use fedra_engine::{
     ClientInfo, ClientState, Download, Encoding, Fleet, OptimiserConfig, TrainRequest, Work,
 };
-use fedra_model::hf::{BertConfig, Config};
+use fedra_model::hf::Config;
 use fedra_model::{Adapters, Head, Model};
 use fedra_plan::{Cut, Layer, Plan, Role, Round, Scope};
 use fedra_seed::Seed;
@@ -59,15 +59,15 @@ impl Size {
 
 impl World {
     pub fn new(task: Task, size: Size) -> Self {
-        let config = Config::Bert(BertConfig {
+        let config = Config {
             vocab_size: 600,
             hidden_size: size.width,
             num_hidden_layers: 2,
             num_attention_heads: 2,
             intermediate_size: 2 * size.width,
             max_position_embeddings: size.longest,
-            ..BertConfig::default()
-        });
+            ..Config::bert()
+        };
         Self::of(task, size, (config, None))
     }
 

@@ -5,7 +5,7 @@ use fedra_client::generate::{
     SessionKey, SessionLimits,
 };
 use fedra_compute::{Device, Params, Seed};
-use fedra_model::hf::{Config, LlamaConfig};
+use fedra_model::hf::Config;
 use fedra_model::{Adapters, Head, Model};
 use fedra_plan::{Cut, Layer, ParamId, Part, Role};
 
@@ -27,18 +27,18 @@ impl Tiny {
     }
 
     pub fn with_adapters(adapters: Option<Adapters>) -> Self {
-        let config = LlamaConfig {
+        let config = Config {
             vocab_size: WORDS,
             hidden_size: WIDTH,
             num_hidden_layers: BLOCKS.into(),
             num_attention_heads: 4,
-            num_key_value_heads: 2,
-            head_dim: 8,
+            num_key_value_heads: Some(2),
+            head_dim: Some(8),
             intermediate_size: 40,
             max_position_embeddings: LONGEST,
-            ..LlamaConfig::default()
+            ..Config::llama()
         };
-        let model = Model::new(Config::Llama(config), Head::Language, adapters).unwrap();
+        let model = Model::new(config, Head::Language, adapters).unwrap();
         let device = Device::cpu();
         let mut params = model.fresh_params(&device, Seed(3)).unwrap();
         // An embedding and a vocabulary of a size at which tokens matter; B of an adapter likewise.

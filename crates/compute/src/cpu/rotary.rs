@@ -16,14 +16,18 @@ pub struct Angles {
 impl Angles {
     /// Angles `position * theta^(-2 i / width)`, computed in f64.
     pub fn new(positions: usize, width: usize, theta: f64) -> Self {
-        let half = width / 2;
-        let angle = |position: usize, i: usize| {
-            position as f64 * theta.powf(-2.0 * i as f64 / width as f64)
-        };
+        let frequency = |i: usize| theta.powf(-2.0 * i as f64 / width as f64);
+        let frequencies: Vec<f64> = (0..width / 2).map(frequency).collect();
+        Self::of_frequencies(positions, &frequencies, 1.0)
+    }
+
+    /// Angles `position * frequency` for each pair of a head, whose entries are also multiplied by a factor.
+    pub fn of_frequencies(positions: usize, frequencies: &[f64], factor: f64) -> Self {
         let table = |f: fn(f64) -> f64| {
-            (0..positions).flat_map(|p| (0..half).map(move |i| f(angle(p, i)) as f32)).collect()
+            let row = |p: usize| frequencies.iter().map(move |turn| f(p as f64 * turn) * factor);
+            (0..positions).flat_map(row).map(|value| value as f32).collect()
         };
-        Self { half, cosines: table(f64::cos), sines: table(f64::sin) }
+        Self { half: frequencies.len(), cosines: table(f64::cos), sines: table(f64::sin) }
     }
 
     /// Positions covered.

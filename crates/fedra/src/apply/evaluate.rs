@@ -304,7 +304,7 @@ fn of_file(
         None => task_of(&config, folders)?,
     };
     let mut data = Data { task: Some(task), ..file.clone() };
-    data.max_tokens.get_or_insert_with(|| config.positions());
+    data.max_tokens.get_or_insert_with(|| config.max_position_embeddings);
     let has_columns =
         matches!(data.source, Source::Jsonl | Source::Csv | Source::Tsv | Source::Parquet);
     if let Some(run) = run.filter(|_| has_columns) {
@@ -335,7 +335,7 @@ fn task_of(config: &Config, folders: &ModelFolders) -> Result<(Task, Option<Stri
         (Some(answers), problem)
     } else {
         let answers = config.architecture().and_then(fedra_model::hf::Architecture::answers);
-        (answers, config.labels().and_then(|labels| labels.problem))
+        (answers, config.labels.as_ref().and_then(|labels| labels.problem))
     };
     let note = |adapter: &PathBuf| {
         format!("{}; the task diagnosis reads several", one_label_note(adapter))

@@ -10,8 +10,9 @@ use std::path::{Path, PathBuf};
 use fedra_client::Predictor;
 use fedra_compute::{Device, Params, Seed};
 use fedra_data::{LabelSet, Tokenizer};
+use fedra_model::ClassKind;
 use fedra_model::hf::config::Problem;
-use fedra_model::hf::{Answers, Architecture, Checkpoint, TrainedHead, WhyFresh};
+use fedra_model::hf::{Answers, Checkpoint, TrainedHead, WhyFresh};
 use fedra_model::peft::AdapterFolder;
 use fedra_model::{Classifier, Loaded, Model, Wanted, load_checkpoint, open_config};
 use fedra_plan::ParamId;
@@ -154,7 +155,7 @@ impl TrainedModel {
             }
         };
         let Loaded { model, params, companions, .. } = loaded;
-        let vocabulary = model.config().vocabulary();
+        let vocabulary = model.config().vocab_size;
         if tokenizer.highest_id() as usize >= vocabulary {
             refuse!(
                 "{}: found a tokenizer with ids up to {}, expected ids below the {vocabulary} rows of the \
@@ -211,7 +212,7 @@ fn whole(
     let answers = match config.architecture() {
         Some(architecture) => match architecture.answers() {
             Some(answers) => answers,
-            None if architecture == Architecture::LlamaForCausalLM => refuse!(
+            None if config.causal && architecture.kind == ClassKind::Language => refuse!(
                 "{shown}: found a decoder that writes text, expected a head that classifies\n\
                  hint: fedra generate writes text"
             ),
@@ -233,7 +234,7 @@ fn whole(
         }
         TrainedHead::Absent => refuse!("{shown}: found no trained head, expected one"),
     };
-    let problem = config.labels().and_then(|labels| labels.problem);
+    let problem = config.labels.as_ref().and_then(|labels| labels.problem);
     let rows = Classifier::Rows((0..names.len()).collect());
     let head = config.head(answers, names.len());
     let wanted = Wanted { head, classifier: rows, adapters: None };
@@ -269,7 +270,7 @@ pub(crate) fn adapter_answers(
     let beside = || {
         path.file_name().filter(|name| is_of_run(name))?;
         let model = open_config(&path.parent()?.join(MODEL)).ok()?;
-        model.labels().and_then(|labels| labels.problem)
+        model.labels.as_ref().and_then(|labels| labels.problem)
     };
     Ok((answers, adapter.problem().or_else(beside)))
 }

@@ -106,7 +106,7 @@ impl LargestBatches {
     /// Sequences as long as the experiment allows, of which every token is another one and labelled.
     pub fn full(experiment: &Experiment, model: &Model, recipe: &Recipe) -> Self {
         let longest = experiment.max_tokens;
-        let words = model.config().vocabulary().max(1);
+        let words = model.config().vocab_size.max(1);
         let sequence = |number: usize| Encoded {
             ids: (0..longest).map(|place| ((number * longest + place) % words) as u32).collect(),
             types: Vec::new(),

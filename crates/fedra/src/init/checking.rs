@@ -1,7 +1,6 @@
 //! A proposal held against its rows: nothing that a command would refuse is handed out.
 
 use fedra_data::AnswerForm;
-use fedra_model::hf::Config;
 
 use super::proposal::Proposal;
 use crate::config::{ConfigError, Experiment, ModelSource, Overrides};
@@ -38,7 +37,7 @@ impl Proposal {
 /// Refuses an encoder with fresh weights for a task that is answered in text.
 fn check_preset(experiment: &Experiment) -> Result<(), ConfigError> {
     let ModelSource::Fresh(config, _) = &experiment.model else { return Ok(()) };
-    let is_encoder = matches!(**config, Config::Bert(_));
+    let is_encoder = !config.causal;
     let preset = experiment.raw.model.preset.as_deref().unwrap_or_default();
     let found = format_args!("{preset:?}, which is an encoder");
     let expected = format_args!("a decoder for the task {}", experiment.task.name());

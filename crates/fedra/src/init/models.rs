@@ -58,12 +58,12 @@ impl ModelShape {
         let Pretrained { checkpoint, .. } = Pretrained::open(path)?;
         let config = checkpoint.config();
         let structure = Model::new(config.clone(), Head::Bare, None)?;
-        let labels = config.labels().filter(|labels| labels.are_named());
+        let labels = config.labels.as_ref().filter(|labels| labels.are_named());
         Ok(Self {
-            is_decoder: config.is_decoder(),
-            blocks: config.blocks(),
+            is_decoder: config.causal,
+            blocks: config.num_hidden_layers,
             parameters: structure.layout().elements(),
-            positions: config.positions(),
+            positions: config.max_position_embeddings,
             labels: labels.map(|labels| labels.names.len()),
         })
     }

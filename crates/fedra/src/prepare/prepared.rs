@@ -114,7 +114,7 @@ impl Prepared {
         let writing = Writing {
             tokenizer: Arc::clone(&tokenizer),
             max_new_tokens: rules.max_new_tokens,
-            stop: model.config().end_tokens().to_vec(),
+            stop: model.config().eos_token_ids.clone(),
         };
         let cache = RowCache::of(experiment);
 
@@ -135,7 +135,7 @@ impl Prepared {
         if experiment.task == Task::Generation {
             shards = shards.with_writing(&writing);
         }
-        let vocabulary = model.config().vocabulary();
+        let vocabulary = model.config().vocab_size;
         within_embedding(experiment, &shards, vocabulary)?;
         if tokenizer.vocabulary_size() > vocabulary {
             notes.push(format!(
@@ -188,8 +188,8 @@ fn fresh(
         Vocabulary::Declared(path) => open_tokenizer(path).context("model.tokenizer")?,
     };
     let mut config = config.clone();
-    if let Config::Bert(bert) = &mut config {
-        bert.vocab_size = tokenizer.vocabulary_size();
+    if !config.causal {
+        config.vocab_size = tokenizer.vocabulary_size();
     }
     let companions = match vocabulary {
         Vocabulary::Declared(path) => Companions::open(path).context("model.tokenizer")?,
@@ -257,7 +257,7 @@ fn open(
     let has_own_head = |adapter: &&AdapterFolder| adapter.trained_head() != TrainedHead::Absent;
     let trained = match adapter.as_ref().filter(has_own_head) {
         Some(adapter) => adapter.problem(),
-        None => checkpoint.config().labels().and_then(|labels| labels.problem),
+        None => checkpoint.config().labels.as_ref().and_then(|labels| labels.problem),
     };
     if let (Classifier::Rows(_), Some(trained), Some(read)) = (&classifier, trained, problem(task))
         && trained != read
@@ -325,7 +325,7 @@ fn digest_by_site(
 /// How answers in text are cut, ended and compared.
 pub(crate) fn answer_rules(experiment: &Experiment, config: &Config) -> AnswerRules {
     let (data, usual) = (&experiment.raw.data, AnswerRules::default());
-    let end = config.end_tokens().first().copied();
+    let end = config.eos_token_ids.first().copied();
     AnswerRules {
         length_norm: data.length_norm.unwrap_or(usual.length_norm),
         max_new_tokens: data.max_new_tokens.unwrap_or(usual.max_new_tokens),
@@ -384,7 +384,7 @@ fn within_embedding(experiment: &Experiment, shards: &Shards, vocabulary: usize)
 fn head(task: Task, classes: usize, config: &Config) -> Result<Head> {
     let expected = "a task with labels, or a decoder in model.path";
     ConfigError::new("data.task", format_args!("{:?}", task.name()), expected)
-        .when(task.answer_form() == AnswerForm::Text && !config.is_decoder())?;
+        .when(task.answer_form() == AnswerForm::Text && !config.causal)?;
     Ok(match (task.answer_form(), task.shape()) {
         (AnswerForm::Text, _) | (_, LabelShape::Absent) => Head::Language,
         (AnswerForm::Labels, LabelShape::PerWord) => config.head(Answers::Tokens, classes),

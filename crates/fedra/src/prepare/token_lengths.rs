@@ -60,7 +60,7 @@ impl TokenLengths {
                 (tokenizer, checkpoint.config().clone())
             }
         };
-        let positions = config.positions();
+        let positions = config.max_position_embeddings;
         let limit = experiment.max_tokens;
         let encoder = Encoder::new(&tokenizer, limit)?;
         let encoder = encoder.with_rules(answer_rules(experiment, &config));

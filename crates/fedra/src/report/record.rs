@@ -124,7 +124,7 @@ impl RunRecord {
     /// Blocks of the model, where that is known from anything.
     pub fn blocks(&self) -> Option<u16> {
         let fresh = self.experiment.as_ref().and_then(|experiment| match &experiment.model {
-            ModelSource::Fresh(config, _) => u16::try_from(config.blocks()).ok(),
+            ModelSource::Fresh(config, _) => u16::try_from(config.num_hidden_layers).ok(),
             ModelSource::Folder(path) => blocks_in(path),
         });
         let seen = || {

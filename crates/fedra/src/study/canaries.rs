@@ -245,7 +245,7 @@ fn not_private() -> crate::error::Error {
 /// Canaries for each client, as many for each as can be.
 fn planted(run: &Run, canaries: usize, seed: Seed) -> Result<Vec<CanaryClient>> {
     let prepared = &run.prepared;
-    let (shards, words) = (&prepared.shards, prepared.model.config().vocabulary());
+    let (shards, words) = (&prepared.shards, prepared.model.config().vocab_size);
     let count = shards.clients.len();
     let expected = format_args!("at least one for each of {count} clients");
     ConfigError::new("canaries", canaries, expected).when(canaries < count)?;

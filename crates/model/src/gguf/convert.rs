@@ -24,7 +24,7 @@ pub fn convert(file: &Path, dir: &Path, precision: Precision) -> Result<usize, M
     let found = checkpoint.find(&layout, |_| false)?;
     let folder = Folder {
         config,
-        architecture: head.architecture(config.family())?,
+        architecture: head.architecture(config)?,
         precision,
         companions: checkpoint.companions(),
     };

@@ -16,8 +16,9 @@ use serde_json::{Map, json};
 
 use super::reader::Reader;
 use crate::error::ModelError;
+use crate::families::ClassKind;
 use crate::hf::tensors::{Info, Tensors};
-use crate::hf::{Architecture, Config, Dtype, LlamaConfig};
+use crate::hf::{Architecture, Config, Dtype};
 
 /// The embedding, whose first dimension is the vocabulary.
 const TOKENS: &str = "token_embd.weight";
@@ -70,7 +71,7 @@ pub(super) fn config(reader: &Reader) -> Result<Config, ModelError> {
         return Err(metadata.refuse(key, "a number"));
     }
     let config = Config::parse(reader.path(), json!(object).to_string().as_bytes())?;
-    let head_dim = llama(&config).head_dim as u64;
+    let head_dim = config.head_width() as u64;
     for key in ["llama.rope.dimension_count", "llama.attention.value_length"] {
         if metadata.count(key)?.is_some_and(|found| found != head_dim) {
             return Err(metadata.refuse(key, format!("{head_dim}, the width of a head")));
@@ -106,13 +107,6 @@ fn refuse_others(reader: &Reader) -> Result<(), ModelError> {
     }
 }
 
-fn llama(config: &Config) -> &LlamaConfig {
-    match config {
-        Config::Llama(llama) => llama,
-        Config::Bert(_) => unreachable!("only a LLaMA is read from a GGUF file"),
-    }
-}
-
 /// The tensors of a file under the names and in the row order of a folder.
 #[derive(Debug)]
 pub(crate) struct LlamaTensors {
@@ -140,7 +134,9 @@ enum RowOrder {
 impl LlamaTensors {
     /// Gives every tensor of the file its name in a folder.
     pub(super) fn new(reader: Reader, config: &Config) -> Result<Self, ModelError> {
-        let head_dim = llama(config).head_dim;
+        let head_dim = config.head_width();
+        let kind = ClassKind::Language;
+        let class = Architecture { family: config.family, kind };
         let mut places = BTreeMap::new();
         for name in reader.names() {
             let Some(id) = parameter(name) else {
@@ -149,7 +145,7 @@ impl LlamaTensors {
             };
             let is_turned = matches!(id.role, Role::Query | Role::Key);
             let rows = if is_turned { RowOrder::Interleaved(head_dim) } else { RowOrder::Same };
-            let known = Architecture::LlamaForCausalLM.tensor_name(id);
+            let known = class.tensor_name(id);
             let known = known.expect("each role of the table is a decoder's");
             places.insert(known, Place { name: name.to_owned(), rows });
         }

@@ -8,16 +8,18 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::ops::Range;
 use std::path::Path;
 
 use fedra_plan::{Layer, Layout, ParamId, Part, Role, Shape};
 
 use super::companions::Companions;
-use super::config::Config;
 use super::config::fields::UNQUANTISED;
-use super::names::{Architecture, Family, Meaning};
+use super::names::{Architecture, Meaning};
 use super::weights::Weights;
+use crate::config::Config;
 use crate::error::ModelError;
+use crate::families::ClassKind;
 
 /// A model folder: checked configuration, checked headers, companion files; no values yet.
 #[derive(Debug)]
@@ -30,12 +32,23 @@ pub struct Checkpoint {
 /// How a folder answers to a wanted layout.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Found {
-    /// The tensor that holds each parameter. Remove entries to load less.
-    pub tensors: BTreeMap<ParamId, String>,
+    /// Where each parameter is stored. Remove entries to load less.
+    pub tensors: BTreeMap<ParamId, Stored>,
     /// Parameters the folder does not have, and which the caller allowed to begin anew.
     pub fresh: Vec<ParamId>,
     /// Tensors that stay in the folder, each with the reason.
     pub ignored: Vec<Ignored>,
+}
+
+/// Where a parameter is stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stored {
+    /// The tensor.
+    pub tensor: String,
+    /// Its elements in a tensor that holds others too.
+    pub elements: Option<Range<usize>>,
+    /// The columns of a tensor that is stored with inputs as rows.
+    pub transposed: Option<usize>,
 }
 
 /// A tensor that is not loaded.
@@ -110,21 +123,27 @@ impl Checkpoint {
         for (id, shape) in wanted.iter() {
             let fresh = may_be_fresh(id);
             match present.remove(&id) {
-                Some(tensor) if self.fits(tensor, shape) => {
-                    found.tensors.insert(id, tensor.to_owned());
+                Some((tensor, place)) if place.fits(self, tensor, (id, shape), wanted) => {
+                    let elements = place.elements(id, wanted);
+                    let whole = place.whole((id, shape), wanted);
+                    let transposed = self.is_transposed(id).then(|| whole.dims()[0]);
+                    let tensor = tensor.to_owned();
+                    found.tensors.insert(id, Stored { tensor, elements, transposed });
                 }
-                Some(tensor) if fresh => {
+                Some((tensor, _)) if fresh => {
                     let stored = self.weights.info(tensor).map(|info| info.shape.to_vec());
                     let stored = stored.unwrap_or_default();
                     found.fresh.push(id);
                     found.ignore(tensor, Reason::OtherShape { id, stored });
                 }
-                Some(tensor) => return Err(self.other_shape((id, tensor), shape)),
+                Some((tensor, place)) => {
+                    return Err(self.other_shape((id, tensor), &place.whole((id, shape), wanted)));
+                }
                 None if fresh => found.fresh.push(id),
                 None => missing.push(id),
             }
         }
-        for (id, tensor) in present {
+        for (id, (tensor, _)) in present {
             if id.site != Layer::Head || matches!(id.part, Part::LoraA | Part::LoraB) {
                 return Err(self.unplaced(id, tensor));
             }
@@ -141,12 +160,19 @@ impl Checkpoint {
         &self,
         found: &Found,
     ) -> impl Iterator<Item = Result<(ParamId, Vec<f32>), ModelError>> {
-        found.tensors.iter().map(|(&id, tensor)| Ok((id, self.values(id, tensor)?)))
+        found.tensors.iter().map(|(&id, stored)| Ok((id, self.values(id, stored)?)))
     }
 
     /// Reads one of the tensors that were found; every value is a number.
-    pub(crate) fn values(&self, id: ParamId, tensor: &str) -> Result<Vec<f32>, ModelError> {
-        let values = self.weights.read_f32(tensor)?;
+    pub(crate) fn values(&self, id: ParamId, stored: &Stored) -> Result<Vec<f32>, ModelError> {
+        let Stored { tensor, elements, transposed } = stored;
+        let mut values = self.weights.read_f32(tensor)?;
+        if let Some(columns) = *transposed {
+            values = transpose(&values, columns);
+        }
+        if let Some(elements) = elements {
+            values = values[elements.clone()].to_vec();
+        }
         match values.iter().position(|value| !value.is_finite()) {
             None => Ok(values),
             Some(at) => {
@@ -157,37 +183,38 @@ impl Checkpoint {
     }
 
     /// Gives every tensor of the folder its meaning.
-    fn identify(&self, ignored: &mut Vec<Ignored>) -> Result<BTreeMap<ParamId, &str>, ModelError> {
+    fn identify(&self, ignored: &mut Vec<Ignored>) -> Result<Present<'_>, ModelError> {
         let mut present = BTreeMap::new();
         let mut copies = Vec::new();
         for tensor in self.weights.names() {
             let mut ignore = |reason| ignored.push(Ignored { tensor: tensor.to_owned(), reason });
             match self.meaning(tensor) {
-                Meaning::Parameter(id) => {
-                    if let Some(other) = present.insert(id, tensor) {
-                        let found = format!("{id}, which {other:?} is too");
-                        return Err(self.tensor_error(tensor, found, "one tensor per parameter"));
+                Meaning::Parameters(ids) => {
+                    for &id in &ids {
+                        let place = Together(if ids.len() > 1 { ids.clone() } else { Vec::new() });
+                        if let Some((other, _)) = present.insert(id, (tensor, place)) {
+                            let found = format!("{id}, which {other:?} is too");
+                            let expected = "one tensor per parameter";
+                            return Err(self.tensor_error(tensor, found, expected));
+                        }
                     }
                 }
                 Meaning::Copy(id) => copies.push((id, tensor)),
                 Meaning::Buffer => ignore(Reason::Buffer),
                 Meaning::OtherHead => ignore(Reason::OtherHead),
                 Meaning::Unknown => {
-                    let family = match self.config.family() {
-                        Family::Bert => "a tensor of a BERT model",
-                        Family::Llama => "a tensor of a LLaMA model without biases",
-                    };
-                    return Err(self.tensor_error(tensor, "an unknown name".into(), family));
+                    let expected = format!("a tensor of a {} model", self.config.family.name);
+                    return Err(self.tensor_error(tensor, "an unknown name".into(), &expected));
                 }
             }
         }
         for (id, tensor) in copies {
             match present.entry(id) {
                 Entry::Vacant(place) => {
-                    place.insert(tensor);
+                    place.insert((tensor, Together::default()));
                 }
                 Entry::Occupied(place) => {
-                    self.check_copy(place.get(), tensor)?;
+                    self.check_copy(place.get().0, tensor)?;
                     ignored.push(Ignored { tensor: tensor.to_owned(), reason: Reason::Copy(id) });
                 }
             }
@@ -199,11 +226,17 @@ impl Checkpoint {
     fn meaning(&self, tensor: &str) -> Meaning {
         let vocabulary = ParamId::new(Layer::Head, Role::Vocabulary, Part::Weight);
         let token = ParamId::new(Layer::Embedding, Role::Token, Part::Weight);
-        let meaning = self.config.family().meaning(tensor);
-        if self.config.tied() && meaning == Meaning::Parameter(vocabulary) {
+        let meaning = self.config.family.meaning(tensor);
+        let is_vocabulary = meaning == Meaning::Parameters(vec![vocabulary]);
+        if self.config.tie_word_embeddings && is_vocabulary {
             return Meaning::Copy(token);
         }
         meaning
+    }
+
+    fn is_transposed(&self, id: ParamId) -> bool {
+        let (family, kind) = (self.config.family, ClassKind::Language);
+        Architecture { family, kind }.is_transposed(id)
     }
 
     /// Two tensors for one parameter contradict each other unless they are equal.
@@ -224,10 +257,6 @@ impl Checkpoint {
         }
     }
 
-    fn fits(&self, tensor: &str, shape: &Shape) -> bool {
-        self.weights.info(tensor).is_some_and(|info| info.fits(shape))
-    }
-
     fn misfit(
         &self,
         (id, tensor): (ParamId, &str),
@@ -245,10 +274,9 @@ impl Checkpoint {
     }
 
     fn missing(&self, wanted: &Layout, id: ParamId, others: usize) -> ModelError {
-        let architecture = self.config.architecture().unwrap_or(match self.config.family() {
-            Family::Bert => Architecture::BertModel,
-            Family::Llama => Architecture::LlamaForCausalLM,
-        });
+        let kind = if self.config.causal { ClassKind::Language } else { ClassKind::Base };
+        let usual = Architecture { family: self.config.family, kind };
+        let architecture = self.config.architecture().unwrap_or(usual);
         let also = if others == 0 { String::new() } else { format!(", nor {others} others") };
         let shape = wanted.get(id).map_or_else(String::new, ToString::to_string);
         let mut expected = format!("one of shape {shape}");
@@ -262,13 +290,63 @@ impl Checkpoint {
     }
 
     fn unplaced(&self, id: ParamId, tensor: &str) -> ModelError {
-        let blocks = self.config.blocks();
+        let blocks = self.config.num_hidden_layers;
         let expected = format!("{blocks} blocks, as in config.json, and no other part");
         self.misfit((id, tensor), "a tensor for which the model has no place", expected)
     }
 
     fn tensor_error(&self, tensor: &str, found: String, expected: &str) -> ModelError {
         ModelError::tensor(self.weights.path_of(tensor), tensor, found, expected)
+    }
+}
+
+/// A matrix with this many columns, the other way round.
+pub(crate) fn transpose(values: &[f32], columns: usize) -> Vec<f32> {
+    let rows = values.len() / columns.max(1);
+    let column = |column: usize| (0..rows).map(move |row| values[row * columns + column]);
+    (0..columns).flat_map(column).collect()
+}
+
+/// The tensor of each parameter that a folder has, and the parameters that lie in it together.
+type Present<'a> = BTreeMap<ParamId, (&'a str, Together)>;
+
+/// Parameters that lie in one tensor, in the order of their rows; none for a tensor of one parameter.
+#[derive(Clone, Debug, Default)]
+struct Together(Vec<ParamId>);
+
+impl Together {
+    /// The shape of the tensor, where this parameter has the given shape in the wanted layout.
+    fn whole(&self, (id, shape): (ParamId, &Shape), wanted: &Layout) -> Shape {
+        let rows = |other: &ParamId| wanted.get(*other).map_or(0, |shape| shape.dims()[0]);
+        match (self.0.contains(&id), shape.dims()) {
+            (true, [_, columns]) => Shape::matrix(self.0.iter().map(rows).sum(), *columns),
+            (true, [_]) => Shape::vector(self.0.iter().map(rows).sum()),
+            (_, _) => *shape,
+        }
+    }
+
+    fn fits(
+        &self,
+        checkpoint: &Checkpoint,
+        tensor: &str,
+        parameter: (ParamId, &Shape),
+        wanted: &Layout,
+    ) -> bool {
+        let mut whole = self.whole(parameter, wanted);
+        if checkpoint.is_transposed(parameter.0)
+            && let &[rows, columns] = whole.dims()
+        {
+            whole = Shape::matrix(columns, rows);
+        }
+        checkpoint.weights.info(tensor).is_some_and(|info| info.fits(&whole))
+    }
+
+    /// Where the parameter's elements are in the tensor.
+    fn elements(&self, id: ParamId, wanted: &Layout) -> Option<Range<usize>> {
+        let count = |id: &ParamId| wanted.get(*id).map_or(0, Shape::elements);
+        let place = self.0.iter().position(|other| *other == id)?;
+        let begin: usize = self.0[..place].iter().map(count).sum();
+        Some(begin..begin + count(&id))
     }
 }
 
@@ -279,7 +357,7 @@ impl Found {
 
     /// Leaves a parameter of the folder aside, to begin anew because it means something else.
     pub fn redraw(&mut self, id: ParamId) {
-        if let Some(tensor) = self.tensors.remove(&id) {
+        if let Some(Stored { tensor, .. }) = self.tensors.remove(&id) {
             self.ignore(&tensor, Reason::OtherMeaning(id));
             self.fresh.push(id);
             self.fresh.sort_unstable();

@@ -11,8 +11,8 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
-use super::config::Config;
 use super::file;
+use crate::config::Config;
 use crate::error::ModelError;
 
 /// The tokenizer in one file.
@@ -149,7 +149,7 @@ impl Companions {
 /// The configuration of an encoder's tokenizer with the names of its inputs, if they were missing
 /// and the class that is named does not bring them.
 fn with_token_types(given: &[u8], config: &Config) -> Option<String> {
-    let has_types = matches!(config, Config::Bert(bert) if bert.type_vocab_size > 1);
+    let has_types = !config.causal && config.type_vocab_size > 1;
     let mut given: Value = serde_json::from_slice(given).ok()?;
     let class = given["tokenizer_class"].as_str().unwrap_or_default();
     let is_told = given.get("model_input_names").is_some() || class.starts_with("Bert");
@@ -163,14 +163,15 @@ fn with_token_types(given: &[u8], config: &Config) -> Option<String> {
 /// What other libraries have to know about a tokenizer beside its own file.
 fn tokenizer_config(tokenizer: &[u8], config: &Config) -> String {
     let tokenizer: Value = serde_json::from_slice(tokenizer).unwrap_or_default();
-    let inputs = match config {
-        Config::Bert(_) => &INPUTS[..],
-        Config::Llama(_) => &["input_ids", "attention_mask"],
+    let inputs = if config.causal || config.type_vocab_size < 2 {
+        &["input_ids", "attention_mask"][..]
+    } else {
+        &INPUTS[..]
     };
     let mut made = json!({
         "clean_up_tokenization_spaces": false,
         "model_input_names": inputs,
-        "model_max_length": config.positions(),
+        "model_max_length": config.max_position_embeddings,
         "tokenizer_class": "PreTrainedTokenizerFast",
     });
     let model = &tokenizer["model"];
@@ -209,10 +210,9 @@ mod tests {
             "added_tokens": [{"id": 0, "content": "<s>", "special": true}]});
         let bare = Companions::with_tokenizer(tokenizer.to_string().into_bytes()).unwrap();
         let config = Preset::Tiny.config();
-        let Config::Bert(bert) = &config else { panic!("an encoder") };
         let whole = bare.completed(&config);
         let made: Value = serde_json::from_slice(whole.get(TOKENIZER_CONFIG).unwrap()).unwrap();
-        assert_eq!(made["model_max_length"], json!(bert.max_position_embeddings));
+        assert_eq!(made["model_max_length"], json!(config.max_position_embeddings));
         assert_eq!((&made["unk_token"], &made["bos_token"]), (&json!("<unk>"), &json!("<s>")));
         assert_eq!(made["model_input_names"][1], "token_type_ids");
         assert!(made.get("pad_token").is_none());

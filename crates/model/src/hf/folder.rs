@@ -9,14 +9,17 @@ use std::path::Path;
 use fedra_plan::{Layer, Layout, ParamId, Part, Role};
 use serde_json::json;
 
+use super::checkpoint::transpose;
 use super::companions::{self, Companions};
-use super::config::{self, Config};
+use super::config;
 use super::dtype::Precision;
 use super::file;
 use super::names::Architecture;
 use super::weights;
 use super::writer::{self, Outline};
+use crate::config::Config;
 use crate::error::ModelError;
+use crate::families::ClassKind;
 
 /// Everything of a model folder but the values.
 #[derive(Clone, Copy, Debug)]
@@ -49,8 +52,17 @@ impl Folder<'_> {
         let mut ids = BTreeMap::new();
         for (id, shape) in layout.iter() {
             let name = self.tensor_name(id)?;
-            outlines.push(Outline { name: name.clone(), shape: shape.dims().to_vec() });
-            ids.insert(name, id);
+            let together = self.architecture.stored_with(id);
+            if ids.contains_key(&name) {
+                continue;
+            }
+            let mut shape = shape.dims().to_vec();
+            shape[0] = together.iter().map(|id| layout.get(*id).map_or(0, |it| it.dims()[0])).sum();
+            if self.architecture.is_transposed(id) {
+                shape.reverse();
+            }
+            outlines.push(Outline { name: name.clone(), shape });
+            ids.insert(name, together);
         }
         self.check_vocabulary(layout)?;
         let segments = self.stand_in_segments(layout);
@@ -60,7 +72,7 @@ impl Folder<'_> {
         self.companions.completed(self.config).save(dir)?;
         writer::stream(&dir.join(weights::SINGLE), outlines, self.precision, |name| {
             match (ids.get(name), &segments) {
-                (Some(&id), _) => values(id),
+                (Some(ids), _) => self.together(ids, layout, &mut values),
                 (None, Some(zeros)) => Ok(vec![0.0; zeros.shape.iter().product()].into()),
                 (None, None) => unreachable!("{name} is neither in the layout nor stand-in"),
             }
@@ -76,6 +88,27 @@ impl Folder<'_> {
         })
     }
 
+    /// The values of a tensor, which may hold several parameters.
+    fn together<'v>(
+        &self,
+        ids: &[ParamId],
+        layout: &Layout,
+        values: &mut impl FnMut(ParamId) -> Result<Cow<'v, [f32]>, ModelError>,
+    ) -> Result<Cow<'v, [f32]>, ModelError> {
+        let is_transposed = self.architecture.is_transposed(ids[0]);
+        if ids.len() == 1 && !is_transposed {
+            return values(ids[0]);
+        }
+        let mut together = Vec::new();
+        for id in ids {
+            together.extend_from_slice(&values(*id)?);
+        }
+        match layout.get(ids[0]).map(|shape| shape.dims()) {
+            Some(&[_, inputs]) if is_transposed => Ok(transpose(&together, inputs).into()),
+            Some(_) | None => Ok(together.into()),
+        }
+    }
+
     fn tensor_name(&self, id: ParamId) -> Result<String, ModelError> {
         let adapter = matches!(id.part, Part::LoraA | Part::LoraB);
         let name = self.architecture.tensor_name(id).filter(|_| !adapter);
@@ -86,7 +119,8 @@ impl Folder<'_> {
     fn check_vocabulary(&self, layout: &Layout) -> Result<(), ModelError> {
         let id = ParamId::new(Layer::Head, Role::Vocabulary, Part::Weight);
         let own = layout.contains(id);
-        if self.architecture != Architecture::LlamaForCausalLM || own != self.config.tied() {
+        let writes = self.config.causal && self.architecture.kind == ClassKind::Language;
+        if !writes || own != self.config.tie_word_embeddings {
             return Ok(());
         }
         let expected = format!("{} for a model with{} {id}", !own, if own { "" } else { "out" });
@@ -97,12 +131,11 @@ impl Folder<'_> {
     /// Other libraries always add a segment embedding; a row of zeros stands in where the model has
     /// none.
     fn stand_in_segments(&self, layout: &Layout) -> Option<Outline> {
-        let Config::Bert(config) = self.config else { return None };
         let id = ParamId::new(Layer::Embedding, Role::Segment, Part::Weight);
-        if config.type_vocab_size > 0 || layout.contains(id) {
+        if self.config.type_vocab_size > 0 || layout.contains(id) {
             return None;
         }
         let name = self.architecture.tensor_name(id)?;
-        Some(Outline { name, shape: vec![1, config.hidden_size] })
+        Some(Outline { name, shape: vec![1, self.config.embedding_width()] })
     }
 }

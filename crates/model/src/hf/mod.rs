@@ -32,9 +32,10 @@ pub(crate) mod file;
 pub(crate) mod header;
 mod unique;
 
+pub use crate::config::Config;
 pub use checkpoint::{Checkpoint, Found};
 pub use companions::Companions;
-pub use config::{BertConfig, Config, Labels, LlamaConfig, Problem};
+pub use config::{Labels, Problem};
 pub use dtype::Precision;
 pub use folder::Folder;
 pub use names::{Answers, Architecture};

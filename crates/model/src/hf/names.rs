@@ -1,105 +1,68 @@
 //! Parameter ids to Hugging Face tensor names, and back. Each family has one table, read in both
 //! directions, so that what is saved under a name is loaded from it.
 //!
-//! Reading is more generous than writing: the `bert.` or `model.` prefix may be there or not, and
-//! names that older libraries wrote are understood.
-
-mod table;
+//! Reading is more generous than writing: the prefix of the backbone may be there or not, and
+//! names that older libraries wrote are understood. A tensor may hold several parameters, one after the other in
+//! its rows.
 
 use fedra_plan::{Layer, ParamId, Part, Role};
 
-use self::table::{Place, Row};
+use crate::families::{ALL, ClassKind, Copied, Family, Module, Place};
+use crate::init::is_norm;
 
 /// What PEFT puts before the names of an adapter file.
 const PEFT: &str = "base_model.model.";
 
 /// The class that other libraries load a saved folder with; it decides the prefix and the head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names are those of the library's documentation")]
-pub enum Architecture {
-    BertModel,
-    BertForSequenceClassification,
-    BertForTokenClassification,
-    BertForMaskedLM,
-    LlamaModel,
-    LlamaForCausalLM,
-    LlamaForSequenceClassification,
-    LlamaForTokenClassification,
+pub struct Architecture {
+    /// Whose names it has.
+    pub family: &'static Family,
+    /// What it has on its backbone.
+    pub kind: ClassKind,
 }
 
 impl Architecture {
-    const ALL: [Self; 8] = [
-        Self::BertModel,
-        Self::BertForSequenceClassification,
-        Self::BertForTokenClassification,
-        Self::BertForMaskedLM,
-        Self::LlamaModel,
-        Self::LlamaForCausalLM,
-        Self::LlamaForSequenceClassification,
-        Self::LlamaForTokenClassification,
-    ];
+    /// Every class of every family.
+    pub fn all() -> impl Iterator<Item = Self> {
+        let kinds = |family| ClassKind::ALL.into_iter().map(move |kind| Self { family, kind });
+        ALL.into_iter().flat_map(kinds)
+    }
 
     /// The architecture with this class name.
     pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|architecture| architecture.class_name() == name)
+        Self::all().find(|architecture| architecture.class_name() == name)
     }
 
     /// The class name, as in `architectures` of `config.json`.
     pub fn class_name(self) -> String {
-        format!("{self:?}")
-    }
-
-    /// The family it belongs to.
-    pub const fn family(self) -> Family {
-        match self {
-            Self::BertModel
-            | Self::BertForSequenceClassification
-            | Self::BertForTokenClassification
-            | Self::BertForMaskedLM => Family::Bert,
-            Self::LlamaModel
-            | Self::LlamaForCausalLM
-            | Self::LlamaForSequenceClassification
-            | Self::LlamaForTokenClassification => Family::Llama,
-        }
+        let end = match self.kind {
+            ClassKind::Base => "Model",
+            ClassKind::Sequences => "ForSequenceClassification",
+            ClassKind::Tokens => "ForTokenClassification",
+            ClassKind::Language => self.family.language,
+        };
+        format!("{}{end}", self.family.class)
     }
 
     /// What the class's head answers with, if it is a classification head.
     pub const fn answers(self) -> Option<Answers> {
-        match self {
-            Self::BertForSequenceClassification | Self::LlamaForSequenceClassification => {
-                Some(Answers::Sequences)
-            }
-            Self::BertForTokenClassification | Self::LlamaForTokenClassification => {
-                Some(Answers::Tokens)
-            }
-            Self::BertModel | Self::BertForMaskedLM | Self::LlamaModel | Self::LlamaForCausalLM => {
-                None
-            }
+        match self.kind {
+            ClassKind::Sequences => Some(Answers::Sequences),
+            ClassKind::Tokens => Some(Answers::Tokens),
+            ClassKind::Base | ClassKind::Language => None,
         }
     }
 
-    /// What stands before the names of the backbone.
-    const fn prefix(self) -> &'static str {
-        let is_bare = matches!(self, Self::BertModel | Self::LlamaModel);
-        if is_bare { "" } else { self.family().backbone_prefix() }
-    }
-
-    /// Whether the class has this parameter in its head.
-    fn has_head(self, role: Role, part: Part) -> bool {
-        match self {
-            Self::BertModel => matches!(role, Role::Pooler),
-            Self::BertForSequenceClassification => matches!(role, Role::Pooler | Role::Classifier),
-            Self::BertForTokenClassification => matches!(role, Role::Classifier),
-            Self::BertForMaskedLM => {
-                matches!(role, Role::Transform | Role::TransformNorm | Role::Vocabulary)
-            }
-            Self::LlamaModel => matches!(role, Role::FinalNorm),
-            Self::LlamaForCausalLM => matches!(role, Role::FinalNorm | Role::Vocabulary),
-            // The library gives this one head no bias, and the other one.
-            Self::LlamaForSequenceClassification => {
-                matches!(role, Role::FinalNorm | Role::Classifier) && part != Part::Bias
-            }
-            Self::LlamaForTokenClassification => matches!(role, Role::FinalNorm | Role::Classifier),
+    /// Whether the class has this role in its head.
+    fn has_head(self, role: Role) -> bool {
+        use ClassKind::{Base, Language, Sequences, Tokens};
+        match role {
+            Role::FinalNorm => true,
+            Role::Pooler => matches!(self.kind, Base | Sequences),
+            Role::Classifier => matches!(self.kind, Sequences | Tokens),
+            Role::Transform | Role::TransformNorm => self.kind != Base,
+            _ => self.kind == Language,
         }
     }
 
@@ -108,23 +71,56 @@ impl Architecture {
     ///
     /// ```
     /// use fedra_model::hf::names::Architecture;
-    /// let name = Architecture::LlamaForCausalLM.tensor_name("block.3.query.weight".parse()?);
+    /// let class = Architecture::parse("LlamaForCausalLM").unwrap();
+    /// let name = class.tensor_name("block.3.query.weight".parse()?);
     /// assert_eq!(name.as_deref(), Some("model.layers.3.self_attn.q_proj.weight"));
     /// # Ok::<(), fedra_plan::PlanError>(())
     /// ```
     pub fn tensor_name(self, id: ParamId) -> Option<String> {
         let ParamId { site, role, part } = id;
-        if site == Layer::Head && !self.has_head(role, part) {
+        let Module { place, name, roles, .. } = self.module(id)?;
+        let is_adapter = matches!(part, Part::LoraA | Part::LoraB);
+        if is_adapter && (*place != Place::Block || is_norm(role) || roles.len() > 1) {
             return None;
         }
-        let row = self.family().rows().iter().find(|row| row.is(id))?;
-        let adapter = if matches!(part, Part::LoraA | Part::LoraB) { PEFT } else { "" };
-        let backbone = if row.place == Place::Head { "" } else { self.prefix() };
+        let adapter = if is_adapter { PEFT } else { "" };
+        let backbone = match (place, self.kind) {
+            (Place::Head, _) | (_, ClassKind::Base) => "",
+            (Place::Embedding | Place::Block | Place::BackboneHead, _) => self.family.prefix,
+        };
         let block = match site {
-            Layer::Block(number) => format!("{}{number}.", self.family().block_prefix()),
+            Layer::Block(number) => format!("{}{number}.", self.family.blocks),
             Layer::Embedding | Layer::Head => String::new(),
         };
-        Some(format!("{adapter}{backbone}{block}{}{}", row.module, suffix(part)))
+        Some(format!("{adapter}{backbone}{block}{name}{}", suffix(part)))
+    }
+
+    /// The parameters that lie in the same tensor as this one, in the order of their rows.
+    pub(crate) fn stored_with(self, id: ParamId) -> Vec<ParamId> {
+        let roles = self.module(id).map_or(&[][..], |module| module.roles);
+        roles.iter().map(|role| ParamId { role: *role, ..id }).collect()
+    }
+
+    /// Whether the tensor of a parameter is stored with inputs as rows.
+    pub(crate) fn is_transposed(self, id: ParamId) -> bool {
+        id.part == Part::Weight && self.module(id).is_some_and(|module| module.transposed)
+    }
+
+    fn module(self, id: ParamId) -> Option<&'static Module> {
+        if id.site == Layer::Head && !self.has_head(id.role) {
+            return None;
+        }
+        // An encoder's is the token embedding, whatever name a copy of it has.
+        let is_vocabulary = id.role == Role::Vocabulary && id.part == Part::Weight;
+        if is_vocabulary && self.family.copies.iter().any(|(_, of)| *of == Copied::Token) {
+            return None;
+        }
+        let is_here = |module: &&Module| {
+            module.roles.contains(&id.role)
+                && module.place.layer(id.site) == id.site
+                && module.only.is_none_or(|kind| kind == self.kind)
+        };
+        self.family.modules.iter().copied().flatten().find(is_here)
     }
 }
 
@@ -147,101 +143,84 @@ impl Answers {
     }
 }
 
-/// A family of models that share tensor names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Family {
-    /// BERT encoders.
-    Bert,
-    /// LLaMA decoders.
-    Llama,
+impl Place {
+    /// The layer of what is in this place; a block is known by its number.
+    const fn layer(self, given: Layer) -> Layer {
+        match (self, given) {
+            (Self::Embedding, _) => Layer::Embedding,
+            (Self::Block, Layer::Block(number)) => Layer::Block(number),
+            (Self::Block, Layer::Embedding | Layer::Head) => Layer::Block(0),
+            (Self::BackboneHead | Self::Head, _) => Layer::Head,
+        }
+    }
 }
 
 impl Family {
     /// What a tensor of this name is to a model of this family.
     ///
     /// ```
-    /// use fedra_model::hf::names::{Family, Meaning};
+    /// use fedra_model::hf::names::{Architecture, Meaning};
     /// let id = "block.0.attention_norm.bias".parse()?;
     /// let old = "bert.encoder.layer.0.attention.output.LayerNorm.beta";
-    /// assert_eq!(Family::Bert.meaning(old), Meaning::Parameter(id));
+    /// let bert = Architecture::parse("BertModel").unwrap().family;
+    /// assert_eq!(bert.meaning(old), Meaning::Parameters(vec![id]));
     /// # Ok::<(), fedra_plan::PlanError>(())
     /// ```
-    pub fn meaning(self, name: &str) -> Meaning {
+    pub fn meaning(&self, name: &str) -> Meaning {
         let name = name.strip_prefix(PEFT).unwrap_or(name);
-        let bare = name.strip_prefix(self.backbone_prefix()).unwrap_or(name);
-        if let Some(id) = self.parameter(name, bare) {
-            return Meaning::Parameter(id);
+        let bare = name.strip_prefix(self.prefix).unwrap_or(name);
+        if let Some(ids) = self.parameters(name, bare) {
+            return Meaning::Parameters(ids);
         }
-        match (self, bare) {
-            (Self::Bert, "cls.predictions.decoder.weight") => {
-                Meaning::Copy(ParamId::new(Layer::Embedding, Role::Token, Part::Weight))
-            }
-            (Self::Bert, "cls.predictions.decoder.bias") => {
-                Meaning::Copy(ParamId::new(Layer::Head, Role::Vocabulary, Part::Bias))
-            }
-            (Self::Bert, "embeddings.position_ids" | "embeddings.token_type_ids") => {
-                Meaning::Buffer
-            }
-            (Self::Llama, other) if other.ends_with("rotary_emb.inv_freq") => Meaning::Buffer,
-            (_, other) if is_other_head(other) => Meaning::OtherHead,
-            (Self::Bert | Self::Llama, _) => Meaning::Unknown,
+        if let Some((_, of)) = self.copies.iter().find(|(copy, _)| *copy == bare) {
+            return Meaning::Copy(match of {
+                Copied::Token => ParamId::new(Layer::Embedding, Role::Token, Part::Weight),
+                Copied::VocabularyBias => ParamId::new(Layer::Head, Role::Vocabulary, Part::Bias),
+            });
         }
+        if self.buffers.iter().any(|end| bare.ends_with(end)) {
+            return Meaning::Buffer;
+        }
+        if self.other_heads.iter().any(|begin| bare.starts_with(begin)) {
+            return Meaning::OtherHead;
+        }
+        Meaning::Unknown
     }
 
-    /// The parameter called `name`, or `bare` once the prefix of the backbone is taken off.
-    fn parameter(self, name: &str, bare: &str) -> Option<ParamId> {
-        let (module, part) = split_part(bare)?;
-        let (site, module) = match module.strip_prefix(self.block_prefix()) {
+    /// The parameters called `name`, or `bare` once the prefix of the backbone is taken off.
+    fn parameters(&self, name: &str, bare: &str) -> Option<Vec<ParamId>> {
+        let (path, part) = split_part(bare)?;
+        let (number, path) = match path.strip_prefix(self.blocks) {
             Some(rest) => {
-                let (digits, module) = rest.split_once('.')?;
-                (Some(Layer::Block(block_number(digits)?)), module)
+                let (digits, path) = rest.split_once('.')?;
+                (Some(Layer::Block(block_number(digits)?)), path)
             }
-            None => (None, module),
+            None => (None, path),
         };
-        let row = self
-            .rows()
-            .iter()
-            .find(|row| row.module == module && (row.place == Place::Block) == site.is_some())?;
+        let is_meant = |module: &&Module| {
+            module.name == path && (module.place == Place::Block) == number.is_some()
+        };
+        let module = self.modules.iter().copied().flatten().find(is_meant)?;
         let has_prefix = name.len() != bare.len();
-        let old_norm = matches!(bare.rsplit_once('.'), Some((_, "gamma" | "beta")));
-        if (has_prefix && row.place == Place::Head) || (old_norm && !row.is_norm()) {
+        let is_old = matches!(bare.rsplit_once('.'), Some((_, "gamma" | "beta")));
+        let is_norm = module.roles.iter().all(|role| is_norm(*role));
+        if (has_prefix && module.place == Place::Head) || (is_old && !is_norm) {
             return None;
         }
-        let site = site.unwrap_or(match row.place {
-            Place::Embedding => Layer::Embedding,
-            Place::Block | Place::BackboneHead | Place::Head => Layer::Head,
-        });
-        let id = ParamId::new(site, row.role, part);
-        row.is(id).then_some(id)
-    }
-
-    const fn rows(self) -> &'static [Row] {
-        match self {
-            Self::Bert => table::BERT,
-            Self::Llama => table::LLAMA,
+        let is_adapter = matches!(part, Part::LoraA | Part::LoraB);
+        if is_adapter && (module.place != Place::Block || is_norm) {
+            return None;
         }
-    }
-
-    const fn backbone_prefix(self) -> &'static str {
-        match self {
-            Self::Bert => "bert.",
-            Self::Llama => "model.",
-        }
-    }
-
-    const fn block_prefix(self) -> &'static str {
-        match self {
-            Self::Bert => "encoder.layer.",
-            Self::Llama => "layers.",
-        }
+        let site = module.place.layer(number.unwrap_or(Layer::Head));
+        Some(module.roles.iter().map(|role| ParamId::new(site, *role, part)).collect())
     }
 }
 
 /// What a tensor's name says it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Meaning {
-    /// A parameter of ours.
-    Parameter(ParamId),
+    /// A parameter of ours, or several that lie one after the other in its rows.
+    Parameters(Vec<ParamId>),
     /// A second name of a parameter, written by libraries that do not drop shared tensors.
     Copy(ParamId),
     /// A constant that is computed, not learnt.
@@ -250,11 +229,6 @@ pub enum Meaning {
     OtherHead,
     /// None of these.
     Unknown,
-}
-
-/// Question answering, and the sentence order of BERT's pre-training.
-fn is_other_head(name: &str) -> bool {
-    ["qa_outputs.", "cls.seq_relationship."].iter().any(|head| name.starts_with(head))
 }
 
 const fn suffix(part: Part) -> &'static str {
@@ -290,54 +264,50 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(architecture: Architecture, id: &str, expected: Option<&str>) {
+    fn check(class: &str, id: &str, expected: Option<&str>) {
         let id: ParamId = id.parse().unwrap();
+        let architecture = Architecture::parse(class).unwrap();
         let name = architecture.tensor_name(id);
         assert_eq!(name.as_deref(), expected);
         if let Some(name) = name {
-            assert_eq!(architecture.family().meaning(&name), Meaning::Parameter(id));
+            assert_eq!(architecture.family.meaning(&name), Meaning::Parameters(vec![id]));
         }
     }
 
     #[test]
     fn names_are_those_of_the_library() {
-        use Architecture as A;
         let query = "block.2.query.weight";
-        check(A::BertModel, query, Some("encoder.layer.2.attention.self.query.weight"));
-        check(A::BertForMaskedLM, query, Some("bert.encoder.layer.2.attention.self.query.weight"));
-        check(A::BertForMaskedLM, "head.vocabulary.bias", Some("cls.predictions.bias"));
-        check(A::BertForMaskedLM, "head.vocabulary.weight", None);
-        check(A::BertForMaskedLM, "head.pooler.weight", None);
+        check("BertModel", query, Some("encoder.layer.2.attention.self.query.weight"));
+        check("BertForMaskedLM", query, Some("bert.encoder.layer.2.attention.self.query.weight"));
+        check("BertForMaskedLM", "head.vocabulary.bias", Some("cls.predictions.bias"));
+        check("BertForMaskedLM", "head.vocabulary.weight", None);
+        check("BertForMaskedLM", "head.pooler.weight", None);
         let pooler = Some("bert.pooler.dense.bias");
-        check(A::BertForSequenceClassification, "head.pooler.bias", pooler);
-        check(A::BertForTokenClassification, "head.classifier.bias", Some("classifier.bias"));
-        check(A::LlamaModel, query, Some("layers.2.self_attn.q_proj.weight"));
-        check(A::LlamaModel, "head.final_norm.weight", Some("norm.weight"));
-        check(A::LlamaForCausalLM, "head.final_norm.weight", Some("model.norm.weight"));
-        check(A::LlamaForCausalLM, "head.vocabulary.weight", Some("lm_head.weight"));
-        check(A::LlamaForCausalLM, "block.2.query.bias", None);
-        check(A::LlamaForSequenceClassification, "head.classifier.weight", Some("score.weight"));
-        check(A::LlamaForSequenceClassification, "head.classifier.bias", None);
-        check(A::LlamaForTokenClassification, "head.classifier.bias", Some("score.bias"));
+        check("BertForSequenceClassification", "head.pooler.bias", pooler);
+        check("BertForTokenClassification", "head.classifier.bias", Some("classifier.bias"));
+        check("LlamaModel", query, Some("layers.2.self_attn.q_proj.weight"));
+        check("LlamaModel", "head.final_norm.weight", Some("norm.weight"));
+        check("LlamaForCausalLM", "head.final_norm.weight", Some("model.norm.weight"));
+        check("LlamaForCausalLM", "head.vocabulary.weight", Some("lm_head.weight"));
+        check("LlamaForSequenceClassification", "head.classifier.weight", Some("score.weight"));
+        check("LlamaForTokenClassification", "head.classifier.bias", Some("score.bias"));
         let adapter = "base_model.model.model.layers.0.self_attn.v_proj.lora_A.weight";
-        check(A::LlamaForCausalLM, "block.0.value.lora_a", Some(adapter));
-        check(A::LlamaForCausalLM, "block.0.mlp_norm.lora_a", None);
-        check(A::LlamaForCausalLM, "embedding.token.lora_a", None);
+        check("LlamaForCausalLM", "block.0.value.lora_a", Some(adapter));
+        check("LlamaForCausalLM", "block.0.mlp_norm.lora_a", None);
+        check("LlamaForCausalLM", "embedding.token.lora_a", None);
     }
 
     #[test]
-    fn every_name_of_every_class_reads_back_as_its_id() {
-        for architecture in Architecture::ALL {
-            for row in architecture.family().rows() {
+    fn every_name_of_every_class_reads_back_as_its_parameters() {
+        for architecture in Architecture::all() {
+            for module in architecture.family.modules.iter().copied().flatten() {
                 for part in [Part::Weight, Part::Bias, Part::LoraA, Part::LoraB] {
-                    let site = match row.place {
-                        Place::Embedding => Layer::Embedding,
-                        Place::Block => Layer::Block(17),
-                        Place::BackboneHead | Place::Head => Layer::Head,
-                    };
-                    let id = ParamId::new(site, row.role, part);
+                    let site = module.place.layer(Layer::Block(17));
+                    let id = ParamId::new(site, module.roles[0], part);
                     let Some(name) = architecture.tensor_name(id) else { continue };
-                    assert_eq!(architecture.family().meaning(&name), Meaning::Parameter(id));
+                    let together = architecture.stored_with(id);
+                    let meaning = architecture.family.meaning(&name);
+                    assert_eq!(meaning, Meaning::Parameters(together), "{name}");
                 }
             }
         }
@@ -345,9 +315,10 @@ mod tests {
 
     #[test]
     fn older_names_are_understood_and_others_are_not() {
-        let norm =
-            |part| Meaning::Parameter(ParamId::new(Layer::Embedding, Role::EmbeddingNorm, part));
-        let meaning = |name| Family::Bert.meaning(name);
+        let norm = |part| {
+            Meaning::Parameters(vec![ParamId::new(Layer::Embedding, Role::EmbeddingNorm, part)])
+        };
+        let meaning = |name| Architecture::parse("BertModel").unwrap().family.meaning(name);
         assert_eq!(meaning("bert.embeddings.LayerNorm.gamma"), norm(Part::Weight));
         assert_eq!(meaning("embeddings.LayerNorm.beta"), norm(Part::Bias));
         assert_eq!(meaning("embeddings.position_ids"), Meaning::Buffer);
@@ -366,9 +337,8 @@ mod tests {
         ] {
             assert_eq!(meaning(unknown), Meaning::Unknown, "{unknown}");
         }
+        let llama = Architecture::parse("LlamaModel").unwrap().family;
         let rotary = "model.layers.0.self_attn.rotary_emb.inv_freq";
-        assert_eq!(Family::Llama.meaning(rotary), Meaning::Buffer);
-        let bias = "model.layers.0.self_attn.q_proj.bias";
-        assert_eq!(Family::Llama.meaning(bias), Meaning::Unknown);
+        assert_eq!(llama.meaning(rotary), Meaning::Buffer);
     }
 }

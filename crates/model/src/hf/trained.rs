@@ -114,9 +114,9 @@ impl Checkpoint {
     pub fn trained_head(&self, answers: Answers) -> Result<TrainedHead, ModelError> {
         let tensor = |part| {
             let id = ParamId::new(Layer::Head, Role::Classifier, part);
-            let family = self.config().family();
+            let family = self.config().family;
             let mut names = self.weights().names();
-            names.find(|name| family.meaning(name) == Meaning::Parameter(id))
+            names.find(|name| family.meaning(name) == Meaning::Parameters(vec![id]))
         };
         let Some(weight) = tensor(Part::Weight) else { return Ok(TrainedHead::Absent) };
         let made_for = self.config().architecture().map(Architecture::answers);
@@ -126,7 +126,7 @@ impl Checkpoint {
             }
             Some(_) | None => {}
         }
-        let labels = self.config().labels();
+        let labels = self.config().labels.as_ref();
         if labels.is_some_and(|labels| labels.problem == Some(Problem::Regression)) {
             return Ok(TrainedHead::OtherTask("regression"));
         }

@@ -49,8 +49,15 @@ impl AdapterFolder {
         };
         let mut tensors = BTreeMap::new();
         for name in weights.names() {
-            let Meaning::Parameter(id) = config.family().meaning(name) else {
-                return refuse(name, "an unknown name", "an adapter inside a block, or a head");
+            let id = match config.family.meaning(name) {
+                Meaning::Parameters(ids) if ids.len() == 1 => ids[0],
+                Meaning::Parameters(_) => {
+                    let found = "an adapter of projections that the folder stores together";
+                    return refuse(name, found, "one for each projection");
+                }
+                _ => {
+                    return refuse(name, "an unknown name", "an adapter inside a block, or a head");
+                }
             };
             let is_adapter = matches!(id.part, Part::LoraA | Part::LoraB);
             let is_in_block = id.site.block().is_some();

@@ -13,7 +13,6 @@ use super::files::{CONFIG, HEAD, LABELS, WEIGHTS};
 use crate::error::ModelError;
 use crate::head::Head;
 use crate::hf::config::Problem;
-use crate::hf::names::Family;
 use crate::hf::writer::{self, Outline};
 use crate::hf::{Architecture, Precision, file};
 use crate::lora::Adapters;
@@ -53,7 +52,7 @@ pub fn save(
         Head::Tokens { .. } => "TOKEN_CLS",
         Head::Bare => return refuse("a model without a head", "one with a head"),
     };
-    let architecture = model.head().architecture(model.config().family())?;
+    let architecture = model.head().architecture(model.config())?;
     let (mut outlines, mut ids) = (Vec::new(), BTreeMap::new());
     let is_part =
         |id: &ParamId| id.site == Layer::Head || matches!(id.part, Part::LoraA | Part::LoraB);
@@ -82,7 +81,7 @@ pub fn save(
         "init_lora_weights": true,
         "lora_alpha": whole_or_not(adapters.alpha()),
         "lora_dropout": 0.0,
-        "modules_to_save": modules_to_save(model, architecture.family()),
+        "modules_to_save": modules_to_save(model, architecture),
         "peft_type": "LORA",
         "r": adapters.rank(),
         "target_modules": target_modules(adapters, architecture),
@@ -102,16 +101,18 @@ fn whole_or_not(alpha: f32) -> Value {
 }
 
 /// The modules of the head, which learn beside the adapters.
-fn modules_to_save(model: &Model, family: Family) -> BTreeSet<&'static str> {
-    let classifier = if family == Family::Bert { "classifier" } else { "score" };
-    let modules = [
-        (Role::Classifier, classifier),
-        (Role::Pooler, "pooler"),
-        (Role::FinalNorm, "model.norm"),
-        (Role::Vocabulary, "lm_head"),
-    ];
-    let has = |role| model.layout().ids().any(|id| id.site == Layer::Head && id.role == role);
-    modules.into_iter().filter(|(role, _)| has(*role)).map(|(_, module)| module).collect()
+fn modules_to_save(model: &Model, architecture: Architecture) -> BTreeSet<String> {
+    let module = |id: ParamId| {
+        let name = architecture.tensor_name(id)?;
+        let path = name.rsplit_once('.').map(|(path, _)| path.to_owned())?;
+        // The library saves a head that consists of several modules as one.
+        let bare = path.strip_prefix(architecture.family.prefix).unwrap_or(&path);
+        let whole = ["pooler", "classifier"]
+            .into_iter()
+            .find(|whole| bare.starts_with(&format!("{whole}.")));
+        Some(whole.map_or(path.clone(), str::to_owned))
+    };
+    model.layout().ids().filter(|id| id.site == Layer::Head).filter_map(module).collect()
 }
 
 /// The adapted modules: by the ends of their names, or by a pattern where an end would say too much.
@@ -125,7 +126,8 @@ fn target_modules(adapters: &Adapters, architecture: Architecture) -> Value {
     let modules: BTreeSet<String> = adapters.roles().iter().filter_map(module).collect();
     let has = |role| adapters.roles().contains(&role);
     // In BERT, `attention.output.dense` ends as `output.dense` does.
-    if architecture.family() == Family::Bert && has(Role::Down) && !has(Role::Output) {
+    let ends = |role: Role, end: &str| module(&role).is_some_and(|name| name.ends_with(end));
+    if ends(Role::Output, "output.dense") && has(Role::Down) && !has(Role::Output) {
         let either: Vec<String> = modules.iter().map(|module| module.replace('.', r"\.")).collect();
         return json!(format!(r".*\.layer\.\d+\.({})", either.join("|")));
     }

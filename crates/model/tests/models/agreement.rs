@@ -15,9 +15,9 @@ pub const HIDDEN: Bound = Bound { quantity: "hidden", limit: 1e-5 };
 /// Of logits, likewise.
 pub const LOGITS: Bound = Bound { quantity: "logits", limit: 6e-6 };
 /// Of a share of attention, absolute: it is a mean of probabilities.
-pub const PROBE: Bound = Bound { quantity: "probe", limit: 1e-6 };
+pub const PROBE: Bound = Bound { quantity: "probe", limit: 3e-6 };
 /// Of each gradient, relative to its norm plus [`FLOOR`] of the whole gradient's.
-pub const GRADIENT: Bound = Bound { quantity: "gradient", limit: 2e-5 };
+pub const GRADIENT: Bound = Bound { quantity: "gradient", limit: 4e-5 };
 
 /// A small gradient is a difference of large terms, whose rounding it keeps: a key bias has a
 /// gradient of zero, made of terms as large as any other.

@@ -6,7 +6,7 @@ use crate::step::{Answers, Step, names, tensor};
 use crate::tiny::{check_outcome, check_probes};
 use fedra_compute::{Device, Seed, Tensor};
 use fedra_model::hf::Architecture;
-use fedra_model::{Backbone, Head, load};
+use fedra_model::{ClassKind, Head, load};
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -33,12 +33,14 @@ fn check(dir: &Path, golden: &CheckpointCase) -> String {
     let case = &golden.case;
     let device = Device::cpu();
     let loaded = load(dir, case.head(), None, (&device, Seed(1))).unwrap();
-    let architecture = match (loaded.model.backbone(), case.head()) {
-        (Backbone::Bert(_), Head::Sequence { .. }) => Architecture::BertForSequenceClassification,
-        (Backbone::Bert(_), Head::Tokens { .. }) => Architecture::BertForTokenClassification,
-        (Backbone::Bert(_), _) => Architecture::BertModel,
-        (Backbone::Llama(_), _) => Architecture::LlamaForCausalLM,
+    let family = loaded.model.config().family;
+    let kind = match case.head() {
+        Head::Sequence { .. } => ClassKind::Sequences,
+        Head::Tokens { .. } => ClassKind::Tokens,
+        Head::Language => ClassKind::Language,
+        Head::Bare => ClassKind::Base,
     };
+    let architecture = Architecture { family, kind };
     let names = names(&loaded.model, architecture);
     let fresh: BTreeSet<_> = loaded.report.fresh.iter().map(|fresh| fresh.id).collect();
     assert_eq!(fresh, golden.head.keys().map(|name| names[name]).collect());

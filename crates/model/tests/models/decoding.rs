@@ -3,9 +3,7 @@
 use crate::golden;
 use crate::step::Step;
 use fedra_compute::{Device, Params, Seed, Tape, Tensor};
-use fedra_model::{
-    Backbone, Batch, Head, KeyValueCache, Model, ModelError, Packing, Reading, load,
-};
+use fedra_model::{Batch, Head, KeyValueCache, Model, ModelError, Packing, Reading, load};
 use fedra_plan::Scope;
 use std::ops::Range;
 
@@ -22,10 +20,9 @@ struct Decoder {
 impl Decoder {
     /// The structure of the tiny golden decoder, with numbers of a seed.
     fn tiny() -> Self {
-        let step = Step::every_tiny().into_iter().find(|step| {
-            matches!(step.model.backbone(), Backbone::Llama(_))
-                && step.model.head() == Head::Language
-        });
+        let step = Step::every_tiny()
+            .into_iter()
+            .find(|step| step.model.is_decoder() && step.model.head() == Head::Language);
         let step = step.unwrap();
         let params = step.model.fresh_params(&step.device, Seed(7)).unwrap();
         Self { device: step.device, model: step.model, params }

@@ -2,13 +2,13 @@
 
 use crate::gguf_writer::{GgufFile, GgufTensor, Value};
 use fedra_compute::Params;
-use fedra_model::Model;
-use fedra_model::hf::Config;
+use fedra_model::{Model, Positions};
 use fedra_plan::{Layer, ParamId, Role};
 
 /// The file of a decoder with a language head, in F32 and without a tokenizer.
 pub fn file(model: &Model, params: &Params) -> GgufFile {
-    let Config::Llama(config) = model.config() else { panic!("a decoder") };
+    let config = model.config();
+    let Positions::Rotary(rope) = &config.positions else { panic!("a decoder") };
     let count = |number: usize| Value::U32(number as u32);
     let mut file = GgufFile::new()
         .with("general.architecture", Value::Text("llama".into()))
@@ -17,16 +17,16 @@ pub fn file(model: &Model, params: &Params) -> GgufFile {
         .with("llama.embedding_length", count(config.hidden_size))
         .with("llama.feed_forward_length", count(config.intermediate_size))
         .with("llama.attention.head_count", count(config.num_attention_heads))
-        .with("llama.attention.head_count_kv", count(config.num_key_value_heads))
-        .with("llama.attention.key_length", count(config.head_dim))
-        .with("llama.attention.value_length", count(config.head_dim))
-        .with("llama.rope.dimension_count", count(config.head_dim))
-        .with("llama.rope.freq_base", Value::F32(config.rope_theta as f32))
-        .with("llama.attention.layer_norm_rms_epsilon", Value::F32(config.rms_norm_eps as f32));
+        .with("llama.attention.head_count_kv", count(config.kv_heads()))
+        .with("llama.attention.key_length", count(config.head_width()))
+        .with("llama.attention.value_length", count(config.head_width()))
+        .with("llama.rope.dimension_count", count(config.head_width()))
+        .with("llama.rope.freq_base", Value::F32(rope.theta as f32))
+        .with("llama.attention.layer_norm_rms_epsilon", Value::F32(config.norm.epsilon as f32));
     for (id, shape) in model.layout().iter() {
         let values = params.get(id).unwrap().to_host().into_owned();
         let values = if matches!(id.role, Role::Query | Role::Key) {
-            interleaved(&values, shape.dims()[1], config.head_dim)
+            interleaved(&values, shape.dims()[1], config.head_width())
         } else {
             values
         };
@@ -62,6 +62,11 @@ fn name(id: ParamId) -> String {
         Role::Position
         | Role::Segment
         | Role::EmbeddingNorm
+        | Role::EmbeddingProjection
+        | Role::AttentionOutputNorm
+        | Role::MlpOutputNorm
+        | Role::QueryNorm
+        | Role::KeyNorm
         | Role::Pooler
         | Role::Transform
         | Role::TransformNorm

@@ -6,8 +6,7 @@ use fedra_model::hf::{
     Answers, Checkpoint, Companions, Config, HeadFit, Precision, TrainedHead, WhyFresh,
 };
 use fedra_model::{
-    Adapters, Backbone, Classifier, Head, Loaded, Model, ModelError, Saving, Wanted,
-    load_checkpoint, save,
+    Adapters, Classifier, Head, Loaded, Model, ModelError, Saving, Wanted, load_checkpoint, save,
 };
 use serde_json::{Value, json};
 use std::path::Path;
@@ -191,7 +190,7 @@ fn a_fresh_head_is_as_wide_as_the_folder_says() {
     let drawn = |range: Option<f64>| {
         change_config(dir.path(), &json!({ "initializer_range": range }));
         let loaded = load(dir.path(), &step, Classifier::Fresh(WhyFresh::Asked)).unwrap();
-        assert_eq!(loaded.model.config().initializer_range(), range.unwrap_or(0.02));
+        assert_eq!(loaded.model.config().initializer_range, range.unwrap_or(0.02));
         let id = "head.classifier.weight".parse().unwrap();
         loaded.params.get(id).unwrap().to_host().into_owned()
     };
@@ -204,15 +203,12 @@ fn a_fresh_head_is_as_wide_as_the_folder_says() {
 
 #[test]
 fn an_output_vocabulary_is_neither_drawn_nor_ignored_in_silence() {
-    let decoder = |step: &Step| matches!(step.model.backbone(), Backbone::Llama(_));
+    let decoder = |step: &Step| step.model.is_decoder();
     let language = |step: &Step| step.model.head() == Head::Language;
     let step = Step::every_tiny().into_iter().find(|s| decoder(s) && language(s)).unwrap();
-    let Config::Llama(config) = step.model.config() else { panic!("a LLaMA") };
+    let config = step.model.config();
     let with = |tied| {
-        let config = Config::Llama(fedra_model::hf::LlamaConfig {
-            tie_word_embeddings: tied,
-            ..config.clone()
-        });
+        let config = Config { tie_word_embeddings: tied, ..config.clone() };
         let model = Model::new(config, Head::Language, None).unwrap();
         let params = model.fresh_params(&step.device, Seed(5)).unwrap();
         Step { model, params, ..step.clone() }
@@ -236,9 +232,8 @@ fn an_output_vocabulary_is_neither_drawn_nor_ignored_in_silence() {
 #[test]
 fn a_configuration_takes_no_memory_for_positions_that_no_sequence_has() {
     let step = Step::every_tiny().pop().unwrap();
-    let Config::Llama(config) = step.model.config() else { panic!("a LLaMA") };
-    let config = fedra_model::hf::LlamaConfig { max_position_embeddings: 1 << 26, ..config };
-    let model = Model::new(Config::Llama(config), step.model.head(), None).unwrap();
+    let config = Config { max_position_embeddings: 1 << 26, ..step.model.config().clone() };
+    let model = Model::new(config, step.model.head(), None).unwrap();
     // A table for all of them would be gigabytes, and its cosines minutes.
     let long = Step { model, ..step.clone() };
     assert_eq!(bits(&long.logits().to_host()), bits(&step.logits().to_host()));
@@ -250,7 +245,7 @@ fn a_rank_above_the_matrix_is_refused() {
         let with = |rank| {
             let roles = [fedra_plan::Role::Query, fedra_plan::Role::Down];
             let adapters = Adapters::new(rank, 1.0, roles).unwrap();
-            Model::new(step.model.config(), step.model.head(), Some(adapters))
+            Model::new(step.model.config().clone(), step.model.head(), Some(adapters))
         };
         assert!(with(24).is_ok(), "{}", step.name);
         for rank in [25, 1_000_000] {

@@ -6,7 +6,7 @@ use crate::formula::Spec;
 use crate::step::{Step, bits, tensor};
 use fedra_compute::{Optimiser, Params, Seed, Solver, Tensor};
 use fedra_model::hf::{Companions, Precision};
-use fedra_model::{Adapters, Backbone, Model, Saving, load, save};
+use fedra_model::{Adapters, Model, Saving, load, save};
 use fedra_plan::{ParamId, Part, Role, Scope};
 
 const RANK: usize = 3;
@@ -16,10 +16,10 @@ const ALPHA: f32 = 2.1;
 /// The step with an adapter on every projection of every block; A is by formula, B is `scale` times
 /// that.
 pub fn adapted(base: &Step, scale: f64) -> Step {
-    let gated = matches!(base.model.backbone(), Backbone::Llama(_));
+    let gated = base.model.is_decoder();
     let roles = Adapters::ROLES.into_iter().filter(|role| gated || *role != Role::Gate);
     let adapters = Adapters::new(RANK, ALPHA, roles).unwrap();
-    let model = Model::new(base.model.config(), base.model.head(), Some(adapters)).unwrap();
+    let model = Model::new(base.model.config().clone(), base.model.head(), Some(adapters)).unwrap();
     let mut params = base.params.clone();
     for ((id, shape), seed) in model.layout().iter().zip(1000..) {
         let scale = match id.part {
@@ -201,7 +201,7 @@ fn adapters_that_make_no_sense_are_refused() {
 
     let bert = &Step::every_tiny()[0].model;
     let gate = Adapters::new(1, 1.0, [Role::Gate]).unwrap();
-    let error = Model::new(bert.config(), bert.head(), Some(gate)).unwrap_err();
+    let error = Model::new(bert.config().clone(), bert.head(), Some(gate)).unwrap_err();
     let expected = "LoRA role: found gate, expected a projection that the model has";
     assert_eq!(error.to_string(), expected);
 }

@@ -42,7 +42,7 @@ fn saved(dir: &Path, step: &Step) {
 fn loaded(dir: &Path, base: &Step) -> Step {
     let folder = AdapterFolder::open(dir, &base.model.config()).unwrap();
     let adapters = folder.adapters().clone();
-    let model = Model::new(base.model.config(), base.model.head(), Some(adapters)).unwrap();
+    let model = Model::new(base.model.config().clone(), base.model.head(), Some(adapters)).unwrap();
     let mut params = base.params.clone();
     folder.load((&model, &mut params), &Classifier::Stored, &base.device).unwrap();
     Step { model, params, ..base.clone() }
@@ -119,7 +119,7 @@ fn an_adapter_that_does_not_fit_is_refused_by_the_tensor() {
         let opened = AdapterFolder::open(dir.path(), &base.model.config());
         let outcome = opened.and_then(|folder| {
             let adapters = Some(folder.adapters().clone());
-            let model = Model::new(base.model.config(), base.model.head(), adapters)?;
+            let model = Model::new(base.model.config().clone(), base.model.head(), adapters)?;
             folder.load((&model, &mut base.params.clone()), &Classifier::Stored, &base.device)
         });
         outcome.unwrap_err().to_string()
@@ -154,7 +154,7 @@ fn a_model_without_adapters_or_head_saves_none() {
     let none = peft::save(dir.path(), &base.model, &base.params, AdapterSaving::default());
     assert!(none.unwrap_err().to_string().contains("found a model without adapters"));
     let adapters = step.model.adapters().cloned();
-    let bare = Model::new(step.model.config(), Head::Bare, adapters).unwrap();
+    let bare = Model::new(step.model.config().clone(), Head::Bare, adapters).unwrap();
     let none = peft::save(dir.path(), &bare, &step.params, AdapterSaving::default());
     assert!(none.unwrap_err().to_string().contains("found a model without a head"));
 }
@@ -205,7 +205,7 @@ fn peft_answers_with_our_adapters_as_we_do_and_we_with_its_own() {
 fn only_down() -> Option<(Step, Step)> {
     let (_, base) = steps().into_iter().find(|(step, _)| step.name.starts_with("Bert"))?;
     let adapters = Adapters::new(3, 2.0, [Role::Down]).unwrap();
-    let model = Model::new(base.model.config(), base.model.head(), Some(adapters)).unwrap();
+    let model = Model::new(base.model.config().clone(), base.model.head(), Some(adapters)).unwrap();
     let whole = adapted(&base, 0.2);
     let own = whole.params.iter().filter(|(id, _)| model.layout().contains(*id));
     let params: Params = own.map(|(id, tensor)| (id, tensor.clone())).collect();

@@ -49,18 +49,17 @@ impl Step {
         let config = Config::parse("config.json".as_ref(), json.as_bytes()).unwrap();
         let architecture = config.architecture().unwrap();
         let model = Model::new(config, golden.case.head(), None).unwrap();
-        let names = names(&model, architecture);
+        let tensors = tensors(&model, architecture);
         let (device, gradients) = (Device::cpu(), &golden.case.gradients);
         let known: Vec<&str> = gradients.iter().map(|entry| &*entry.name).collect();
-        let ours: Vec<&str> = names.keys().map(String::as_str).collect();
+        let ours: Vec<&str> = tensors.keys().map(String::as_str).collect();
         assert_eq!(ours, known, "parameters under the library's names");
-        let made = gradients.iter().zip(0..).map(|(entry, seed)| {
-            let id = names[&entry.name];
-            assert_eq!(model.layout().get(id).unwrap().dims(), entry.shape, "{id}");
+        let made = gradients.iter().zip(0..).flat_map(|(entry, seed)| {
             let is_norm = entry.name.to_lowercase().contains("norm");
             let around_one = is_norm && entry.name.ends_with(".weight");
             let (scale, offset) = if around_one { (0.1, 1.0) } else { (0.2, 0.0) };
-            (id, tensor(&device, &Spec { shape: entry.shape.clone(), seed, scale, offset }))
+            let spec = Spec { shape: entry.shape.clone(), seed, scale, offset };
+            split(&device, &model, &tensors[&entry.name], &spec)
         });
         let params = made.collect();
         Self {
@@ -144,7 +143,7 @@ impl Step {
 
     /// What the library calls the last hidden state: behind a decoder's final norm.
     pub fn last_hidden_state(&self) -> Tensor {
-        let bare = Model::new(self.model.config(), Head::Bare, None).unwrap();
+        let bare = Model::new(self.model.config().clone(), Head::Bare, None).unwrap();
         let mut tape = Tape::new(&self.device);
         bare.logits(&mut tape, self.params.frozen(), &self.batch).unwrap().tensor
     }
@@ -190,6 +189,32 @@ impl Outcome {
 /// Numbers to be compared to the bit.
 pub fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|value| value.to_bits()).collect()
+}
+
+/// Every tensor of the library, and the parameters that lie one after the other in its rows.
+pub fn tensors(model: &Model, architecture: Architecture) -> BTreeMap<String, Vec<ParamId>> {
+    let mut tensors: BTreeMap<String, Vec<ParamId>> = BTreeMap::new();
+    for id in model.layout().ids() {
+        tensors.entry(architecture.tensor_name(id).unwrap()).or_default().push(id);
+    }
+    tensors
+}
+
+/// The parameters in a tensor by formula.
+fn split(device: &Device, model: &Model, ids: &[ParamId], spec: &Spec) -> Vec<(ParamId, Tensor)> {
+    let (values, cols) = (spec.values(), *spec.shape.last().unwrap());
+    let mut rest = &values[..];
+    let mut made = Vec::new();
+    for &id in ids {
+        let shape = model.layout().get(id).unwrap();
+        let (mine, behind) = rest.split_at(shape.elements());
+        let (rows, cols) =
+            if shape.dims().len() == 1 { (1, mine.len()) } else { (mine.len() / cols, cols) };
+        made.push((id, Tensor::from_slice(device, rows, cols, mine).unwrap()));
+        rest = behind;
+    }
+    assert!(rest.is_empty(), "{ids:?} and {:?}", spec.shape);
+    made
 }
 
 /// The library's name of every parameter of a model.

@@ -4,7 +4,7 @@ use crate::golden::next_tokens;
 use crate::packing::sequences;
 use crate::step::{Answers, Step, made_params};
 use fedra_compute::{Device, ThreadPool};
-use fedra_model::hf::{Config, LlamaConfig};
+use fedra_model::hf::Config;
 use fedra_model::{Batch, Head, Model, Preset};
 
 /// Large enough that every operation has work for several threads.
@@ -23,18 +23,18 @@ fn step(config: Config, head: Head, words: usize) -> Step {
 }
 
 fn decoder(words: usize) -> Config {
-    Config::Llama(LlamaConfig {
+    Config {
         vocab_size: words,
         hidden_size: 128,
         num_hidden_layers: 2,
         num_attention_heads: 8,
-        num_key_value_heads: 2,
-        head_dim: 16,
+        num_key_value_heads: Some(2),
+        head_dim: Some(16),
         intermediate_size: 344,
         max_position_embeddings: 90,
         tie_word_embeddings: true,
-        ..LlamaConfig::default()
-    })
+        ..Config::llama()
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use crate::agreement::{Agreement, HIDDEN, LOGITS, LOSS, PROBE};
 use crate::golden::{self, Case, TinyCase};
-use crate::step::{Outcome, Step, names};
+use crate::step::{Outcome, Step, tensors};
 use fedra_compute::Tape;
 use fedra_model::hf::Architecture;
 use fedra_model::{BlockProbe, Relevant};
@@ -15,6 +15,11 @@ fn tiny_bert_answers_as_transformers_does_in_every_task() {
 #[test]
 fn tiny_llama_answers_as_transformers_does_in_every_task() {
     println!("{}", check("tiny_llama.json", 4).join("\n"));
+}
+
+#[test]
+fn every_family_answers_as_transformers_does() {
+    println!("{}", check("families.json", 55).join("\n"));
 }
 
 #[track_caller]
@@ -61,13 +66,13 @@ pub fn check_outcome(
 ) {
     let name = &step.name;
     agreement.number(LOSS, outcome.loss, case.loss.unwrap(), name);
-    let (names, whole) = (names(&step.model, architecture), case.gradient_norm.unwrap());
-    assert_eq!(outcome.gradients.iter().len(), case.gradients.len(), "{name}");
-    assert_eq!(names.len(), case.gradients.len(), "{name}");
+    let (tensors, whole) = (tensors(&step.model, architecture), case.gradient_norm.unwrap());
+    assert_eq!(outcome.gradients.iter().len(), step.model.layout().len(), "{name}");
+    assert_eq!(tensors.len(), case.gradients.len(), "{name}");
     for entry in &case.gradients {
-        let id = names[&entry.name];
-        let found = outcome.gradients.get(id).unwrap().to_dense();
-        let what = format!("{name}, {id}");
+        let gradient = |id| outcome.gradients.get(id).unwrap().to_dense();
+        let found: Vec<f32> = tensors[&entry.name].iter().flat_map(|id| gradient(*id)).collect();
+        let what = format!("{name}, {}", entry.name);
         agreement.gradient(&found, (&entry.compact, &entry.first), whole, what);
     }
 }

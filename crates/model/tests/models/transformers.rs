@@ -42,7 +42,7 @@ fn answers(dir: &Path, step: &Step) -> serde_json::Value {
         return serde_json::json!({ "ids": step.sequences(), "logits": step.logits().to_host() });
     };
     let checkpoint = Checkpoint::open(dir).unwrap();
-    let mut names = checkpoint.config().labels().unwrap().names.clone();
+    let mut names = checkpoint.config().labels.as_ref().unwrap().names.clone();
     names.sort();
     let HeadFit::Kept(stored) = checkpoint.trained_head(answers).unwrap().fit(&names) else {
         panic!("the same labels")

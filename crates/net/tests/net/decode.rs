@@ -9,7 +9,7 @@ use fedra_client::generate::{
     Sampling, SessionLimits, SharedSessions,
 };
 use fedra_compute::{Device, Params, Seed};
-use fedra_model::hf::{Config, LlamaConfig};
+use fedra_model::hf::Config;
 use fedra_model::{Head, Model};
 use fedra_net::{
     DecodeDialer, DecodeHost, Dialer, Routes, Runtime, Server, ServerOptions, ServerSecurity,
@@ -21,18 +21,18 @@ use fedra_wire::RowEncoding;
 pub const WIDTH: usize = 16;
 
 fn decoder() -> (Model, Params) {
-    let config = Config::Llama(LlamaConfig {
+    let config = Config {
         vocab_size: 50,
         hidden_size: WIDTH,
         num_hidden_layers: 4,
         num_attention_heads: 4,
-        num_key_value_heads: 2,
-        head_dim: 4,
+        num_key_value_heads: Some(2),
+        head_dim: Some(4),
         intermediate_size: 32,
         max_position_embeddings: 64,
         tie_word_embeddings: true,
-        ..LlamaConfig::default()
-    });
+        ..Config::llama()
+    };
     let model = Model::new(config, Head::Language, None).unwrap();
     let params = model.fresh_params(&Device::cpu(), Seed(1)).unwrap();
     (model, params)

@@ -11,7 +11,7 @@ use fedra_compute::{Device, Params, Seed};
 use fedra_data::{Clinic, Division, Encoder, Holding, Table, Task, Tokenizer};
 use fedra_engine::methods::Method;
 use fedra_engine::{EngineError, EvaluationSet, OptimiserConfig, Recipe, RoundReport, Sink, Work};
-use fedra_model::hf::{BertConfig, Config};
+use fedra_model::hf::Config;
 use fedra_model::{Head, Model};
 use fedra_net::{CentralTest, ConfigFingerprint, Federated, Listener, Routes};
 use fedra_wire::{ClientId, ParamValues};
@@ -32,15 +32,15 @@ impl World {
         let encoder = Encoder::new(&tokenizer, 24).unwrap();
         let shards = Shards::encode(&encoder, &table, &division).unwrap();
         let head = Head::Tokens { classes: table.labels.len() };
-        let config = Config::Bert(BertConfig {
+        let config = Config {
             vocab_size: 200,
             hidden_size: 16,
             num_hidden_layers: 2,
             num_attention_heads: 2,
             intermediate_size: 32,
             max_position_embeddings: 24,
-            ..BertConfig::default()
-        });
+            ..Config::bert()
+        };
         let model = Model::new(config, head, None).unwrap();
         let params = model.fresh_params(&Device::cpu(), Seed(1)).unwrap();
         Self { model, params, shards }

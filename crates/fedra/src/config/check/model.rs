@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use fedra_model::hf::Config;
 use fedra_model::hf::companions::TOKENIZER;
 use fedra_model::hf::config::{FILE, limit};
-use fedra_model::hf::{BertConfig, Config, LlamaConfig};
 use fedra_model::peft::AdapterFolder;
 use fedra_model::{Adapters, Head, Model, ModelError, Preset};
 use fedra_plan::Role;
@@ -71,9 +71,10 @@ pub(super) fn model(raw: &mut RawConfig, tokens: usize) -> Result<ModelSource> {
         at_least_one(key, Some(size))?;
         ConfigError::new(key, size, format_args!("at most {most}")).when(size > most)?;
     }
-    match &mut config {
-        Config::Bert(bert) => encoder(bert, model, tokens)?,
-        Config::Llama(llama) => decoder(llama, model, &name)?,
+    if config.causal {
+        decoder(&mut config, model, &name)?;
+    } else {
+        encoder(&mut config, model, tokens)?;
     }
     fits(&config, tokens)?;
     config.check().map_err(about_size)?;
@@ -92,7 +93,7 @@ impl ModelSource {
 }
 
 /// An encoder in the sizes that are written.
-fn encoder(bert: &mut BertConfig, model: &Written, tokens: usize) -> Result<()> {
+fn encoder(bert: &mut Config, model: &Written, tokens: usize) -> Result<()> {
     bert.num_hidden_layers = model.blocks.unwrap_or(bert.num_hidden_layers);
     bert.hidden_size = model.width.unwrap_or(bert.hidden_size);
     bert.intermediate_size = INNER * bert.hidden_size;
@@ -107,7 +108,7 @@ fn encoder(bert: &mut BertConfig, model: &Written, tokens: usize) -> Result<()> 
 
 /// A decoder, of which the number of blocks may be another one; it keeps the rows of its embedding,
 /// however few pieces the vocabulary has.
-fn decoder(llama: &mut LlamaConfig, model: &Written, name: &str) -> Result<()> {
+fn decoder(llama: &mut Config, model: &Written, name: &str) -> Result<()> {
     for (key, size) in [("model.width", model.width), ("model.heads", model.heads)] {
         let fixed = format_args!("the preset {name:?}, which has its own");
         ConfigError::excludes(key, fixed).when(size.is_some())?;
@@ -215,7 +216,7 @@ fn about_lora(error: ModelError) -> ConfigError {
 }
 
 fn fits(config: &Config, tokens: usize) -> Result<()> {
-    let longest = config.positions();
+    let longest = config.max_position_embeddings;
     let expected = format_args!("at most the {longest} positions of the model");
     ConfigError::new("data.max_tokens", tokens, expected).when(tokens > longest)
 }

@@ -8,7 +8,6 @@ use fedra_engine::{
     AdapterMean, Encoding, EngineError, Evaluation, MinArrivals, NoiseDraw, Population, Recipe,
     Sampler, Weighting, Work,
 };
-use fedra_model::hf::Config;
 use fedra_plan::{AttentionSide, Layer, Part, Probe, RelevantTokens, Rule};
 use fedra_privacy::Unit;
 use serde::Serialize;
@@ -147,11 +146,10 @@ fn beneath(raw: &RawConfig, refusal: ConfigError) -> ConfigError {
 
 /// Fills in what SAFL takes from the model, and refuses what the task or the wire cannot give.
 fn settle(safl: &mut Safl, raw: &RawConfig, (model, task): (&ModelSource, Task)) -> Result<()> {
-    let (side, heads) = match model.config()? {
-        Config::Bert(bert) => (AttentionSide::Key, bert.num_attention_heads),
-        // Query heads that share a key head cannot be told apart there.
-        Config::Llama(llama) => (AttentionSide::Query, llama.num_key_value_heads),
-    };
+    let config = model.config()?;
+    let side = if config.causal { AttentionSide::Query } else { AttentionSide::Key };
+    // Query heads that share a key head cannot be told apart there.
+    let heads = config.kv_heads();
     let side = *safl.side.get_or_insert(side);
     // Where every word has a label, the first token decides nothing.
     if side == AttentionSide::Key && task.shape() == LabelShape::PerWord {
@@ -191,7 +189,7 @@ fn spelt(setting: impl Serialize) -> toml::Value {
 fn depths(raw: &RawConfig, model: &ModelSource) -> Result<BTreeMap<String, u16>> {
     let mut depths = raw.federation.depths.clone();
     let Some(usual) = depths.remove("default") else { return Ok(depths) };
-    let blocks = model.config()?.blocks();
+    let blocks = model.config()?.num_hidden_layers;
     let expected = format_args!("the {blocks} blocks of the model, which the others share");
     ConfigError::new("federation.depths.default", usual, expected)
         .when(usize::from(usual) != blocks)?;

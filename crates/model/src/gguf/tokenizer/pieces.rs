@@ -130,7 +130,7 @@ impl<'m> Pieces<'m> {
         let mut made = json!({
             "clean_up_tokenization_spaces": false,
             "model_input_names": ["input_ids", "attention_mask"],
-            "model_max_length": config.positions(),
+            "model_max_length": config.max_position_embeddings,
             "tokenizer_class": "PreTrainedTokenizerFast",
         });
         for (key, id) in [

@@ -3,10 +3,12 @@
 use std::ops::RangeInclusive;
 use std::path::Path;
 
-use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
+use super::labels::Labels;
+use crate::config::Config;
 use crate::error::ModelError;
+use crate::families::Family;
 
 /// Largest accepted sizes. All are several times what published models have, and small enough that
 /// the product of any two is far from overflowing.
@@ -25,44 +27,69 @@ pub mod limit {
     pub const SEGMENTS: usize = 1 << 10;
 }
 
-/// What both families draw new weights with unless the file says otherwise.
+/// The deviation of new weights unless the file says otherwise.
 pub const INITIALIZER_RANGE: f64 = 0.02;
 
 /// What is expected where weights are quantised.
 pub const UNQUANTISED: &str = "weights stored as F32, F16 or BF16";
 
-/// Whether new weights are drawn as usual, of which a file need not speak.
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-pub fn is_usual_range(range: &f64) -> bool {
-    *range == INITIALIZER_RANGE
-}
-
-/// The fields of a configuration as `config.json` has them.
-pub fn written(config: &impl Serialize) -> Map<String, Value> {
-    let Value::Object(object) = json!(config) else {
-        unreachable!("a struct is written as an object")
-    };
-    object
-}
-
 /// A JSON object of a configuration file. A key that is `null` counts as absent, as it does in
 /// Python.
+#[derive(Clone, Copy)]
 pub struct Fields<'a> {
     pub path: &'a Path,
     pub object: &'a Map<String, Value>,
     /// Prefix of the keys in messages, for nested objects.
     pub within: &'a str,
+    /// Whose names its keys have, once that is known.
+    pub family: Option<&'static Family>,
 }
 
 impl<'a> Fields<'a> {
     pub fn get(&self, key: &str) -> Option<&'a Value> {
-        self.object.get(key).filter(|value| !value.is_null())
+        self.entry(key).filter(|value| !value.is_null())
+    }
+
+    /// The value under the family's name of a key, if only `null`.
+    fn entry(&self, key: &str) -> Option<&'a Value> {
+        self.object.get(self.key(key))
+    }
+
+    fn key<'k>(&self, key: &'k str) -> &'k str {
+        self.family.map_or(key, |family| family.key(key))
+    }
+
+    /// The sizes and tokens that all families have, over the properties of one.
+    pub fn sizes(&self, properties: Config) -> Result<Config, ModelError> {
+        let hidden_size = self.size("hidden_size", 1..=limit::WIDTH)?;
+        let num_attention_heads = self.size("num_attention_heads", 1..=limit::HEADS)?;
+        if self.get("head_dim").is_none() && !hidden_size.is_multiple_of(num_attention_heads) {
+            let expected =
+                format!("a divisor of {}, which is {hidden_size}", self.key("hidden_size"));
+            return Err(self.refuse("num_attention_heads", expected));
+        }
+        self.refuse_quantised()?;
+        let vocab_size = self.size("vocab_size", 1..=limit::VOCABULARY)?;
+        Ok(Config {
+            vocab_size,
+            hidden_size,
+            num_hidden_layers: self.size("num_hidden_layers", 1..=limit::BLOCKS)?,
+            num_attention_heads,
+            intermediate_size: self.size("intermediate_size", 1..=limit::WIDTH)?,
+            max_position_embeddings: self.size("max_position_embeddings", 1..=limit::POSITIONS)?,
+            initializer_range: self.positive_or("initializer_range", INITIALIZER_RANGE)?,
+            pad_token_id: self.padding_or(properties.pad_token_id, vocab_size)?,
+            labels: Labels::read(self)?,
+            original: self.object.clone(),
+            ..properties
+        })
     }
 
     /// The error that `key` does not hold what was expected.
     pub fn refuse(&self, key: &str, expected: impl Into<String>) -> ModelError {
-        let found = self.object.get(key).map_or("nothing".into(), Value::to_string);
-        ModelError::config(self.path, &format!("{}{key}", self.within), found, expected)
+        let found = self.entry(key).map_or("nothing".into(), Value::to_string);
+        let key = format!("{}{}", self.within, self.key(key));
+        ModelError::config(self.path, &key, found, expected)
     }
 
     /// A whole number that must be present.
@@ -96,6 +123,20 @@ impl<'a> Fields<'a> {
             .ok_or_else(|| self.refuse(key, "a finite number above zero"))
     }
 
+    /// The same; absent where the file says `null`.
+    pub fn positive(&self, key: &str, absent: Option<f64>) -> Result<Option<f64>, ModelError> {
+        match self.entry(key) {
+            None => Ok(absent),
+            Some(Value::Null) => Ok(None),
+            Some(_) => self.positive_or(key, 0.0).map(Some),
+        }
+    }
+
+    /// Whether the file has a key and says that it is nothing.
+    pub fn is_null(&self, key: &str) -> bool {
+        self.entry(key).is_some_and(Value::is_null)
+    }
+
     pub fn flag_or(&self, key: &str, absent: bool) -> Result<bool, ModelError> {
         let Some(value) = self.get(key) else { return Ok(absent) };
         value.as_bool().ok_or_else(|| self.refuse(key, "true or false"))
@@ -114,7 +155,7 @@ impl<'a> Fields<'a> {
 
     /// A token's number, or none where the file says `null`; some old files say -1 for none.
     pub fn token_or(&self, key: &str, absent: Option<u32>) -> Result<Option<u32>, ModelError> {
-        let Some(value) = self.object.get(key) else { return Ok(absent) };
+        let Some(value) = self.entry(key) else { return Ok(absent) };
         if value.is_null() || value.as_i64() == Some(-1) {
             return Ok(None);
         }
@@ -137,7 +178,7 @@ impl<'a> Fields<'a> {
 
     /// One token's number, or a list of them.
     pub fn tokens_or(&self, key: &str, absent: Option<u32>) -> Result<Vec<u32>, ModelError> {
-        let Some(Value::Array(list)) = self.object.get(key) else {
+        let Some(Value::Array(list)) = self.entry(key) else {
             return Ok(self.token_or(key, absent)?.into_iter().collect());
         };
         let tokens: Option<Vec<u32>> = list.iter().map(token).collect();
