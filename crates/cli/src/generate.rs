@@ -350,7 +350,7 @@ fn prompt_tokens(tokenizer: &Tokenizer, text: &str) -> Result<Vec<u32>> {
 /// The end tokens: those of `generation_config.json`, or else of `config.json`.
 fn stop_tokens(folder: &Path, loaded: &Loaded) -> Result<Vec<u32>> {
     const FILE: &str = "generation_config.json";
-    let declared = loaded.model.config().eos_token_ids.to_vec();
+    let declared = loaded.model.config().eos_token_ids.clone();
     let Some(bytes) = loaded.companions.get(FILE) else { return Ok(declared) };
     let file = folder.join(FILE);
     let written: serde_json::Value = serde_json::from_slice(bytes)

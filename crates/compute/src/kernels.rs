@@ -369,11 +369,7 @@ pub(crate) fn gated(activation: Activation, x: &Tensor, y: &mut Tensor) {
 }
 
 /// The gradient of [`gated`]'s input.
-pub(crate) fn gated_backward(
-    activation: Activation,
-    (x, dy): (&Tensor, &Tensor),
-    dx: &mut Tensor,
-) {
+pub(crate) fn gated_backward(activation: Activation, (x, dy): (&Tensor, &Tensor), dx: &mut Tensor) {
     let width = dy.cols();
     dx.change(|dx| {
         cpu_activation::gated_backward(activation, &x.read(), &dy.read(), dx, width);

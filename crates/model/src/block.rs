@@ -122,12 +122,12 @@ impl Blocks {
         let (heads, kv_heads) = (self.config.num_attention_heads, self.config.kv_heads());
         let mut turning = 0;
         let mut norms: Vec<(Range<usize>, Weight)> = Vec::new();
-        for role in roles {
-            let (count, norm) = match role {
-                Role::Query => (heads, Role::QueryNorm),
-                Role::Key => (kv_heads, Role::KeyNorm),
-                _ => continue,
-            };
+        for (of, count, norm) in
+            [(Role::Query, heads, Role::QueryNorm), (Role::Key, kv_heads, Role::KeyNorm)]
+        {
+            if !roles.contains(&of) {
+                continue;
+            }
             if self.config.qk_norm != QkNorm::None {
                 let width = self.config.head_width();
                 norms.push((turning * width..(turning + count) * width, parts.weight(norm)?));
@@ -292,8 +292,9 @@ impl Blocks {
 
 /// The norm behind a half, beside that in front of it.
 const fn behind(norm: Role) -> Role {
-    match norm {
-        Role::AttentionNorm => Role::AttentionOutputNorm,
-        _ => Role::MlpOutputNorm,
+    if matches!(norm, Role::AttentionNorm) {
+        Role::AttentionOutputNorm
+    } else {
+        Role::MlpOutputNorm
     }
 }

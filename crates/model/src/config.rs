@@ -16,6 +16,7 @@ use fedra_compute::Activation;
 /// One that is made in code begins with [`Config::bert`] or [`Config::llama`]; [`Config::check`] checks it
 /// as a file is checked.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a property of its own")]
 pub struct Config {
     /// Whose names its tensors and its file have.
     pub family: &'static Family,

@@ -22,7 +22,9 @@ impl Model {
         let position = match config.positions {
             Positions::Learned { offset } => {
                 let mut at = batch.packing().positions();
-                at.iter_mut().for_each(|position| *position += offset as u32);
+                for position in &mut at {
+                    *position += offset as u32;
+                }
                 Some((parts.weight(Role::Position)?, at))
             }
             Positions::Rotary(_) => None,

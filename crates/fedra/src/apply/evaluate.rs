@@ -304,7 +304,7 @@ fn of_file(
         None => task_of(&config, folders)?,
     };
     let mut data = Data { task: Some(task), ..file.clone() };
-    data.max_tokens.get_or_insert_with(|| config.max_position_embeddings);
+    data.max_tokens.get_or_insert(config.max_position_embeddings);
     let has_columns =
         matches!(data.source, Source::Jsonl | Source::Csv | Source::Tsv | Source::Parquet);
     if let Some(run) = run.filter(|_| has_columns) {

@@ -104,7 +104,7 @@ impl Prepared {
         let Opened { model, params, companions, tokenizer, first_weights } = opened;
         let longest = experiment.max_tokens;
         let tokenizer = Arc::new(tokenizer);
-        let rules = answer_rules(experiment, &model.config());
+        let rules = answer_rules(experiment, model.config());
         if experiment.task == Task::Generation && rules.end.is_none() {
             notes.push(
                 "config.json has no eos_token_id: every generated text has data.max_new_tokens tokens"

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use fedra_plan::{Layer, Layout, ParamId, Part, Role};
+use fedra_plan::{Layer, Layout, ParamId, Part, Role, Shape};
 use serde_json::json;
 
 use super::checkpoint::transpose;
@@ -103,7 +103,7 @@ impl Folder<'_> {
         for id in ids {
             together.extend_from_slice(&values(*id)?);
         }
-        match layout.get(ids[0]).map(|shape| shape.dims()) {
+        match layout.get(ids[0]).map(Shape::dims) {
             Some(&[_, inputs]) if is_transposed => Ok(transpose(&together, inputs).into()),
             Some(_) | None => Ok(together.into()),
         }

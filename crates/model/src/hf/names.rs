@@ -55,15 +55,18 @@ impl Architecture {
     }
 
     /// Whether the class has this role in its head.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "all other roles are inside the backbone")]
     fn has_head(self, role: Role) -> bool {
         use ClassKind::{Base, Language, Sequences, Tokens};
-        match role {
-            Role::FinalNorm => true,
-            Role::Pooler => matches!(self.kind, Base | Sequences),
-            Role::Classifier => matches!(self.kind, Sequences | Tokens),
-            Role::Transform | Role::TransformNorm => self.kind != Base,
-            _ => self.kind == Language,
-        }
+        let kinds: &[ClassKind] = match role {
+            Role::FinalNorm => &[Base, Sequences, Tokens, Language],
+            Role::Pooler => &[Base, Sequences],
+            Role::Classifier => &[Sequences, Tokens],
+            Role::Transform | Role::TransformNorm => &[Sequences, Tokens, Language],
+            Role::Vocabulary => &[Language],
+            _ => &[],
+        };
+        kinds.contains(&self.kind)
     }
 
     /// The name under which this class saves a parameter; none if it has no such parameter. LoRA

@@ -55,7 +55,7 @@ impl AdapterFolder {
                     let found = "an adapter of projections that the folder stores together";
                     return refuse(name, found, "one for each projection");
                 }
-                _ => {
+                Meaning::Copy(_) | Meaning::Buffer | Meaning::OtherHead | Meaning::Unknown => {
                     return refuse(name, "an unknown name", "an adapter inside a block, or a head");
                 }
             };

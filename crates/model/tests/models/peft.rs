@@ -40,7 +40,7 @@ fn saved(dir: &Path, step: &Step) {
 
 /// The adapter of a folder on the numbers of a base, the head drawn by formula.
 fn loaded(dir: &Path, base: &Step) -> Step {
-    let folder = AdapterFolder::open(dir, &base.model.config()).unwrap();
+    let folder = AdapterFolder::open(dir, base.model.config()).unwrap();
     let adapters = folder.adapters().clone();
     let model = Model::new(base.model.config().clone(), base.model.head(), Some(adapters)).unwrap();
     let mut params = base.params.clone();
@@ -77,7 +77,7 @@ fn a_classifiers_rows_come_in_the_order_that_is_asked_for_or_not_at_all() {
     let (step, base) = steps().into_iter().find(|(step, _)| labels(step).is_some()).unwrap();
     let dir = tempfile::tempdir().unwrap();
     saved(dir.path(), &step);
-    let folder = AdapterFolder::open(dir.path(), &base.model.config()).unwrap();
+    let folder = AdapterFolder::open(dir.path(), base.model.config()).unwrap();
     let named = labels(&step).unwrap();
     assert_eq!(folder.trained_head(), fedra_model::hf::TrainedHead::Named(named.clone()));
     let rows: Vec<usize> = (0..named.len()).rev().collect();
@@ -116,7 +116,7 @@ fn an_adapter_that_does_not_fit_is_refused_by_the_tensor() {
         let dir = tempfile::tempdir().unwrap();
         saved(dir.path(), &step);
         with_tensors(dir.path(), change);
-        let opened = AdapterFolder::open(dir.path(), &base.model.config());
+        let opened = AdapterFolder::open(dir.path(), base.model.config());
         let outcome = opened.and_then(|folder| {
             let adapters = Some(folder.adapters().clone());
             let model = Model::new(base.model.config().clone(), base.model.head(), adapters)?;
