@@ -148,7 +148,7 @@ fn new_labels_and_their_problem_are_written() {
                 assert_eq!(error.to_string(), "number of label names: found 4, expected 5");
             }
             Head::Bare | Head::Language => {
-                assert_eq!(config.labels.as_ref(), None, "{}", step.name)
+                assert_eq!(config.labels.as_ref(), None, "{}", step.name);
             }
         }
     }
@@ -227,7 +227,7 @@ fn every_parameter_of_every_architecture_has_a_name_of_its_own() {
         let saved = step.model.config().architecture().unwrap();
         let architecture = match step.model.head() {
             Head::Bare => Architecture { kind: ClassKind::Base, ..saved },
-            _ => saved,
+            Head::Sequence { .. } | Head::Tokens { .. } | Head::Language => saved,
         };
         assert_eq!(names(&step.model, architecture).len(), step.model.layout().len());
     }
