@@ -109,6 +109,11 @@ impl Architecture {
         id.part == Part::Weight && self.module(id).is_some_and(|module| module.transposed)
     }
 
+    /// Whether any tensor of the class is.
+    pub(crate) fn has_transposed(self) -> bool {
+        self.family.modules.iter().copied().flatten().any(|module| module.transposed)
+    }
+
     fn module(self, id: ParamId) -> Option<&'static Module> {
         if id.site == Layer::Head && !self.has_head(id.role) {
             return None;

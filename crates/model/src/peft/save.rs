@@ -7,7 +7,7 @@ use std::path::Path;
 
 use fedra_compute::Params;
 use fedra_plan::{Layer, ParamId, Part, Role};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::files::{CONFIG, HEAD, LABELS, WEIGHTS};
 use crate::error::ModelError;
@@ -53,20 +53,39 @@ pub fn save(
         Head::Bare => return refuse("a model without a head", "one with a head"),
     };
     let architecture = model.head().architecture(model.config())?;
-    let (mut outlines, mut ids) = (Vec::new(), BTreeMap::new());
+    let (mut outlines, mut stored) = (Vec::new(), BTreeMap::new());
     let is_part =
         |id: &ParamId| id.site == Layer::Head || matches!(id.part, Part::LoraA | Part::LoraB);
     for (id, shape) in model.layout().iter().filter(|(id, _)| is_part(id)) {
-        let name = architecture.tensor_name(id);
+        let joined = Joined::of(id, model, architecture);
+        let whole = ParamId { part: Part::Weight, ..id };
+        let name = match &joined {
+            None => architecture.tensor_name(id),
+            Some(joined) => architecture.tensor_name(whole).map(|name| joined.name(&name)),
+        };
         let name = name.ok_or(ModelError::Unnamed { id, architecture })?;
         let name = if name.starts_with(PREFIX) { name } else { format!("{PREFIX}{name}") };
-        outlines.push(Outline { name: name.clone(), shape: shape.dims().to_vec() });
-        ids.insert(name, id);
+        let shape = joined.as_ref().map_or(shape.dims().to_vec(), |joined| joined.shape(model));
+        if stored.insert(name.clone(), (id, joined)).is_none() {
+            outlines.push(Outline { name, shape });
+        }
     }
     fs::create_dir_all(dir).map_err(ModelError::io("create", dir))?;
-    writer::stream(&dir.join(WEIGHTS), outlines, Precision::F32, |name| {
-        Ok(params.get(ids[name])?.to_host())
+    writer::stream(&dir.join(WEIGHTS), outlines, Precision::F32, |name| match &stored[name] {
+        (id, None) => Ok(params.get(*id)?.to_host()),
+        (_, Some(joined)) => Ok(joined.values(model, params)?.into()),
     })?;
+    let joined: BTreeMap<String, usize> = stored
+        .iter()
+        .filter_map(|(name, (_, joined))| {
+            let ranks = joined.as_ref()?.adapted.len();
+            let module = name.strip_suffix(".lora_A.weight")?.rsplit_once('.')?.1;
+            (ranks > 1).then(|| (module.to_owned(), ranks))
+        })
+        .collect();
+    let pattern = |of: &dyn Fn(usize) -> Value| -> Map<String, Value> {
+        joined.iter().map(|(module, count)| (module.clone(), of(*count))).collect()
+    };
     if let Some(labels) = saving.labels {
         write(&dir.join(LABELS), &json!(labels))?;
     }
@@ -76,7 +95,7 @@ pub fn save(
     let config = json!({
         "base_model_name_or_path": saving.base,
         "bias": "none",
-        "fan_in_fan_out": false,
+        "fan_in_fan_out": architecture.has_transposed(),
         "inference_mode": true,
         "init_lora_weights": true,
         "lora_alpha": whole_or_not(adapters.alpha()),
@@ -84,11 +103,80 @@ pub fn save(
         "modules_to_save": modules_to_save(model, architecture),
         "peft_type": "LORA",
         "r": adapters.rank(),
+        "rank_pattern": pattern(&|count| json!(count * adapters.rank())),
+        "alpha_pattern": pattern(&|count| whole_or_not(count as f32 * adapters.alpha())),
         "target_modules": target_modules(adapters, architecture),
         "task_type": task,
         "use_rslora": false,
     });
     write(&dir.join(CONFIG), &config)
+}
+
+/// Adapters of projections that the library stores together. It has one adapter for them, of the sum of their
+/// ranks: the rows of A one after the other, and each B in its own rows and columns.
+struct Joined {
+    /// All that lie in the tensor, in the order of their rows.
+    all: Vec<ParamId>,
+    /// Those that have an adapter.
+    adapted: Vec<ParamId>,
+    part: Part,
+}
+
+impl Joined {
+    fn of(id: ParamId, model: &Model, architecture: Architecture) -> Option<Self> {
+        let all = architecture.stored_with(ParamId { part: Part::Weight, ..id });
+        if id.site == Layer::Head || all.len() < 2 {
+            return None;
+        }
+        let has = |other: &&ParamId| model.layout().contains(ParamId { part: id.part, ..**other });
+        let adapted = all.iter().filter(has).copied().collect();
+        Some(Self { all, adapted, part: id.part })
+    }
+
+    /// The adapter's name, beside that of the weight.
+    fn name(&self, weight: &str) -> String {
+        let path = weight.trim_end_matches(".weight");
+        let end = if self.part == Part::LoraA { "lora_A" } else { "lora_B" };
+        format!("{PREFIX}{path}.{end}.weight")
+    }
+
+    fn shape(&self, model: &Model) -> Vec<usize> {
+        let rank = model.adapters().map_or(0, Adapters::rank) * self.adapted.len();
+        let dims = |id: &ParamId| model.layout().get(*id).map_or(&[0, 0][..], |shape| shape.dims());
+        match self.part {
+            Part::LoraA => vec![rank, dims(&self.all[0])[1]],
+            Part::Weight | Part::Bias | Part::LoraB => {
+                vec![self.all.iter().map(|id| dims(id)[0]).sum(), rank]
+            }
+        }
+    }
+
+    fn values(&self, model: &Model, params: &Params) -> Result<Vec<f32>, ModelError> {
+        let [rows, columns] = self.shape(model)[..] else { return Ok(Vec::new()) };
+        let part = |id: &ParamId| params.get(ParamId { part: self.part, ..*id });
+        let mut values = Vec::with_capacity(rows * columns);
+        if self.part == Part::LoraA {
+            for id in &self.adapted {
+                values.extend_from_slice(&part(id)?.to_host());
+            }
+            return Ok(values);
+        }
+        for id in &self.all {
+            let outputs = model.layout().get(*id).map_or(0, |shape| shape.dims()[0]);
+            let Some(place) = self.adapted.iter().position(|other| other == id) else {
+                values.resize(values.len() + outputs * columns, 0.0);
+                continue;
+            };
+            let own = part(id)?.to_host();
+            let rank = columns / self.adapted.len();
+            for row in own.chunks_exact(rank) {
+                values.resize(values.len() + place * rank, 0.0);
+                values.extend_from_slice(row);
+                values.resize(values.len() + columns - (place + 1) * rank, 0.0);
+            }
+        }
+        Ok(values)
+    }
 }
 
 fn write(path: &Path, json: &Value) -> Result<(), ModelError> {
