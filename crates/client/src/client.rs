@@ -230,10 +230,7 @@ impl Client {
     /// Forgets corrections and residuals of a part.
     pub fn forget(&mut self, part: &Scope) {
         self.before = None;
-        for id in part {
-            self.state.correction.remove(id);
-            self.state.residual.remove(id);
-        }
+        self.state.forget(part);
     }
 
     /// Goes back to what it kept before its last answers that may be revoked.

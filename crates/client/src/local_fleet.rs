@@ -69,7 +69,7 @@ impl LocalFleet {
             .collect();
         let observer = Arc::new(Silent);
         let secrets = secrets(&SecretKey::simulated(Seed(0)), shards.clients.len());
-        let (shallow, state_store) = (BTreeMap::new(), StateStore::in_memory());
+        let (shallow, state_store) = (BTreeMap::new(), StateStore::default());
         Ok(Self {
             model,
             shallow,
