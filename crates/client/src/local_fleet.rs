@@ -44,7 +44,7 @@ pub struct LocalFleet {
     pub shards: Shards,
     infos: Vec<ClientInfo>,
     /// What they keep between rounds; those at work hold a copy, the others nothing.
-    state_store: StateStore,
+    pub state_store: StateStore,
     /// Who hears of its work.
     pub observer: Arc<dyn Observer>,
     /// The server's half of a cut model, in this process.
@@ -85,11 +85,6 @@ impl LocalFleet {
         })
     }
 
-    /// The same fleet before its first round, whose clients keep their states there.
-    pub fn with_store(self, state_store: StateStore) -> Self {
-        Self { state_store, ..self }
-    }
-
     /// The same fleet, in which some clients, by name, have only so many of the blocks.
     pub fn with_depths(mut self, depths: &BTreeMap<String, u16>) -> Result<Self> {
         for (place, info) in self.infos.iter().enumerate() {
@@ -108,11 +103,6 @@ impl LocalFleet {
     /// The same fleet, whose clients' private draws start here.
     pub fn with_secret(self, secret: &SecretKey) -> Self {
         Self { secrets: secrets(secret, self.infos.len()), ..self }
-    }
-
-    /// The same fleet, watched.
-    pub fn with_observer(self, observer: Arc<dyn Observer>) -> Self {
-        Self { observer, ..self }
     }
 
     /// Scores parameters of this model on any examples.

@@ -105,14 +105,14 @@ impl Products {
             if factors.len() < 2 {
                 continue;
             }
-            let (new_a, new_b, (lost_here, all_here)) = refactor(&factors, rank);
-            lost += lost_here;
-            all += all_here;
+            let refactored = refactor(&factors, rank);
+            lost += refactored.lost;
+            all += refactored.all;
             let change = |new: &[f32], old: &[f32]| -> Vec<f32> {
                 new.iter().zip(old).map(|(new, old)| new - old).collect()
             };
-            changes.insert(a, change(&new_a, old_a));
-            changes.insert(b, change(&new_b, old_b));
+            changes.insert(a, change(&refactored.a, old_a));
+            changes.insert(b, change(&refactored.b, old_b));
         }
         let share = if all > 0.0 { (lost / all).sqrt() } else { 0.0 };
         (changes.into_iter().collect(), AdapterReport { mean: AdapterMean::Exact, lost: share })
@@ -120,7 +120,14 @@ impl Products {
 }
 
 /// An adapter of the mean correction, and squared norms: of what was lost, of all.
-fn refactor(factors: &[Factors], rank: usize) -> (Vec<f32>, Vec<f32>, (f64, f64)) {
+struct Refactored {
+    a: Vec<f32>,
+    b: Vec<f32>,
+    lost: f64,
+    all: f64,
+}
+
+fn refactor(factors: &[Factors], rank: usize) -> Refactored {
     let total: f64 = factors.iter().map(|one| one.weight).sum();
     let inputs = factors[0].a.len() / rank;
     let outputs = factors[0].b.len() / rank;
@@ -177,7 +184,7 @@ fn refactor(factors: &[Factors], rank: usize) -> (Vec<f32>, Vec<f32>, (f64, f64)
             b[place * rank + index] = (sum * singular.sqrt()) as f32;
         }
     }
-    (a, b, (lost, all))
+    Refactored { a, b, lost, all }
 }
 
 /// A small square matrix.

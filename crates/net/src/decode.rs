@@ -238,6 +238,7 @@ pub struct DecodeDialer {
     dialer: Dialer,
     hello: DecodeHello,
     width: usize,
+    /// Who is told of lost connections and may give up.
     pub listener: Option<Arc<dyn Listener + Send + Sync>>,
 }
 

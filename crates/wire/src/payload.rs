@@ -317,7 +317,7 @@ pub struct Opened<B = Vec<u8>> {
     pub header: Header,
     /// The part of the model that was sent.
     pub scope: Scope,
-    parts: Vec<Part>,
+    pub(crate) parts: Vec<Part>,
 }
 
 impl<B: AsRef<[u8]>> Opened<B> {

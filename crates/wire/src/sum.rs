@@ -187,15 +187,10 @@ impl Sum {
 impl Body {
     /// The values of an update in f32, end to end.
     fn copy(update: &Opened) -> Self {
-        let length = update.parts().map(|(_, _, values)| values.len()).sum();
-        let mut bytes = Vec::with_capacity(length);
-        let place = |(id, shape, values): (ParamId, Shape, &[u8])| {
-            let start = bytes.len();
-            bytes.extend_from_slice(values);
-            (id, shape, start..bytes.len())
-        };
-        let parts = update.parts().map(place).collect();
-        Self { bytes, values: 0..length, scope: update.scope.clone(), parts }
+        let Opened { bytes, scope, parts, .. } = update.clone();
+        let start = parts.first().map_or(0, |(_, _, place)| place.start);
+        let end = parts.last().map_or(0, |(_, _, place)| place.end);
+        Self { bytes, values: start..end, scope, parts }
     }
 
     /// Where the bytes of a parameter are, if it is here.

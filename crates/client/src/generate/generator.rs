@@ -187,7 +187,7 @@ impl<'a> Generator<'a> {
         }
         let rest = stream.finish()?;
         if !rest.is_empty() {
-            show(Written { token: None, text: &rest });
+            let _at_the_end = show(Written { token: None, text: &rest });
         }
         Ok(self.ended.unwrap_or(Ended::Interrupted))
     }

@@ -35,7 +35,8 @@ use crate::split::turn::{Blocks, Learner, Turn};
 /// The middle and everybody's turn at it.
 #[derive(Debug)]
 pub struct ServerSegment {
-    model: Model,
+    /// The whole model, of which it computes some blocks.
+    pub model: Model,
     device: Device,
     /// How it is cut.
     pub split: SplitConfig,
@@ -108,11 +109,6 @@ impl ServerSegment {
         let (state, moved) = (Mutex::default(), Condvar::new());
         let (crossed, clocks) = (Mutex::default(), Clocks::default());
         Self { model, device, split, names, state, moved, crossed, clocks }
-    }
-
-    /// Elements of a row.
-    pub fn width(&self) -> usize {
-        self.model.width()
     }
 
     /// How long a client has been waiting for answers from here, be it for others or for the computing

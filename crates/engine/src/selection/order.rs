@@ -69,12 +69,14 @@ pub(crate) struct Turn<'a> {
 impl Criterion {
     /// What it makes of measured scores; `None` if it looks at none.
     pub(super) const fn looks(&self) -> Option<Look> {
-        match self {
-            Self::Highest | Self::Lowest | Self::Cover => Some(Look::Score),
-            Self::Corrected => Some(Look::Change),
-            Self::Disagreement => Some(Look::Spread),
-            Self::Random | Self::RandomFixed | Self::Cyclic => None,
-            Self::First | Self::Last | Self::Even | Self::Named(_) => None,
+        if matches!(self, Self::Highest | Self::Lowest | Self::Cover) {
+            Some(Look::Score)
+        } else if matches!(self, Self::Corrected) {
+            Some(Look::Change)
+        } else if matches!(self, Self::Disagreement) {
+            Some(Look::Spread)
+        } else {
+            None
         }
     }
 
