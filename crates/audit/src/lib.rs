@@ -16,7 +16,7 @@
 //!
 //! ```text
 //! Observed (losses of models on halves of the rows) --> MembershipAttack --> Roc --> MembershipFinding
-//! most_found: what a promise allows any attack      OneRun, ManyRuns: an epsilon that guesses refute
+//! most_found: what a promise allows any attack      OneRun: an epsilon that guesses refute
 //! ```
 //!
 //! **A promise of privacy.** Rows that are there by a coin are looked for in everything that is released.
@@ -59,7 +59,7 @@ pub use error::{AuditError, Result};
 pub use finding::{Attack, Finding, Knowledge, NoiseLevel, Setting, Verdict};
 pub use fine_tuning::FineTuning;
 pub use inverter::{Inverter, StateStatistics, Target};
-pub use lower_bound::{Confidence, ManyRuns, OneRun};
+pub use lower_bound::{Confidence, OneRun};
 pub use membership::{
     FALSE_ALARMS, FoundAt, MembershipAttack, MembershipFinding, Observed, confidence,
 };

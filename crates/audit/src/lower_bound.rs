@@ -10,8 +10,7 @@
 //! P[right >= v] <= P[Bin(r, q) >= v] + 2 m delta max_i P[v > Bin(r, q) >= v - i] / i,
 //! q = exp(epsilon) / (1 + exp(epsilon))
 //! ```
-//! for any (epsilon, delta) mechanism, however the guesses were made. [`ManyRuns`] is the older bound
-//! from the confidence limits of Clopper and Pearson: one canary, many runs.
+//! for any (epsilon, delta) mechanism, however the guesses were made.
 
 use fedra_privacy::binomial;
 use serde::Serialize;
@@ -106,52 +105,6 @@ impl OneRun {
     }
 }
 
-/// Guesses about one canary in many runs, half of them with it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct ManyRuns {
-    found: u64,
-    false_alarms: u64,
-    runs: u64,
-}
-
-impl ManyRuns {
-    /// In so many runs with the canary and as many without, it was found and falsely found so often.
-    pub fn new(found: u64, false_alarms: u64, runs: u64) -> Result<Self> {
-        if runs == 0 {
-            return Err(AuditError::setting("runs", runs, "at least 1"));
-        }
-        for (what, count) in [("true positives", found), ("false positives", false_alarms)] {
-            if count > runs {
-                let expected = format!("at most {runs}, the number of runs");
-                return Err(AuditError::setting(what, count, expected));
-            }
-        }
-        Ok(Self { found, false_alarms, runs })
-    }
-
-    /// An epsilon that the mechanism exceeds with this confidence; zero where nothing was shown. Both
-    /// rates are off by at most half of what the confidence leaves.
-    pub fn epsilon(&self, trust: Confidence) -> f64 {
-        let Confidence { delta, confidence } = trust;
-        let side = (1.0 - confidence) / 2.0;
-        let found = at_least(self.found, self.runs, side);
-        let alarms = 1.0 - at_least(self.runs - self.false_alarms, self.runs, side);
-        let by_members = (found - delta) / alarms;
-        let by_others = (1.0 - alarms - delta) / (1.0 - found);
-        by_members.max(by_others).max(1.0).ln().min(LARGEST)
-    }
-}
-
-/// The lower confidence limit of a chance that showed itself so often (Clopper and Pearson 1934).
-fn at_least(heads: u64, throws: u64, side: f64) -> f64 {
-    let (mut low, mut high) = (0.0, 1.0);
-    for _ in 0..HALVINGS {
-        let middle = f64::midpoint(low, high);
-        if binomial::tail(heads, throws, middle) < side { low = middle } else { high = middle }
-    }
-    if heads == 0 { 0.0 } else { low }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -176,7 +129,6 @@ mod tests {
             assert_eq!(OneRun::new(1000, 100, right).unwrap().epsilon(trust(1e-5)), 0.0);
         }
         assert_eq!(OneRun::new(1000, 0, 0).unwrap().epsilon(trust(0.0)), 0.0);
-        assert_eq!(ManyRuns::new(50, 50, 1000).unwrap().epsilon(trust(0.0)), 0.0);
     }
 
     #[test]
@@ -204,21 +156,11 @@ mod tests {
     }
 
     #[test]
-    fn limits_of_a_chance_that_always_or_never_showed_have_a_closed_form() {
-        assert!((at_least(10, 10, 0.025) - 0.025_f64.powf(0.1)).abs() < 1e-12);
-        assert_eq!(at_least(0, 10, 0.025), 0.0);
-        let never = 1.0 - 0.025_f64.powf(0.1);
-        let found = ManyRuns::new(10, 0, 10).unwrap().epsilon(trust(0.0));
-        assert!((found - ((1.0 - never) / never).ln()).abs() < 1e-9);
-    }
-
-    #[test]
     fn what_cannot_have_been_counted_is_refused() {
         let words = |outcome: Result<OneRun>| outcome.unwrap_err().to_string();
         let refused = words(OneRun::new(10, 11, 0));
         assert_eq!(refused, "guesses: found 11, expected at most 10, the number of canaries");
         assert!(words(OneRun::new(10, 5, 6)).contains("the number of guesses"));
-        assert!(ManyRuns::new(3, 4, 3).is_err() && ManyRuns::new(0, 0, 0).is_err());
         for (delta, confidence) in
             [(-1e-9, 0.95), (1.0, 0.95), (f64::NAN, 0.95), (0.0, 0.0), (0.0, 1.0), (0.0, f64::NAN)]
         {

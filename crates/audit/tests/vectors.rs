@@ -5,7 +5,7 @@
 use std::fs;
 use std::path::Path;
 
-use fedra_audit::{Confidence, ManyRuns, OneRun, most_found};
+use fedra_audit::{Confidence, OneRun, most_found};
 use fedra_seed::Seed;
 use serde_json::Value;
 
@@ -49,16 +49,6 @@ fn one_run_bounds_agree_with_the_reference() {
         let run = OneRun::new(count(&row, "m"), count(&row, "r"), count(&row, "v")).unwrap();
         let trust = Confidence::new(number(&row, "delta"), 1.0 - number(&row, "p")).unwrap();
         close(run.epsilon(trust), number(&row, "eps_lb"), &row);
-    }
-}
-
-#[test]
-#[ignore = "needs ../shared/vectors: tools/test-shared"]
-fn bounds_from_many_runs_agree_with_the_reference() {
-    for row in vectors("clopper_pearson_eps_lb") {
-        let runs = ManyRuns::new(count(&row, "tp"), count(&row, "fp"), count(&row, "n")).unwrap();
-        let trust = Confidence::new(number(&row, "delta"), number(&row, "conf")).unwrap();
-        close(runs.epsilon(trust), number(&row, "eps_lb"), &row);
     }
 }
 

@@ -1,6 +1,7 @@
 //! `fedra generate`: what a decoder writes behind a prompt, shown as it is made.
 
 use std::io::Read;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use clap::Args;
 use fedra::prepare::pretrained::Pretrained;
 use fedra_client::Perturbation;
 use fedra_client::generate::{
-    CachedDecoder, Ended, GenerateSettings, Generator, Leaving, RandomSampling, Reader, Sampling,
+    CachedDecoder, Ended, GenerateSettings, Generator, Leaving, RandomSampling, Sampling,
     TextStream,
 };
 use fedra_compute::{Device, Seed};
@@ -148,8 +149,9 @@ impl Far {
         let blocks = model_server::blocks(cut)?;
         let blocks = (blocks.start, blocks.end);
         let model = (identity(path)?, model.width());
-        let dialer = DecodeDialer::new(way, client, model, (blocks, self.encoding));
-        Ok(dialer.with_listener(Arc::new(Said(Verbosity::Lively))).open()?)
+        let mut dialer = DecodeDialer::new(way, client, model, (blocks, self.encoding));
+        dialer.listener = Some(Arc::new(Said(Verbosity::Lively)));
+        Ok(dialer.open()?)
     }
 
     /// What happens to rows before they leave.
@@ -247,7 +249,11 @@ impl Generate {
             } else {
                 console::text(written.text);
             }
-            if interrupt::interrupted() { Reader::IsDone } else { Reader::WantsMore }
+            if interrupt::interrupted() {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
         });
         // Who stops while the server is away has what was written by then.
         let ended = match ended {

@@ -97,7 +97,7 @@ impl Join {
         let way = self.way()?;
         let experiment =
             Experiment::open_for(&self.file, Some(Party::Site), &self.overrides.as_given())?;
-        let Joining { client, agreement, notes } =
+        let Joining { mut client, agreement, notes } =
             fedra::join(&experiment, &self.client, &Terminal::new(voice))?;
         let usual =
             || Path::new("runs").join(format!("{}-{}", experiment.name, file_name(&self.client)));
@@ -119,7 +119,7 @@ impl Join {
             Finishes::Round => "request, if one is running",
         });
         let steps: Arc<dyn Observer> = Arc::new(SiteSteps::new(voice, finishes));
-        let client = client.with_observer(Arc::clone(&steps));
+        client.observer = Arc::clone(&steps);
         let client = self.cut((client, steps), (&way, &experiment), &folder)?;
         let stock = self.stock_run(&experiment, &client)?;
         let client = guarded(client, &experiment, &folder)?;
@@ -184,7 +184,7 @@ impl Join {
     /// The client with its way to the server's half of the model, where it is cut.
     fn cut(
         &self,
-        (client, steps): (Client, Arc<dyn Observer>),
+        (mut client, steps): (Client, Arc<dyn Observer>),
         (way, experiment): (&Way, &Experiment),
         folder: &Path,
     ) -> Result<Client> {
@@ -197,14 +197,15 @@ impl Join {
             );
         };
         let way = (Arc::clone(runtime), dialer.clone());
-        let cut = CutDialer::new(way, self.client.clone(), client.model.width());
-        let cut = cut.with_observer(steps);
+        let mut cut = CutDialer::new(way, self.client.clone(), client.model.width());
+        cut.observer = Some(steps);
         if let (Some(seed), Some(_)) = (self.noise_seed, &experiment.recipe.privacy) {
             let expected = "no such flag with [privacy], where noise comes from the key in --state";
             bail!("--noise-seed: found {seed}, expected {expected}");
         }
-        let seed = noise_seed(folder, self.noise_seed)?;
-        Ok(client.with_connection(Arc::new(cut)).with_noise_seed(seed))
+        client.noise_seed = noise_seed(folder, self.noise_seed)?;
+        client.connect = Some(Arc::new(cut));
+        Ok(client)
     }
 
     /// How it takes part in a run that is none of ours, if it is to.
@@ -291,7 +292,7 @@ fn noise_seed(folder: &Path, given: Option<u64>) -> Result<Seed> {
 
 /// The client with a secret of its own, and with a ledger that it keeps itself where its examples were
 /// promised something.
-fn guarded(client: Client, experiment: &Experiment, folder: &Path) -> Result<Client> {
+fn guarded(mut client: Client, experiment: &Experiment, folder: &Path) -> Result<Client> {
     let Some(privacy) = &experiment.recipe.privacy else { return Ok(client) };
     if privacy.promise.unit != Unit::Example {
         return Ok(client);
@@ -318,8 +319,9 @@ fn guarded(client: Client, experiment: &Experiment, folder: &Path) -> Result<Cli
         client_scores: privacy.client_scores,
         noise: experiment.raw.privacy.as_ref().and_then(|table| table.noise).map(|_| privacy.noise),
     };
-    let guard = PrivacyGuard::open(privacy.promise, ledger, agreed)?;
-    Ok(client.with_secret(key).with_guard(guard))
+    client.guard = Some(PrivacyGuard::open(privacy.promise, ledger, agreed)?);
+    client.secret = key;
+    Ok(client)
 }
 
 /// A client's name as a part of a folder's.

@@ -41,9 +41,13 @@ pub struct Client {
     device: Device,
     /// Its copy of the shared model.
     pub shared: Params,
-    connect: Option<Arc<dyn Connect>>,
-    noise_seed: Seed,
-    secret: SecretKey,
+    /// The way to the server's half of a cut model.
+    pub connect: Option<Arc<dyn Connect>>,
+    /// Where its noise starts. At a real site nobody else may know it, or they could subtract the noise.
+    pub noise_seed: Seed,
+    /// Where its private draws start. At a real site nobody else may know it: without such a key the draws are
+    /// a simulation's, and hide nothing.
+    pub secret: SecretKey,
     /// What it promised and released, where it keeps count itself.
     pub guard: Option<PrivacyGuard>,
     /// Who hears of its work, and says when to stop.
@@ -101,38 +105,6 @@ impl Client {
             self.shared.remove(id);
         }
         self
-    }
-
-    /// The same client, with a way to the server's half of a cut model.
-    #[must_use]
-    pub fn with_connection(self, connect: Arc<dyn Connect>) -> Self {
-        Self { connect: Some(connect), ..self }
-    }
-
-    /// The same client, whose noise starts at this seed. At a real site nobody else may know it:
-    /// whoever does can subtract the noise.
-    #[must_use]
-    pub fn with_noise_seed(self, noise_seed: Seed) -> Self {
-        Self { noise_seed, ..self }
-    }
-
-    /// The same client, whose private draws start here. At a real site nobody else may know it: without
-    /// such a key the draws are a simulation's, and hide nothing.
-    #[must_use]
-    pub fn with_secret(self, secret: SecretKey) -> Self {
-        Self { secret, ..self }
-    }
-
-    /// The same client, which counts what it releases and refuses what breaks its own promise.
-    #[must_use]
-    pub fn with_guard(self, guard: PrivacyGuard) -> Self {
-        Self { guard: Some(guard), ..self }
-    }
-
-    /// The same client, watched: its steps are told, and between two of them it may be stopped.
-    #[must_use]
-    pub fn with_observer(self, observer: Arc<dyn Observer>) -> Self {
-        Self { observer, ..self }
     }
 
     /// What it would keep if its last answer were taken; `None` when nothing waits for a verdict.
@@ -230,10 +202,7 @@ impl Client {
     /// Forgets corrections and residuals of a part.
     pub fn forget(&mut self, part: &Scope) {
         self.before = None;
-        for id in part {
-            self.state.correction.remove(id);
-            self.state.residual.remove(id);
-        }
+        self.state.forget(part);
     }
 
     /// Goes back to what it kept before its last answers that may be revoked.

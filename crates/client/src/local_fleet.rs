@@ -44,7 +44,7 @@ pub struct LocalFleet {
     pub shards: Shards,
     infos: Vec<ClientInfo>,
     /// What they keep between rounds; those at work hold a copy, the others nothing.
-    state_store: StateStore,
+    pub state_store: StateStore,
     /// Who hears of its work.
     pub observer: Arc<dyn Observer>,
     /// The server's half of a cut model, in this process.
@@ -69,7 +69,7 @@ impl LocalFleet {
             .collect();
         let observer = Arc::new(Silent);
         let secrets = secrets(&SecretKey::simulated(Seed(0)), shards.clients.len());
-        let (shallow, state_store) = (BTreeMap::new(), StateStore::in_memory());
+        let (shallow, state_store) = (BTreeMap::new(), StateStore::default());
         Ok(Self {
             model,
             shallow,
@@ -83,11 +83,6 @@ impl LocalFleet {
             noise_seed: Seed(0),
             secrets,
         })
-    }
-
-    /// The same fleet before its first round, whose clients keep their states there.
-    pub fn with_store(self, state_store: StateStore) -> Self {
-        Self { state_store, ..self }
     }
 
     /// The same fleet, in which some clients, by name, have only so many of the blocks.
@@ -108,11 +103,6 @@ impl LocalFleet {
     /// The same fleet, whose clients' private draws start here.
     pub fn with_secret(self, secret: &SecretKey) -> Self {
         Self { secrets: secrets(secret, self.infos.len()), ..self }
-    }
-
-    /// The same fleet, watched.
-    pub fn with_observer(self, observer: Arc<dyn Observer>) -> Self {
-        Self { observer, ..self }
     }
 
     /// Scores parameters of this model on any examples.

@@ -75,8 +75,7 @@ impl Trainer<'_> {
                     break;
                 }
                 meter.check()?;
-                let batch = private.draw();
-                let mut gradients = private.gradients(self, params, (task, &batch), &mut cache)?;
+                let mut gradients = private.gradients(self, params, task, &mut cache)?;
                 steps += 1;
                 if let Some(norm) = task.work.clip {
                     gradients.clip(norm);

@@ -62,19 +62,15 @@ impl PrivateTraining {
         Ok(Self { steps, key: key.clone(), coins, mean, clip: steps.clip, taken: 0, sites })
     }
 
-    /// The examples of the next step: each by a coin of its own, and no more than the cap.
-    pub(crate) fn draw(&mut self) -> Vec<usize> {
-        self.coins.batch(self.taken)
-    }
-
-    /// The noised mean gradient of a batch; the next step comes after it.
+    /// The noised mean gradient of the next batch, whose examples join each by a coin of its own, up to the cap.
     pub(crate) fn gradients(
         &mut self,
         trainer: &Trainer<'_>,
         params: &Params,
-        (task, batch): (&TrainTask<'_>, &[usize]),
+        task: &TrainTask<'_>,
         cache: &mut Option<PrefixCache>,
     ) -> Result<Gradients> {
+        let batch = self.coins.batch(self.taken);
         let clipping = self.clipping(task.scope);
         let (mut sum, mut within) = (Gradients::default(), 0.0);
         for part in batch.chunks(task.work.batch.max(1) as usize) {

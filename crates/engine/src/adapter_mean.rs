@@ -63,12 +63,7 @@ struct Factors {
 
 impl Products {
     /// Adds an update, which changes this model.
-    pub(crate) fn add(
-        &mut self,
-        update: &Opened<'_>,
-        contribution: Contribution,
-        model: &ParamValues,
-    ) {
+    pub(crate) fn add(&mut self, update: &Opened, contribution: Contribution, model: &ParamValues) {
         let changes = update.tensors();
         let mut projections: Vec<(Layer, Role)> = Vec::new();
         for (id, _) in changes.iter() {
@@ -158,8 +153,8 @@ fn refactor(factors: &[Factors], rank: usize) -> Refactored {
     };
     let (of_columns, of_rows) = (gram(outputs, &column), gram(inputs, &row));
     let (root, inverse_root) = of_columns.roots();
-    let eigen = root.times(&of_rows).times(&root).eigen();
-    let values: Vec<f64> = eigen.values.iter().map(|value| value.max(0.0)).collect();
+    let (values, vectors) = root.times(&of_rows).times(&root).eigen();
+    let values: Vec<f64> = values.iter().map(|value| value.max(0.0)).collect();
     let all: f64 = values.iter().sum();
     let kept = rank.min(stacked);
     let lost: f64 = values.iter().skip(kept).sum();
@@ -178,7 +173,7 @@ fn refactor(factors: &[Factors], rank: usize) -> Refactored {
             continue;
         }
         let singular = value.sqrt();
-        let vector: Vec<f64> = (0..stacked).map(|place| eigen.vectors.at(place, index)).collect();
+        let vector: Vec<f64> = (0..stacked).map(|place| vectors.at(place, index)).collect();
         let (of_v, of_u) = (root.apply(&vector), inverse_root.apply(&vector));
         for place in 0..inputs {
             let sum: f64 = (0..stacked).map(|at| of_v[at] * row(at, place)).sum();
@@ -197,12 +192,6 @@ fn refactor(factors: &[Factors], rank: usize) -> Refactored {
 struct Square {
     size: usize,
     numbers: Vec<f64>,
-}
-
-/// Eigenvalues, the largest first, and their vectors as columns.
-struct Eigen {
-    values: Vec<f64>,
-    vectors: Square,
 }
 
 impl Square {
@@ -236,7 +225,7 @@ impl Square {
 
     /// The symmetric square root and its pseudo-inverse.
     fn roots(&self) -> (Self, Self) {
-        let Eigen { values, vectors } = self.eigen();
+        let (values, vectors) = self.eigen();
         let floor = values.first().copied().unwrap_or(0.0).max(0.0) * ZERO * ZERO;
         let of = |power: f64| {
             let mut root = Self::zeros(self.size);
@@ -254,8 +243,8 @@ impl Square {
         (of(0.5), of(-0.5))
     }
 
-    /// Of a symmetric matrix, by Jacobi's rotations.
-    fn eigen(&self) -> Eigen {
+    /// Eigenvalues of a symmetric matrix, the largest first, and their vectors as columns, by Jacobi's rotations.
+    fn eigen(&self) -> (Vec<f64>, Self) {
         let size = self.size;
         let mut matrix = self.clone();
         let mut vectors = Self::zeros(size);
@@ -284,7 +273,7 @@ impl Square {
         for (column, from) in order.iter().enumerate() {
             (0..size).for_each(|row| sorted.set(row, column, vectors.at(row, *from)));
         }
-        Eigen { values, vectors: sorted }
+        (values, sorted)
     }
 
     /// Turns rows and columns `p` and `q` so that the element between them is zero.

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fedra_plan::{ByteCount, Layout, Round, Scope};
 use fedra_wire::{
-    Accepted, ClientId, Encoding, Expectation, Header, Kind, Mean, ParamValues, WireError, encode,
-    norm_ahead,
+    ClientId, Encoding, Expectation, Header, Kind, Mean, Opened, ParamValues, WireError, encode,
+    norm_ahead, open,
 };
 
 use crate::adapter_mean::{AdapterMean, AdapterReport, Products};
@@ -221,14 +221,9 @@ impl<'round> Aggregator<'round> {
         };
         let header = Header { kind: Kind::Change, encoding: Encoding::F32, ..header };
         let bytes = encode(self.layout, &header, &update.change, None)?;
-        let opened = Accepted::open(bytes, &Expectation::of(self.layout, &header))?;
-        self.changes.add_more(&opened.opened(), contribution);
-        if let Some(drift) = &mut self.drift {
-            drift.add(&opened.opened(), contribution);
-        }
-        if let Some((products, model)) = &mut self.products {
-            products.add(&opened.opened(), contribution, model);
-        }
+        let update = open(bytes, &Expectation::of(self.layout, &header))?;
+        self.changes.add_more(&update, contribution);
+        self.compare(&update, contribution);
         Ok(())
     }
 
@@ -292,10 +287,9 @@ impl<'round> Aggregator<'round> {
             let norm = norm_ahead(&payload, &expected).filter(|_| self.norms.is_some());
             (self.changes.take(payload, &expected, judge)?.header, norm)
         } else {
-            let accepted = Accepted::open(payload, &expected)?;
-            let update = accepted.opened();
-            self.changes.add(&update, judge(update.header())?);
-            (*update.header(), Some(update.norm()))
+            let update = open(payload, &expected)?;
+            self.changes.add(&update, judge(&update.header)?);
+            (update.header, Some(update.norm()))
         };
         self.note_norm(client, norm);
         self.settle(client, &header);
@@ -349,8 +343,8 @@ impl<'round> Aggregator<'round> {
             return Err(Refusal::Extra { what: "a correction", found, expected });
         }
         let answer = self.open(client, reply.payload, reply.correction)?;
-        let update = answer.change.opened();
-        due.check_claims(update.header())?;
+        let update = &answer.change;
+        due.check_claims(&update.header)?;
         let norm = self.norms.is_some().then(|| update.norm());
         if let (Some(found), Some(max_norm)) = (norm, self.recipe.max_norm)
             && let MaxNorm { limit: NormLimit::Norm(limit), above: Above::Refuse } = max_norm
@@ -369,7 +363,7 @@ impl<'round> Aggregator<'round> {
         correction: Option<Vec<u8>>,
     ) -> Result<Answer, WireError> {
         let due = &self.due[&client];
-        let open = |kind, bytes| Accepted::open(bytes, &self.expectation(client, kind, due));
+        let open = |kind, bytes| open(bytes, &self.expectation(client, kind, due));
         let correction = correction.map(|bytes| open(Kind::Variate, bytes));
         Ok(Answer { change: open(Kind::Change, change)?, correction: correction.transpose()? })
     }
@@ -422,41 +416,45 @@ impl<'round> Aggregator<'round> {
     }
 
     /// The same update, shorter.
-    fn shortened(&self, update: &Accepted, factor: f64) -> Result<Accepted, EngineError> {
-        let update = update.opened();
-        let header = Header { encoding: Encoding::F32, ..*update.header() };
+    fn shortened(&self, update: &Opened, factor: f64) -> Result<Opened, EngineError> {
+        let header = Header { encoding: Encoding::F32, ..update.header };
         let shorter = |value: f32| (factor * f64::from(value)) as f32;
         let values: ParamValues = update
             .iter()
             .map(|(id, values)| (id, values.into_iter().map(shorter).collect::<Vec<f32>>()))
             .collect();
         let bytes = encode(self.layout, &header, &values, None)?;
-        Ok(Accepted::open(bytes, &Expectation::of(self.layout, &header))?)
+        Ok(open(bytes, &Expectation::of(self.layout, &header))?)
     }
 
     fn fold(&mut self, client: ClientId, answer: &Answer) {
-        let update = answer.change.opened();
+        let update = &answer.change;
         let due = &self.due[&client];
         let contribution = match self.recipe.client_privacy() {
-            None => due.contribution(self.recipe, update.header()),
+            None => due.contribution(self.recipe, &update.header),
             Some(privacy) => {
-                let factor = privacy.factor(&update);
+                let factor = privacy.factor(update);
                 self.result.private_weight += factor;
                 Contribution::weighing(factor)
             }
         };
-        self.changes.add(&update, contribution);
-        if let Some(drift) = &mut self.drift {
-            drift.add(&update, contribution);
-        }
-        if let Some((products, model)) = &mut self.products {
-            products.add(&update, contribution, model);
-        }
+        self.changes.add(update, contribution);
+        self.compare(update, contribution);
         if let Some(correction) = &answer.correction {
             let weight = contribution.weight;
-            self.corrections.add(&correction.opened(), Contribution::weighing(weight));
+            self.corrections.add(correction, Contribution::weighing(weight));
         }
-        self.settle(client, update.header());
+        self.settle(client, &update.header);
+    }
+
+    /// Counts an update towards drift and the products of adapters, where anybody wants to know.
+    fn compare(&mut self, update: &Opened, contribution: Contribution) {
+        if let Some(drift) = &mut self.drift {
+            drift.add(update, contribution);
+        }
+        if let Some((products, model)) = &mut self.products {
+            products.add(update, contribution, model);
+        }
     }
 
     /// Writes down an answer that is in the sum.

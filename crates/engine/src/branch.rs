@@ -29,7 +29,7 @@ pub struct Moment {
 impl Federation {
     /// What there is now, server and clients.
     pub fn moment(&self, fleet: &dyn Fleet) -> Moment {
-        Moment { state: self.state().clone(), clients: fleet.states() }
+        Moment { state: self.state.clone(), clients: fleet.states() }
     }
 }
 

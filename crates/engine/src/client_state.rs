@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fedra_plan::{Layout, Round};
+use fedra_plan::{Layout, Round, Scope};
 use fedra_wire::{
     ClientId, Encoding, Expectation, Header, Kind, ParamValues, WireError, decode, encode,
 };
@@ -52,6 +52,13 @@ impl ClientState {
             residual: ParamValues::new(),
             attention: AttentionMemory::default(),
         }
+    }
+
+    /// Forgets the corrections and residuals of these parameters; tells whether there were any.
+    pub fn forget(&mut self, part: &Scope) -> bool {
+        let Self { correction, residual, .. } = self;
+        let mut forget = |id| correction.remove(id).is_some() | residual.remove(id).is_some();
+        part.iter().fold(false, |any, id| forget(id) | any)
     }
 
     /// Whether there is nothing to keep.

@@ -104,7 +104,7 @@ impl Drift {
     }
 
     /// Adds an update that the fold counts in the same way.
-    pub fn add(&mut self, update: &Opened<'_>, contribution: Contribution) {
+    pub fn add(&mut self, update: &Opened, contribution: Contribution) {
         let first = *self.first.get_or_insert(contribution);
         let relative = contribution.relative_to(first);
         let Contribution { weight, pace } = relative;

@@ -22,7 +22,7 @@ use crate::state::State;
 /// A model, the recipe that trains it, and all that the server remembers.
 #[derive(Clone, Debug)]
 pub struct Federation {
-    state: State,
+    pub(crate) state: State,
     checkpoints: Option<PathBuf>,
     /// Whether it was stopped within a round, so that its state is half of one.
     abandoned: bool,
@@ -217,11 +217,6 @@ impl Federation {
     /// The recipe.
     pub const fn recipe(&self) -> &Recipe {
         &self.state.recipe
-    }
-
-    /// All that the server remembers.
-    pub(crate) const fn state(&self) -> &State {
-        &self.state
     }
 }
 

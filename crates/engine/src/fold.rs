@@ -96,17 +96,17 @@ impl Fold {
     }
 
     /// Adds an update that was checked before.
-    pub fn add(&mut self, update: &Opened<'_>, contribution: Contribution) {
+    pub fn add(&mut self, update: &Opened, contribution: Contribution) {
         let relative = self.relative(contribution);
         self.sum.add(update, relative.factor());
-        self.count(update.scope(), contribution);
+        self.count(&update.scope, contribution);
     }
 
     /// Adds more parameters of clients whose updates were added before.
-    pub(crate) fn add_more(&mut self, update: &Opened<'_>, contribution: Contribution) {
+    pub(crate) fn add_more(&mut self, update: &Opened, contribution: Contribution) {
         let relative = self.relative(contribution);
         self.sum.add(update, relative.factor());
-        for id in update.scope() {
+        for id in &update.scope {
             self.weights.entry(id).or_default().add(relative);
         }
     }

@@ -137,7 +137,7 @@ impl Privacy {
     }
 
     /// By what an update is scaled: its norm is at most the clip norm then.
-    pub(crate) fn factor(&self, update: &Opened<'_>) -> f64 {
+    pub(crate) fn factor(&self, update: &Opened) -> f64 {
         let norm = update.squares().map(|(_, square)| square).sum::<f64>().sqrt();
         if norm <= self.clip { 1.0 } else { self.clip / norm }
     }

@@ -26,7 +26,7 @@ pub(crate) struct Sections {
     path: PathBuf,
     file: File,
     /// Where each begins, and its length.
-    spans: Vec<(u64, usize)>,
+    pub(crate) spans: Vec<(u64, usize)>,
 }
 
 /// The part of the notes that says where the ledger of a private run ends.
@@ -77,11 +77,6 @@ impl Sections {
     pub(crate) fn ledger_head(directory: &Path) -> Result<Option<Head>, EngineError> {
         let Some(sections) = Self::open(directory)? else { return Ok(None) };
         Ok(sections.notes::<Ended>()?.ledger)
-    }
-
-    /// How many there are.
-    pub(crate) const fn len(&self) -> usize {
-        self.spans.len()
     }
 
     /// One of them.

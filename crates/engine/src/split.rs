@@ -14,7 +14,7 @@ use crate::error::{EngineError, refuse};
 use crate::work::positive;
 
 /// How a model is cut.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SplitConfig {
     /// What clients keep, unless said otherwise.
@@ -65,7 +65,9 @@ impl RowPrivacy {
 }
 
 /// How many blocks a client keeps at either end (p and q of the paper).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 #[serde(deny_unknown_fields)]
 pub struct ClientBlocks {
     /// Blocks behind the embedding.
@@ -159,16 +161,7 @@ pub enum NoiseDraw {
 impl SplitConfig {
     /// The same cut for everybody, in every round.
     pub fn new(ends: ClientBlocks) -> Self {
-        Self {
-            ends,
-            clients: BTreeMap::new(),
-            moves: Vec::new(),
-            mode: SplitMode::default(),
-            average_every: None,
-            encoding: RowEncoding::F32,
-            noise: None,
-            privacy: RowPrivacy::Empirical,
-        }
+        Self { ends, ..Self::default() }
     }
 
     /// Whether clients have to be at work side by side: they wait for each other.
@@ -222,7 +215,7 @@ impl SplitConfig {
     }
 
     /// All cuts of a model of so many blocks.
-    pub(crate) fn cuts(&self, blocks: u16) -> Result<Vec<Cut>, PlanError> {
+    pub fn cuts(&self, blocks: u16) -> Result<Vec<Cut>, PlanError> {
         self.named()
             .map(|(_, ClientBlocks { first, last })| Cut::keep(first, last, blocks))
             .collect()

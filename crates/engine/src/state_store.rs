@@ -23,36 +23,21 @@ use crate::client_state::{AttentionMemory, ClientState};
 use crate::error::EngineError;
 use crate::scratch::{PAGE, Record, Scratch};
 
-/// The states of all clients of a simulation.
-#[derive(Debug)]
+/// The states of all clients of a simulation: in memory, unless there is a scratch file.
+#[derive(Debug, Default)]
 pub struct StateStore {
-    form: Form,
+    scratch: Option<Arc<Scratch>>,
     kept: Mutex<BTreeMap<ClientId, StateHandle>>,
     /// What clients kept before the answers that may still be revoked; `None` for nothing.
     before: Mutex<BTreeMap<ClientId, Option<StateHandle>>>,
 }
 
-#[derive(Debug)]
-enum Form {
-    Memory,
-    Disk(Arc<Scratch>),
-}
-
 impl StateStore {
-    /// An empty one in memory.
-    pub const fn in_memory() -> Self {
-        Self::new(Form::Memory)
-    }
-
     /// An empty one in a scratch file at this place, which is gone when the last state is.
     pub fn on_disk(path: &Path) -> Result<Self, EngineError> {
         let scratch = Scratch::create(path)
             .map_err(|error| EngineError::disk("creating the scratch file", path, error))?;
-        Ok(Self::new(Form::Disk(Arc::new(scratch))))
-    }
-
-    const fn new(form: Form) -> Self {
-        Self { form, kept: Mutex::new(BTreeMap::new()), before: Mutex::new(BTreeMap::new()) }
+        Ok(Self { scratch: Some(Arc::new(scratch)), ..Self::default() })
     }
 
     /// What a state of this size takes on disk.
@@ -80,9 +65,9 @@ impl StateStore {
             self.all().remove(&client);
             return Ok(());
         }
-        let kept = match &self.form {
-            Form::Memory => StateHandle::new(state),
-            Form::Disk(scratch) => StateHandle {
+        let kept = match &self.scratch {
+            None => StateHandle::new(state),
+            Some(scratch) => StateHandle {
                 client,
                 place: Place::Filed(Arc::new(Filed::write(scratch, &state)?)),
             },
@@ -120,12 +105,8 @@ impl StateStore {
     pub fn forget(&self, part: &Scope) -> Result<(), EngineError> {
         self.settle();
         for kept in self.states() {
-            if kept.remembers(part) {
-                let mut state = Arc::unwrap_or_clone(kept.state()?);
-                for id in part {
-                    state.correction.remove(id);
-                    state.residual.remove(id);
-                }
+            let mut state = Arc::unwrap_or_clone(kept.state()?);
+            if state.forget(part) {
                 self.put(Arc::new(state))?;
             }
         }
@@ -198,20 +179,6 @@ impl StateHandle {
             Place::Filed(filed) => !filed.tensors[0].is_empty(),
         }
     }
-
-    /// Whether it holds a correction or a residual of this part. Reads nothing.
-    pub fn remembers(&self, part: &Scope) -> bool {
-        match &self.place {
-            Place::Held(state) => {
-                let ids = [&state.correction, &state.residual].map(ParamValues::scope);
-                ids.iter().any(|ids| !(ids & part).is_empty())
-            }
-            Place::Filed(filed) => {
-                let [_personal, correction, residual] = &filed.tensors;
-                correction.iter().chain(residual).any(|(id, _)| part.contains(*id))
-            }
-        }
-    }
 }
 
 /// A state in a scratch file: numbers there, and what they belong to here.
@@ -274,7 +241,7 @@ mod tests {
     }
 
     fn forms(folder: &Path) -> [StateStore; 2] {
-        [StateStore::in_memory(), StateStore::on_disk(&folder.join("scratch")).unwrap()]
+        [StateStore::default(), StateStore::on_disk(&folder.join("scratch")).unwrap()]
     }
 
     #[test]
@@ -292,9 +259,11 @@ mod tests {
             // `Debug` shows every number and, unlike `==`, takes NaN for itself.
             assert_eq!(format!("{found:?}"), format!("{:?}", state(2, 0.5)));
             assert!(state_store.state_of(ClientId(9)).unwrap().is_empty());
-            let kept = state_store.states();
-            assert!(kept[0].remembers(&[ID].into_iter().collect()));
-            assert!(!kept[0].remembers(&Scope::empty()));
+            state_store.forget(&Scope::empty()).unwrap();
+            assert!(!state_store.state_of(ClientId(2)).unwrap().correction.is_empty());
+            state_store.forget(&[ID].into_iter().collect()).unwrap();
+            let found = state_store.state_of(ClientId(2)).unwrap();
+            assert!(found.correction.is_empty() && found.residual.is_empty());
         }
     }
 

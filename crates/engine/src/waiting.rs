@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use fedra_wire::{Accepted, ClientId};
+use fedra_wire::{ClientId, Opened};
 
 use crate::error::EngineError;
 use crate::scratch::{Record, Scratch};
@@ -17,8 +17,8 @@ pub(crate) const IN_MEMORY: usize = 4;
 
 /// An answer that passed every check: its change, and what came beside it.
 pub(crate) struct Answer {
-    pub(crate) change: Accepted,
-    pub(crate) correction: Option<Accepted>,
+    pub(crate) change: Opened,
+    pub(crate) correction: Option<Opened>,
 }
 
 pub(crate) enum Early {
@@ -52,8 +52,8 @@ impl Waiting {
                     None => Arc::new(Scratch::create(path).map_err(failed)?),
                 };
                 let write = |bytes: &[u8]| Record::write(&scratch, bytes).map_err(failed);
-                let change = write(answer.change.bytes())?;
-                let correction = answer.correction.as_ref().map(|one| write(one.bytes()));
+                let change = write(&answer.change.bytes)?;
+                let correction = answer.correction.as_ref().map(|one| write(&one.bytes));
                 let correction = correction.transpose()?;
                 self.scratch = Some(scratch);
                 Early::Filed { change, correction }
@@ -106,7 +106,7 @@ mod tests {
         let change = ParamValues::from_iter([(bias, vec![client.0 as f32; 20_000])]);
         let bytes = encode(&layout, &header, &change, None).unwrap();
         let expected = Expectation { layout: &layout, kind, encoding, round, client, scope: None };
-        let open = || Accepted::open(bytes.clone(), &expected).unwrap();
+        let open = || fedra_wire::open(bytes.clone(), &expected).unwrap();
         let correction = client.0.is_multiple_of(2).then(open);
         (Answer { change: open(), correction }, bytes)
     }
@@ -125,7 +125,7 @@ mod tests {
                 let (found, early) = waiting.next(Some(ClientId(100))).unwrap();
                 let (change, correction) = match early {
                     Early::Held(Answer { change, correction }) => {
-                        (change.into_bytes(), correction.map(Accepted::into_bytes))
+                        (change.bytes, correction.map(|one| one.bytes))
                     }
                     Early::Filed { change, correction } => {
                         let read = |record: Record| record.bytes().unwrap();

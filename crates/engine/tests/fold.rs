@@ -37,7 +37,7 @@ fn fold(updates: &[(ParamValues, Contribution)], denominator: Denominator) -> Pa
             client: ClientId(client),
             scope: None,
         };
-        fold.add(&open(&bytes, &expected).expect("just written"), *contribution);
+        fold.add(&open(bytes, &expected).expect("just written"), *contribution);
     }
     fold.mean().tensors()
 }

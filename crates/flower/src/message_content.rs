@@ -235,12 +235,6 @@ impl Opened {
         named: &BTreeMap<String, String>,
         limits: Limits,
     ) -> Result<Self, String> {
-        let content = match fields.text("kind")? {
-            "greeting" => MessageContent::Greeting,
-            "refusal" => MessageContent::Refusal(fields.text("reason")?.to_owned()),
-            "messages" => MessageContent::Messages(Vec::new()),
-            other => return Err(format!("found the kind {:?}", shortened(other))),
-        };
         let index: Vec<Entry> =
             serde_json::from_str(fields.text("index")?).map_err(|error| error.to_string())?;
         let (metas, small) = (fields.bytes_list("metas")?, fields.bytes_list("small")?);
@@ -275,9 +269,11 @@ impl Opened {
             }
             messages.push(Message { id, meta, payloads });
         }
-        let content = match content {
-            MessageContent::Messages(_) => MessageContent::Messages(messages),
-            MessageContent::Greeting | MessageContent::Refusal(_) => content,
+        let content = match fields.text("kind")? {
+            "greeting" => MessageContent::Greeting,
+            "refusal" => MessageContent::Refusal(fields.text("reason")?.to_owned()),
+            "messages" => MessageContent::Messages(messages),
+            other => return Err(format!("found the kind {:?}", shortened(other))),
         };
         Ok(Self { content, due, declared })
     }

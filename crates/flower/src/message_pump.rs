@@ -417,8 +417,7 @@ impl MessagePump {
         let keys = self.admission.keys.as_ref().zip(member.names.as_deref());
         let client = self.admission.stock.as_mut().and_then(|stock| stock.next(keys));
         let Some(client) = client else { return false };
-        let (name, examples) = client.entry();
-        let hello = self.reception.vouch(name, examples);
+        let hello = self.reception.vouch(&client.name, client.examples);
         let (address, traffic) = (format!("node {node}"), Arc::clone(&member.traffic));
         let admitted = self.reception.admit(&hello, &Peer { address, names: None, traffic });
         if let Ok(seated) = admitted {

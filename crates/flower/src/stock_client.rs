@@ -38,8 +38,8 @@ pub struct StockClients {
 
 /// One of them, on its seat.
 pub(crate) struct StockClient {
-    name: String,
-    examples: u64,
+    pub(crate) name: String,
+    pub(crate) examples: u64,
     layout: Layout,
     values: ParamValues,
     names: TensorNames,
@@ -90,11 +90,6 @@ impl StockClients {
 }
 
 impl StockClient {
-    /// Its name and its number of examples.
-    pub(crate) fn entry(&self) -> (&str, u64) {
-        (&self.name, self.examples)
-    }
-
     /// The layout and the names, as arrays are read with.
     pub(crate) const fn shape(&self) -> (&Layout, &TensorNames) {
         (&self.layout, &self.names)
@@ -134,7 +129,7 @@ impl StockClient {
         if message.id == 0 {
             return StockReaction::Nothing;
         }
-        StockReaction::Answer(written(message.id, &answer, Vec::new()))
+        StockReaction::Answer(Message::of(message.id, &answer))
     }
 
     /// The answer that its reply comes to.
@@ -146,10 +141,10 @@ impl StockClient {
         Some(match update {
             Ok(payload) => {
                 let answer = Answer::Trained { seconds: 0.0, memory: None, noise: None };
-                written(training.id, &answer, vec![payload])
+                Message { payloads: vec![payload], ..Message::of(training.id, &answer) }
             }
             Err(Failure { reason, diverged }) => {
-                written(training.id, &Answer::Failed { reason, diverged }, Vec::new())
+                Message::of(training.id, &Answer::Failed { reason, diverged })
             }
         })
     }
@@ -224,10 +219,6 @@ impl StockClient {
             Failure { reason, diverged }
         })
     }
-}
-
-fn written(id: u64, answer: &Answer, payloads: Vec<Bytes>) -> Message {
-    Message { payloads, ..Message::of(id, answer) }
 }
 
 #[cfg(test)]

@@ -69,7 +69,7 @@ pub fn with_middle(mut routes: Routes, middle: &Arc<ServerSegment>, names: &[Str
     routes.with(CUT, move |peer, inbound, outbound| {
         let (middle, names) = (Arc::clone(&middle), Arc::clone(&names));
         let (traffic, processes) = (Arc::clone(&traffic), Arc::clone(&processes));
-        let limits = row_limits(middle.width());
+        let limits = row_limits(middle.model.width());
         let greet = move |peer: &Peer, hello: &Message| {
             let (client, purpose) = greeted(peer, hello, (&names, &processes))?;
             traffic.follow(&names[client.0 as usize], &peer.traffic);
@@ -123,7 +123,8 @@ pub struct CutDialer {
     dialer: Dialer,
     client: String,
     limits: Limits,
-    stops: Option<Arc<dyn Observer>>,
+    /// Once it wants to stop, no answer is waited for.
+    pub observer: Option<Arc<dyn Observer>>,
 }
 
 impl CutDialer {
@@ -134,13 +135,7 @@ impl CutDialer {
         width: usize,
     ) -> Self {
         let limits = row_limits(width);
-        Self { runtime, dialer, client: client.into(), limits, stops: None }
-    }
-
-    /// The same, which waits for no answer once the observer wants to stop.
-    #[must_use]
-    pub fn with_observer(self, observer: Arc<dyn Observer>) -> Self {
-        Self { stops: Some(observer), ..self }
+        Self { runtime, dialer, client: client.into(), limits, observer: None }
     }
 }
 
@@ -158,7 +153,7 @@ impl Connect for CutDialer {
         let hello = CutHello { protocol: PROTOCOL, client, round, trains, process };
         let link = self.dialer.open(&self.runtime, CUT, self.limits).map_err(lost)?;
         link.send(Message::of(0, &hello)).map_err(lost)?;
-        Ok(Box::new(CutLink { link, sent: 0, stops: self.stops.clone() }))
+        Ok(Box::new(CutLink { link, sent: 0, stops: self.observer.clone() }))
     }
 }
 

@@ -238,7 +238,8 @@ pub struct DecodeDialer {
     dialer: Dialer,
     hello: DecodeHello,
     width: usize,
-    listener: Option<Arc<dyn Listener + Send + Sync>>,
+    /// Who is told of lost connections and may give up.
+    pub listener: Option<Arc<dyn Listener + Send + Sync>>,
 }
 
 impl DecodeDialer {
@@ -253,12 +254,6 @@ impl DecodeDialer {
         let (protocol, resumes) = (PROTOCOL, false);
         let hello = DecodeHello { protocol, client, session, resumes, blocks, model, encoding };
         Self { runtime, dialer, hello, width, listener: None }
-    }
-
-    /// The same with somebody who is told of lost connections and may give up.
-    #[must_use]
-    pub fn with_listener(self, listener: Arc<dyn Listener + Send + Sync>) -> Self {
-        Self { listener: Some(listener), ..self }
     }
 
     /// Opens a new session.

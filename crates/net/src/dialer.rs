@@ -29,7 +29,7 @@ use crate::server::{CONNECTION_WINDOW, PING, PONG, STREAM_WINDOW};
 use crate::service::WAITING_FRAMES;
 use crate::site::fresh_number;
 use crate::tls::{self, ClientSecurity, Party, TlsFailure};
-use crate::watched::{Failure, FirstByte, Watched};
+use crate::watched::{Failure, Watched};
 
 /// How long a connection may take to be made.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -114,10 +114,9 @@ impl Dialer {
             self.unreachable(&source.to_string())
         })?;
         let _as_is = socket.set_nodelay(true);
-        let socket = Watched::counted(socket, traffic);
-        let Some(config) = &self.tls else {
-            return self.speak(Watched::expecting(socket, FirstByte::OfHttp2)).await;
-        };
+        let mut socket = Watched::new(socket, traffic);
+        socket.expects_http2 = self.tls.is_none();
+        let Some(config) = &self.tls else { return self.speak(socket).await };
         let connector = TlsConnector::from(Arc::clone(config));
         let tls =
             connector.connect(self.host.clone(), socket).await.map_err(
@@ -132,7 +131,7 @@ impl Dialer {
                     None => self.unreachable(&error.to_string()),
                 },
             )?;
-        self.speak(Watched::expecting(tls, FirstByte::Any)).await
+        self.speak(Watched::new(tls, Arc::default())).await
     }
 
     async fn speak<S>(&self, socket: Watched<S>) -> Result<(Channel, Failure), NetError>

@@ -174,7 +174,7 @@ impl Accepting {
             Ok(Ok(_)) => first[0] == TLS_HANDSHAKE,
         };
         let traffic = Arc::new(Traffic::default());
-        let socket = Watched::counted(socket, Arc::clone(&traffic));
+        let socket = Watched::new(socket, Arc::clone(&traffic));
         match &self.acceptor {
             None if speaks_tls => {
                 turn_away(socket, &[]).await;

@@ -30,34 +30,21 @@ impl Failure {
     }
 }
 
-/// The first byte that a side may send, where that tells what it speaks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FirstByte {
-    /// Whatever it is.
-    Any,
-    /// A frame of HTTP/2 from a server begins with the upper byte of its length, which is zero.
-    OfHttp2,
-}
-
 /// A socket under watch.
 #[derive(Debug)]
 pub struct Watched<S> {
     socket: S,
-    traffic: Option<Arc<Traffic>>,
+    traffic: Arc<Traffic>,
     pub failure: Failure,
-    first: FirstByte,
+    /// Whether its first byte has to be that of a server's HTTP/2: the upper byte of a frame's length,
+    /// which is zero.
+    pub expects_http2: bool,
 }
 
 impl<S> Watched<S> {
-    /// A socket whose bytes are counted.
-    pub fn counted(socket: S, traffic: Arc<Traffic>) -> Self {
-        let (traffic, failure) = (Some(traffic), Failure::default());
-        Self { socket, traffic, failure, first: FirstByte::Any }
-    }
-
-    /// A connection whose failure is kept, and which may be of a kind that was not expected.
-    pub fn expecting(socket: S, first: FirstByte) -> Self {
-        Self { socket, traffic: None, failure: Failure::default(), first }
+    /// A socket whose bytes are counted and whose failure is kept.
+    pub fn new(socket: S, traffic: Arc<Traffic>) -> Self {
+        Self { socket, traffic, failure: Failure::default(), expects_http2: false }
     }
 }
 
@@ -73,13 +60,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
             return Poll::Ready(Err(self.failure.note(error)));
         }
         let new = &buffer.filled()[before..];
-        if let Some(traffic) = &self.traffic {
-            traffic.add_received(new.len());
-        }
-        if self.first == FirstByte::OfHttp2
+        self.traffic.add_received(new.len());
+        if self.expects_http2
             && let Some(first) = new.first()
         {
-            self.first = FirstByte::Any;
+            self.expects_http2 = false;
             if *first != 0 {
                 let told = "the server does not speak plain gRPC here: expected a port without TLS";
                 let error = io::Error::new(io::ErrorKind::InvalidData, told);
@@ -98,9 +83,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
     ) -> Poll<io::Result<usize>> {
         match ready!(Pin::new(&mut self.socket).poll_write(context, bytes)) {
             Ok(count) => {
-                if let Some(traffic) = &self.traffic {
-                    traffic.add_sent(count);
-                }
+                self.traffic.add_sent(count);
                 Poll::Ready(Ok(count))
             }
             Err(error) => Poll::Ready(Err(self.failure.note(error))),

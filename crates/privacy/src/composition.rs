@@ -69,11 +69,6 @@ impl Composition {
             Release::Gaussian { sensitivity, deviation, count } => {
                 self.add_square((sensitivity / deviation).powi(2), count.get());
             }
-            Release::Tree { noise, steps, restarts } => {
-                let levels = u64::BITS - steps.get().leading_zeros();
-                let nodes = restarts.get().saturating_mul(u64::from(levels));
-                self.add_square((reach / noise.get()).powi(2), nodes);
-            }
             Release::NonPrivate { .. } => self.unbounded = true,
         }
         Ok(())

@@ -54,17 +54,6 @@ pub enum Release {
         /// How many values.
         count: NonZeroU64,
     },
-    /// Prefix sums by binary trees (DP-FTRL): every unit is in one leaf of each tree.
-    ///
-    /// A unit of clip norm C touches one node of every level. Under `Replace` a leaf moves by 2C.
-    Tree {
-        /// Deviation of the noise of each node over the clip norm.
-        noise: NoiseMultiplier,
-        /// Leaves of one tree.
-        steps: NonZeroU64,
-        /// How many trees, one after the other.
-        restarts: NonZeroU64,
-    },
     /// Something without a bound. It makes epsilon infinite, and statements name it.
     NonPrivate {
         /// What was released.
@@ -119,7 +108,7 @@ impl Release {
                 positive("deviation", *deviation)?;
                 NoiseMultiplier::new(deviation / sensitivity).map(|_| ())
             }
-            Self::SampledGaussian { .. } | Self::Tree { .. } | Self::NonPrivate { .. } => Ok(()),
+            Self::SampledGaussian { .. } | Self::NonPrivate { .. } => Ok(()),
         }
     }
 }

@@ -13,7 +13,7 @@
 //! much time as it has entries and clients, however long the ledger is.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write;
 use std::io::BufRead;
 
@@ -275,26 +275,14 @@ impl Ledger {
 
     /// The worst client's epsilon with further events.
     fn spent_with(&self, more: &[&Event], curves: &mut Curves) -> Result<Spent, PrivacyError> {
-        let relation = self.promise.relation;
-        let mut everyone = self.counted.everyone.clone();
-        let mut own: BTreeMap<&str, Composition> = BTreeMap::new();
-        for event in more {
-            match &event.client {
-                None => everyone.add(&event.release)?,
-                Some(client) => own
-                    .entry(client)
-                    .or_insert_with(|| Composition::nothing(relation))
-                    .add(&event.release)?,
-            }
-        }
-        let known = self.counted.own.keys().map(String::as_str);
-        let clients: BTreeSet<&str> = known.chain(own.keys().copied()).collect();
-        // Clients of one size spend alike; each case is accounted once.
+        let mut counted = self.counted.clone();
+        more.iter().try_for_each(|event| counted.add(event))?;
+        let Counted { everyone, own } = counted;
+        // Clients with the same releases are one case.
         let mut cases: BTreeMap<Vec<u64>, Composition> = BTreeMap::new();
-        for client in clients {
+        for part in own.values() {
             let mut all = everyone.clone();
-            let parts = self.counted.own.get(client).into_iter().chain(own.get(client));
-            parts.for_each(|part| all.add_all(part));
+            all.add_all(part);
             cases.entry(all.fingerprint()).or_insert(all);
         }
         cases.entry(everyone.fingerprint()).or_insert(everyone);

@@ -69,9 +69,6 @@ fn assumed(events: &[Event]) -> Vec<String> {
             Release::SampledGaussian { sampling: Sampling::CappedPoisson { .. }, .. } => Some(
                 "It assumes Poisson sampling with a cap, and is accounted as such: a batch beyond the cap keeps a random subset of its members.",
             ),
-            Release::Tree { .. } => {
-                Some("It assumes that each unit is in one leaf of each tree.")
-            }
             Release::Gaussian { .. } if is_at_cut(event) => Some(
                 "Rows at the cut are accounted one by one, without amplification. The number of sequences that a client sends in each step and their lengths in tokens are visible and not covered: an absent example leaves rows of zeros in its place, and a replaced one has the same length.",
             ),

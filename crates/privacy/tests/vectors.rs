@@ -192,23 +192,6 @@ fn batches_with_a_cap_agree() {
 
 #[test]
 #[ignore = "needs ../shared/vectors: tools/test-shared"]
-fn trees_agree() {
-    for row in vectors("dp_ftrl_tree") {
-        let release = [Release::Tree {
-            noise: NoiseMultiplier::new(number(&row, "noise_multiplier")).unwrap(),
-            steps: nonzero(count(&row, "steps_per_tree")),
-            restarts: nonzero(count(&row, "epochs(restarts)")),
-        }];
-        let found = pld(Relation::AddRemove, &release, delta(&row));
-        exact(found, number(&row, "exact_gaussian_eps_same_event"), 1e-6, &row);
-        let composition = Composition::of(Relation::AddRemove, &release).unwrap();
-        let (rdp, _) = composition.rdp(delta(&row), &Orders::default());
-        exact(rdp, number(&row, "rdp_eps"), 2e-3, &row);
-    }
-}
-
-#[test]
-#[ignore = "needs ../shared/vectors: tools/test-shared"]
 fn concentrated_privacy_agrees() {
     for row in vectors("zcdp") {
         let release = [plain((2.0 * number(&row, "rho")).sqrt(), 1.0, 1)];

@@ -71,8 +71,7 @@ pub use kernels::checksum;
 pub use mask::Mask;
 pub use param_values::ParamValues;
 pub use payload::{
-    Accepted, Expectation, Opened, decode, encode, encode_owned, norm_ahead, open, payload_length,
-    rewrite,
+    Expectation, Opened, decode, encode, encode_owned, norm_ahead, open, payload_length, rewrite,
 };
 pub use scores::Measured;
 pub use sum::{Mean, Sum, Taken};

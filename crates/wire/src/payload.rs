@@ -157,17 +157,13 @@ pub fn decode(
     expected: &Expectation<'_>,
 ) -> Result<(Header, ParamValues), WireError> {
     let opened = open(bytes, expected)?;
-    Ok((*opened.header(), opened.tensors()))
+    Ok((opened.header, opened.tensors()))
 }
 
 /// Checks a payload from the first byte to the last, without taking memory for its values.
-pub fn open<'bytes>(
-    bytes: &'bytes [u8],
-    expected: &Expectation<'_>,
-) -> Result<Opened<'bytes>, WireError> {
-    let Front { header, scope, parts, .. } = check(bytes, expected)?;
-    let part = |(id, shape, place): Part| (id, shape, &bytes[place]);
-    Ok(Opened { header, scope, parts: parts.into_iter().map(part).collect() })
+pub fn open<B: AsRef<[u8]>>(bytes: B, expected: &Expectation<'_>) -> Result<Opened<B>, WireError> {
+    let Front { header, scope, parts, .. } = check(bytes.as_ref(), expected)?;
+    Ok(Opened { bytes, header, scope, parts })
 }
 
 /// Refuses a payload with anything wrong about it.
@@ -311,63 +307,24 @@ impl Front {
     }
 }
 
-/// A payload that passed every check, with its bytes: it need not be checked again when its turn
-/// comes.
+/// A payload that passed every check, with its bytes, its own or borrowed: it need not be checked again
+/// when its turn comes. Its values still lie in the bytes.
 #[derive(Clone, Debug)]
-pub struct Accepted {
-    bytes: Vec<u8>,
-    header: Header,
-    scope: Scope,
-    parts: Vec<Part>,
-}
-
-impl Accepted {
-    /// Checks a payload like [`open`] and keeps it.
-    pub fn open(bytes: Vec<u8>, expected: &Expectation<'_>) -> Result<Self, WireError> {
-        let Front { header, scope, parts, .. } = check(&bytes, expected)?;
-        Ok(Self { bytes, header, scope, parts })
-    }
-
-    /// The payload, to be read.
-    pub fn opened(&self) -> Opened<'_> {
-        let part = |(id, shape, place): &Part| (*id, *shape, &self.bytes[place.clone()]);
-        let parts = self.parts.iter().map(part).collect();
-        Opened { header: self.header, scope: self.scope.clone(), parts }
-    }
-
-    /// The payload's own bytes.
-    pub fn bytes(&self) -> &[u8] {
-        &self.bytes
-    }
-
-    /// The payload's own bytes, taken out.
-    pub fn into_bytes(self) -> Vec<u8> {
-        self.bytes
-    }
-}
-
-/// A payload that passed every check; its values still lie in the bytes.
-#[derive(Clone, Debug)]
-pub struct Opened<'bytes> {
-    header: Header,
-    scope: Scope,
-    parts: Vec<(ParamId, Shape, &'bytes [u8])>,
-}
-
-impl Opened<'_> {
+pub struct Opened<B = Vec<u8>> {
+    /// The payload itself.
+    pub bytes: B,
     /// What the sender claims.
-    pub const fn header(&self) -> &Header {
-        &self.header
-    }
-
+    pub header: Header,
     /// The part of the model that was sent.
-    pub const fn scope(&self) -> &Scope {
-        &self.scope
-    }
+    pub scope: Scope,
+    pub(crate) parts: Vec<Part>,
+}
 
+impl<B: AsRef<[u8]>> Opened<B> {
     /// Each parameter with its bytes.
-    pub(crate) fn parts(&self) -> &[(ParamId, Shape, &[u8])] {
-        &self.parts
+    pub(crate) fn parts(&self) -> impl Iterator<Item = (ParamId, Shape, &[u8])> {
+        let bytes = self.bytes.as_ref();
+        self.parts.iter().map(move |(id, shape, place)| (*id, *shape, &bytes[place.clone()]))
     }
 
     /// The values.
@@ -377,23 +334,23 @@ impl Opened<'_> {
 
     /// The values of each parameter, in id order, read when their turn comes.
     pub fn iter(&self) -> impl Iterator<Item = (ParamId, Vec<f32>)> {
-        self.parts.iter().map(|part| (part.0, self.values(part)))
+        self.parts().map(|part| (part.0, self.values(part)))
     }
 
     /// The Euclidean norm of all values.
     pub fn norm(&self) -> f64 {
-        self.parts.iter().map(|part| self.square(part)).sum::<f64>().sqrt()
+        self.parts().map(|part| self.square(part)).sum::<f64>().sqrt()
     }
 
     /// The sum of squares of one parameter, in a fixed order.
-    fn square(&self, part: &(ParamId, Shape, &[u8])) -> f64 {
+    fn square(&self, part: (ParamId, Shape, &[u8])) -> f64 {
         if self.header.encoding.at(part.0, part.1) == Encoding::F32 {
             return sum_of_squares(part.2);
         }
         self.values(part).iter().map(|value| f64::from(*value) * f64::from(*value)).sum()
     }
 
-    fn values(&self, &(id, shape, bytes): &(ParamId, Shape, &[u8])) -> Vec<f32> {
+    fn values(&self, (id, shape, bytes): (ParamId, Shape, &[u8])) -> Vec<f32> {
         let mut values = vec![0.0; shape.elements()];
         let encoding = self.header.encoding.at(id, shape);
         codec::visit(encoding, (id, shape), bytes, &mut values, |place, value| *place = value);

@@ -24,7 +24,7 @@ use crate::encoding::Encoding;
 use crate::error::WireError;
 use crate::header::Header;
 use crate::param_values::ParamValues;
-use crate::payload::{Accepted, Expectation, Front, Opened, Part, check};
+use crate::payload::{Expectation, Front, Opened, Part, check, open};
 
 /// A running weighted sum of updates over whatever scopes they have.
 #[derive(Clone, Debug, Default)]
@@ -57,14 +57,14 @@ pub struct Taken {
 
 impl Sum {
     /// Adds the values, times the weight, of an update that was checked before.
-    pub fn add(&mut self, update: &Opened<'_>, weight: f32) {
-        if self.is_empty() && update.header().encoding == Encoding::F32 {
+    pub fn add(&mut self, update: &Opened, weight: f32) {
+        if self.is_empty() && update.header.encoding == Encoding::F32 {
             self.body = Some(Body::copy(update));
             self.scale(weight);
             return;
         }
-        for &(id, shape, bytes) in update.parts() {
-            let encoding = update.header().encoding.at(id, shape);
+        for (id, shape, bytes) in update.parts() {
+            let encoding = update.header.encoding.at(id, shape);
             let sum = self.place(id, shape);
             if encoding == Encoding::F32 {
                 crate::kernels::add(sum, bytes, weight);
@@ -124,12 +124,10 @@ impl Sum {
         expected: &Expectation<'_>,
         weigh: impl FnOnce(&Header) -> Result<f32, E>,
     ) -> Result<Taken, E> {
-        let accepted = Accepted::open(payload, expected)?;
-        let update = accepted.opened();
-        let weight = weigh(update.header())?;
+        let update = open(payload, expected)?;
+        let weight = weigh(&update.header)?;
         self.add(&update, weight);
-        let (header, scope) = (*update.header(), update.scope().clone());
-        Ok(Taken { header, scope, spare: accepted.into_bytes() })
+        Ok(Taken { header: update.header, scope: update.scope, spare: update.bytes })
     }
 
     /// The values, each divided by what its parameter is given, where they lie; parameters nobody
@@ -188,16 +186,11 @@ impl Sum {
 
 impl Body {
     /// The values of an update in f32, end to end.
-    fn copy(update: &Opened<'_>) -> Self {
-        let length = update.parts().iter().map(|(_, _, values)| values.len()).sum();
-        let mut bytes = Vec::with_capacity(length);
-        let place = |&(id, shape, values): &(ParamId, Shape, &[u8])| {
-            let start = bytes.len();
-            bytes.extend_from_slice(values);
-            (id, shape, start..bytes.len())
-        };
-        let parts = update.parts().iter().map(place).collect();
-        Self { bytes, values: 0..length, scope: update.scope().clone(), parts }
+    fn copy(update: &Opened) -> Self {
+        let Opened { bytes, scope, parts, .. } = update.clone();
+        let start = parts.first().map_or(0, |(_, _, place)| place.start);
+        let end = parts.last().map_or(0, |(_, _, place)| place.end);
+        Self { bytes, values: start..end, scope, parts }
     }
 
     /// Where the bytes of a parameter are, if it is here.

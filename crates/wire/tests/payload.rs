@@ -4,8 +4,8 @@ mod letter;
 
 use fedra_plan::{Layer, Layout, Role, Round, Scope, Shape};
 use fedra_wire::{
-    Accepted, ClientId, Encoding, Expectation, Header, Kind, ParamValues, Sum, WireError, decode,
-    encode, open, payload_length,
+    ClientId, Encoding, Expectation, Header, Kind, ParamValues, Sum, WireError, decode, encode,
+    open, payload_length,
 };
 use letter::{expectation, header, tensors};
 use proptest::prelude::*;
@@ -36,12 +36,11 @@ proptest! {
         let sent = tensors(&layout, &scope, seed);
         let bytes = encode(&layout, &header(encoding), &sent, None).expect("finite");
         let expected = expectation(&layout, encoding);
-        let accepted = Accepted::open(bytes.clone(), &expected).expect("just written");
+        let accepted = open(bytes.clone(), &expected).expect("just written");
         let opened = open(&bytes, &expected).expect("just written");
-        prop_assert_eq!(accepted.opened().tensors(), opened.tensors());
-        let again = accepted.opened();
-        prop_assert_eq!(again.scope(), opened.scope());
-        for (id, square) in accepted.opened().squares() {
+        prop_assert_eq!(accepted.tensors(), opened.tensors());
+        prop_assert_eq!(&accepted.scope, &opened.scope);
+        for (id, square) in accepted.squares() {
             let read = opened.tensors();
             let values = read.get(id).expect("in the scope");
             let expected: f64 = values.iter().map(|x| f64::from(*x) * f64::from(*x)).sum();
@@ -83,11 +82,11 @@ proptest! {
         let (layout, encoding) = (layout(), ENCODINGS[which]);
         let sent = tensors(&layout, &Scope::everything(&layout), seed);
         let bytes = encode(&layout, &header(encoding), &sent, None).expect("finite");
-        let opened = open(&bytes, &expectation(&layout, encoding)).expect("just written");
+        let opened = open(bytes, &expectation(&layout, encoding)).expect("just written");
         let mut expected = tensors(&layout, &Scope::everything(&layout), seed ^ 1);
         let before = encode(&layout, &header(Encoding::F32), &expected, None).expect("finite");
         let mut sum = Sum::default();
-        sum.add(&open(&before, &expectation(&layout, Encoding::F32)).expect("just written"), 1.0);
+        sum.add(&open(before, &expectation(&layout, Encoding::F32)).expect("just written"), 1.0);
         sum.add(&opened, 2.5);
         for (id, values) in opened.tensors().iter() {
             let places = expected.get_mut(id).expect("everything");

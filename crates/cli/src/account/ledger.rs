@@ -113,9 +113,6 @@ fn in_words(release: &Release) -> String {
             let values = counted(count.get(), "value");
             format!("{values} with noise {:.4}", deviation / sensitivity)
         }
-        Release::Tree { noise, steps, restarts } => {
-            format!("{restarts} trees of {steps} leaves with noise {:.4}", noise.get())
-        }
         Release::NonPrivate { what, why } => format!("NO BOUND: {what} ({why})"),
     }
 }

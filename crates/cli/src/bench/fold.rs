@@ -7,7 +7,7 @@ use fedra_engine::{Contribution, Denominator, Fold};
 use fedra_model::{Head, Model, Preset};
 use fedra_plan::{Layout, Round, Scope};
 use fedra_wire::{
-    Accepted, ClientId, Encoding, Expectation, Header, Kind, Taken, WireError, encode, rewrite,
+    ClientId, Encoding, Expectation, Header, Kind, Taken, WireError, encode, open, rewrite,
 };
 use serde_json::json;
 
@@ -57,9 +57,9 @@ impl FoldBench {
             let contribution = Contribution::weighing(f64::from(number + 1));
             spare = watch.time(|| {
                 if self.waiting {
-                    let accepted = Accepted::open(payload, &expected)?;
-                    fold.add(&accepted.opened(), contribution);
-                    return Ok(accepted.into_bytes());
+                    let update = open(payload, &expected)?;
+                    fold.add(&update, contribution);
+                    return Ok(update.bytes);
                 }
                 let taken = fold.take(payload, &expected, |_| Ok::<_, WireError>(contribution));
                 taken.map(|Taken { spare, .. }| spare)

@@ -3,6 +3,8 @@
 //! Tokens are pulled, so whoever shows them decides when to stop, and a peer that fails in between
 //! leaves a generator that can be resumed.
 
+use std::ops::ControlFlow;
+
 use super::cached_decoder::CachedDecoder;
 use super::sampling::Sampling;
 use super::text_stream::TextStream;
@@ -158,7 +160,7 @@ impl<'a> Generator<'a> {
     pub fn write(
         &mut self,
         mut stream: TextStream<'_>,
-        show: &mut dyn FnMut(Written<'_>) -> Reader,
+        show: &mut dyn FnMut(Written<'_>) -> ControlFlow<()>,
     ) -> Result<Ended> {
         let mut losses = 0;
         loop {
@@ -178,17 +180,14 @@ impl<'a> Generator<'a> {
                 self.ended = Some(Ended::StopText);
                 return Ok(Ended::StopText);
             }
-            match reader {
-                Reader::WantsMore => {}
-                Reader::IsDone => {
-                    self.ended = Some(Ended::Interrupted);
-                    break;
-                }
+            if reader.is_break() {
+                self.ended = Some(Ended::Interrupted);
+                break;
             }
         }
         let rest = stream.finish()?;
         if !rest.is_empty() {
-            show(Written { token: None, text: &rest });
+            let _at_the_end = show(Written { token: None, text: &rest });
         }
         Ok(self.ended.unwrap_or(Ended::Interrupted))
     }
@@ -201,15 +200,6 @@ pub struct Written<'t> {
     pub token: Option<u32>,
     /// The new text; may be empty.
     pub text: &'t str,
-}
-
-/// What whoever reads says to each piece.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reader {
-    /// Go on.
-    WantsMore,
-    /// Stop here.
-    IsDone,
 }
 
 impl Iterator for Generator<'_> {

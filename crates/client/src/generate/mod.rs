@@ -24,7 +24,7 @@ mod sessions;
 mod shared_sessions;
 
 pub use cached_decoder::{CachedDecoder, Leaving};
-pub use generator::{Ended, GenerateSettings, Generator, Reader, Written};
+pub use generator::{Ended, GenerateSettings, Generator, Written};
 pub use peer::{DecodePeer, LocalPeer};
 pub use sampling::{Candidate, RandomSampling, Sampling};
 pub use session_error::SessionError;

@@ -118,13 +118,8 @@ impl DecodeSessions {
     }
 
     /// Open sessions.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.sessions.len()
-    }
-
-    /// Whether no session is open.
-    pub fn is_empty(&self) -> bool {
-        self.sessions.is_empty()
     }
 
     /// Sessions that were used since a moment.

@@ -107,7 +107,7 @@ impl SharedSessions {
     /// What sessions take.
     pub fn usage(&self) -> Result<SessionUsage, SessionError> {
         self.ask_now(|worker| SessionUsage {
-            sessions: worker.sessions.len(),
+            sessions: worker.sessions.count(),
             cache_bytes: worker.sessions.bytes(),
             steps: worker.steps,
             batches: worker.batches,

@@ -9,11 +9,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fedra_compute::Gradients;
 use fedra_wire::{ClientId, FrameKind, HiddenFrame};
 
 use crate::error::{ClientError, Result};
-use crate::split::turn::{Blocks, Crosses, Learner, Pass, Turn, check_squares};
+use crate::split::turn::{Blocks, Crosses, Derived, Learner, Pass, Turn, check_squares};
 
 /// The clients of a round that step together.
 #[derive(Debug, Default)]
@@ -44,14 +43,6 @@ struct Span {
     client: ClientId,
     rows: usize,
     lengths: Vec<usize>,
-}
-
-/// What came of a backward pass.
-struct Derived {
-    gradients: Gradients,
-    /// By the rows that went in; empty where nothing below learns.
-    below: Vec<f32>,
-    squares: f64,
 }
 
 impl Joint {
@@ -173,7 +164,7 @@ impl Joint {
         (turn, learner): (&mut Turn, &mut Learner),
         (recorded, frames): (Recorded, &BTreeMap<ClientId, Vec<u8>>),
     ) -> Result<()> {
-        let Recorded { mut pass, mut spans } = recorded;
+        let Recorded { pass, mut spans } = recorded;
         let mut given = BTreeMap::new();
         for span in &spans {
             let Some(bytes) = frames.get(&span.client) else { continue };
@@ -188,24 +179,23 @@ impl Joint {
             return Ok(());
         }
         let entered = pass.input.tensor.clone();
-        let mut derived = derive(blocks, pass, &spread(blocks, &spans, &given))?;
+        let mut derived = pass.derive(blocks.tensor(&spread(blocks, &spans, &given))?)?;
         if !derived.is_finite() {
             let entered = entered.to_host();
-            let (mut rest, mut good, mut bad) = (&entered[..], Vec::new(), false);
+            let (mut rest, mut good) = (&entered[..], Vec::new());
             let (mut rows, mut lengths) = (Vec::new(), Vec::new());
             for span in spans {
                 let (own, others) = rest.split_at(span.rows * blocks.model.width());
                 rest = others;
                 let Some(gradient) = given.get(&span.client) else { continue };
                 let alone = (blocks.tensor(own)?, span.lengths.clone());
-                let derived = derive(blocks, turn.run(blocks, learner, alone)?, gradient)?;
+                let derived = turn.run(blocks, learner, alone)?.derive(blocks.tensor(gradient)?)?;
                 if derived.is_finite() {
                     lengths.extend_from_slice(&span.lengths);
                     rows.extend_from_slice(own);
                     good.push(span);
                     continue;
                 }
-                bad = true;
                 given.remove(&span.client);
                 let reason = "its gradient overflows in the blocks, expected finite numbers";
                 self.expel(span.client, ClientError::peer(reason));
@@ -214,10 +204,8 @@ impl Joint {
                 return Ok(());
             }
             spans = good;
-            if bad {
-                pass = turn.run(blocks, learner, (blocks.tensor(&rows)?, lengths))?;
-                derived = derive(blocks, pass, &spread(blocks, &spans, &given))?;
-            }
+            let pass = turn.run(blocks, learner, (blocks.tensor(&rows)?, lengths))?;
+            derived = pass.derive(blocks.tensor(&spread(blocks, &spans, &given))?)?;
             check_squares(derived.squares)?;
         }
         let Derived { mut gradients, below, .. } = derived;
@@ -261,12 +249,6 @@ impl Joint {
     }
 }
 
-impl Derived {
-    fn is_finite(&self) -> bool {
-        self.squares.is_finite() && self.below.iter().all(|value| value.is_finite())
-    }
-}
-
 /// The gradients of everybody's rows; nothing is learnt from rows whose client has left.
 fn spread(blocks: Blocks<'_>, spans: &[Span], given: &BTreeMap<ClientId, Vec<f32>>) -> Vec<f32> {
     let mut whole = Vec::new();
@@ -277,12 +259,4 @@ fn spread(blocks: Blocks<'_>, spans: &[Span], given: &BTreeMap<ClientId, Vec<f32
         }
     }
     whole
-}
-
-fn derive(blocks: Blocks<'_>, pass: Pass, by_output: &[f32]) -> Result<Derived> {
-    let Pass { tape, input, output } = pass;
-    let gradients = tape.backward(&[(&output, blocks.tensor(by_output)?)])?;
-    let below = gradients.of_input(&input).map(|one| one.to_host().into_owned());
-    let squares = gradients.sum_of_squares();
-    Ok(Derived { below: below.unwrap_or_default(), squares, gradients })
 }

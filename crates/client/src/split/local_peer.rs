@@ -45,7 +45,7 @@ impl ServerSegment {
 impl Peer for LocalPeer<'_> {
     fn exchange(&mut self, frame: Vec<u8>) -> Result<Vec<u8>> {
         self.middle.count(&frame, true);
-        let _held = self.middle.hold(self.client);
+        let _held = self.middle.clocks.hold(self.client);
         let answer = match &mut self.serves {
             Serves::Training(seat) => self.middle.train(*seat, frame),
             Serves::Answers { round, survey } => {

@@ -17,16 +17,16 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use fedra_compute::{Device, Params};
 use fedra_engine::{
-    ClientBlocks, ClientInfo, CrossingBytes, EngineError, SegmentHost, SegmentUpdate, SplitConfig,
-    SplitMode, TrainRequest, Verdict,
+    ClientInfo, CrossingBytes, EngineError, SegmentHost, SegmentUpdate, SplitConfig, SplitMode,
+    TrainRequest, Verdict,
 };
 use fedra_model::Model;
-use fedra_plan::{ByteCount, Layer, ParamId, Round, Scope, Shape};
+use fedra_plan::{ByteCount, Cut, Layer, ParamId, Round, Scope, Shape};
 use fedra_wire::{ClientId, FrameKind, ParamValues, frame_parts};
 
 use crate::convert::placed;
 use crate::error::{ClientError, Result};
-use crate::split::clocks::{Clocks, Held, HeldUp};
+use crate::split::clocks::{Clocks, HeldUp};
 use crate::split::copies::average;
 use crate::split::joint::Joint;
 use crate::split::survey::Survey;
@@ -35,7 +35,8 @@ use crate::split::turn::{Blocks, Learner, Turn};
 /// The middle and everybody's turn at it.
 #[derive(Debug)]
 pub struct ServerSegment {
-    model: Model,
+    /// The whole model, of which it computes some blocks.
+    pub model: Model,
     device: Device,
     /// How it is cut.
     pub split: SplitConfig,
@@ -43,7 +44,7 @@ pub struct ServerSegment {
     state: Mutex<State>,
     moved: Condvar,
     crossed: Mutex<CrossingBytes>,
-    clocks: Clocks,
+    pub(super) clocks: Clocks,
 }
 
 #[derive(Debug, Default)]
@@ -110,26 +111,16 @@ impl ServerSegment {
         Self { model, device, split, names, state, moved, crossed, clocks }
     }
 
-    /// Elements of a row.
-    pub fn width(&self) -> usize {
-        self.model.width()
-    }
-
     /// How long a client has been waiting for answers from here, be it for others or for the computing
     /// itself: that is no time of its own.
     pub fn held_up(&self, client: ClientId) -> HeldUp {
         self.clocks.of(client)
     }
 
-    pub(super) fn hold(&self, client: ClientId) -> Held<'_> {
-        self.clocks.hold(client)
-    }
-
     /// Ends a round before its end: whoever waits for others is told that it is over.
     pub fn close(&self) {
         let mut state = self.lock();
         (state.slots, state.joint) = (BTreeMap::new(), Joint::default());
-        drop(state);
         self.moved.notify_all();
     }
 
@@ -191,7 +182,6 @@ impl ServerSegment {
                 joint.enter(client);
             }
         }
-        drop(state);
         self.moved.notify_all();
         Seat { client, round, connection }
     }
@@ -206,7 +196,6 @@ impl ServerSegment {
                 let mut state = self.lock();
                 // Work for a connection that another one has replaced is lost.
                 self.slot(&mut state, seat)?.turn = Some((turn, Some(learner)));
-                drop(state);
                 self.moved.notify_all();
                 answer
             }
@@ -309,7 +298,6 @@ impl ServerSegment {
             state.joint.leave(seat.client);
             self.step_jointly(&mut state);
         }
-        drop(state);
         self.moved.notify_all();
     }
 
@@ -330,12 +318,8 @@ impl ServerSegment {
     /// Blocks that live at the server for anybody, in any round.
     pub(super) fn is_hosted(&self, id: ParamId) -> bool {
         let Layer::Block(block) = id.site else { return false };
-        let of_clients = self.split.clients.values().copied();
-        let of_moves = self.split.moves.iter();
-        let of_moves = of_moves.map(|step| ClientBlocks { first: step.first, last: step.last });
-        let blocks = self.model.layout().blocks();
-        let mut all = of_clients.chain(of_moves).chain([self.split.ends]);
-        all.any(|ends| (ends.first..blocks.saturating_sub(ends.last)).contains(&block))
+        let cuts = self.split.cuts(self.model.layout().blocks()).unwrap_or_default();
+        cuts.iter().filter_map(Cut::server_blocks).any(|blocks| blocks.contains(&block))
     }
 
     fn open(&self, requests: &[TrainRequest], weights: &BTreeMap<ClientId, f64>) -> Result<()> {
@@ -418,7 +402,6 @@ impl SegmentHost for ServerSegment {
             layout.iter().filter(|(id, _)| self.is_hosted(*id)).map(hosted).collect();
         let hosted = params.map_err(|error| error.of_fleet("take the model"))?;
         state.hosted = hosted;
-        drop(state);
         self.moved.notify_all();
         Ok(())
     }
@@ -447,7 +430,6 @@ impl SegmentHost for ServerSegment {
         }
         joint.leave(client);
         self.step_jointly(&mut state);
-        drop(state);
         self.moved.notify_all();
     }
 

@@ -75,6 +75,30 @@ pub(crate) struct Pass {
     pub output: Value,
 }
 
+/// What follows from the gradient by the output of a pass.
+pub(crate) struct Derived {
+    pub gradients: Gradients,
+    /// The gradient by the rows that entered; empty where nobody asks.
+    pub below: Vec<f32>,
+    pub squares: f64,
+}
+
+impl Derived {
+    pub fn is_finite(&self) -> bool {
+        self.squares.is_finite() && self.below.iter().all(|value| value.is_finite())
+    }
+}
+
+impl Pass {
+    /// Goes back through the blocks.
+    pub fn derive(self, by_output: Tensor) -> Result<Derived> {
+        let gradients = self.tape.backward(&[(&self.output, by_output)])?;
+        let below = gradients.of_input(&self.input).map(|one| one.to_host().into_owned());
+        let squares = gradients.sum_of_squares();
+        Ok(Derived { below: below.unwrap_or_default(), squares, gradients })
+    }
+}
+
 impl Learner {
     /// Starts a round from these numbers.
     pub fn new(device: &Device, params: &Params, request: &TrainRequest) -> Result<Self> {
@@ -188,12 +212,8 @@ impl Turn {
         bytes: &[u8],
     ) -> Result<Vec<u8>> {
         let frame = blocks.read(bytes, (&[FrameKind::Backward], self.step), Some(rows))?;
-        let Pass { tape, input, output } = pass;
-        let mut gradients = tape.backward(&[(&output, blocks.tensor(&frame.rows)?)])?;
-        let squares = gradients.sum_of_squares();
+        let Derived { mut gradients, below, squares } = pass.derive(blocks.tensor(&frame.rows)?)?;
         check_squares(squares)?;
-        let below = gradients.of_input(&input).map(|below| below.to_host().into_owned());
-        let below = below.unwrap_or_default();
         let answer = HiddenFrame {
             number: squares,
             ..HiddenFrame::of_rows(FrameKind::Gradient, self.step, (frame.width, below))

@@ -340,7 +340,8 @@ impl Observer for Counter {
 fn an_observer_hears_of_every_client_twice() {
     let world = World::new(Task::Diagnosis, Size::SMALL);
     let counter = Arc::new(Counter::default());
-    let mut fleet = world.fleet().with_observer(counter.clone());
+    let mut fleet = world.fleet();
+    fleet.observer = counter.clone();
     let given = orders(&world, &fleet, |order| order.plan = world.plan(world.head()));
     train(&mut fleet, given, Verdict::Taken);
     let heard = (counter.started.load(Ordering::SeqCst), counter.finished.load(Ordering::SeqCst));

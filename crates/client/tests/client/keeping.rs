@@ -38,10 +38,11 @@ fn recipes() -> Vec<Recipe> {
 }
 
 fn fleet(world: &World, scratch: Option<&Path>) -> LocalFleet {
-    match scratch {
-        None => world.fleet(),
-        Some(path) => world.fleet().with_store(StateStore::on_disk(path).unwrap()),
+    let mut fleet = world.fleet();
+    if let Some(path) = scratch {
+        fleet.state_store = StateStore::on_disk(path).unwrap();
     }
+    fleet
 }
 
 fn start(world: &World, recipe: &Recipe) -> Federation {

@@ -255,8 +255,9 @@ fn guarded(world: &World, folder: &std::path::Path, budget: f64) -> Result<Clien
     let labels = (world.shards.task, world.shards.labels.clone());
     let parts = (world.model.clone(), world.params.clone());
     let shard = world.shards.clients[0].clone();
-    let client = Client::new(ClientId(0), shard, labels, parts, world.device.clone())?;
-    Ok(client.with_secret(SecretKey::simulated(Seed(4))).with_guard(guard))
+    let mut client = Client::new(ClientId(0), shard, labels, parts, world.device.clone())?;
+    (client.secret, client.guard) = (SecretKey::simulated(Seed(4)), Some(guard));
+    Ok(client)
 }
 
 #[test]
@@ -302,13 +303,13 @@ fn a_client_counts_what_it_is_asked_and_refuses_what_breaks_its_promise() {
 
     // With another key the same answer has other noise, and is another release.
     let before = spent(&client);
-    let mut client = client.with_secret(SecretKey::simulated(Seed(5)));
+    client.secret = SecretKey::simulated(Seed(5));
     assert_ne!(
         client.train(&TrainRequest { round: Round(3), ..noised.clone() }).unwrap().payload,
         first.payload
     );
     let once = spent(&client);
-    let mut client = client.with_secret(SecretKey::simulated(Seed(6)));
+    client.secret = SecretKey::simulated(Seed(6));
     client.train(&TrainRequest { round: Round(3), ..noised.clone() }).unwrap();
     assert!(before < once && once < spent(&client));
 

@@ -320,7 +320,8 @@ fn the_server_sees_rows_and_lengths_and_nothing_of_labels() {
         }
         let labels = (world.shards.task, world.shards.labels.clone());
         let model = (world.model.clone(), world.params.clone());
-        let client = Client::new(ClientId(0), shard, labels, model, world.device.clone()).unwrap();
+        let mut client =
+            Client::new(ClientId(0), shard, labels, model, world.device.clone()).unwrap();
         let split = cut(1, 1);
         let model = (world.model.clone(), world.device.clone());
         let infos = [client.info.clone()];
@@ -334,7 +335,8 @@ fn the_server_sees_rows_and_lengths_and_nothing_of_labels() {
         request.work.max_steps = Some(1);
         middle.begin(&[request.clone()], &std::collections::BTreeMap::new()).unwrap();
         let tapped = Arc::new(Tapped { middle, sent: Mutex::default() });
-        client.with_connection(tapped.clone()).train(&request).unwrap();
+        client.connect = Some(tapped.clone());
+        client.train(&request).unwrap();
         tapped.sent.lock().unwrap().clone()
     };
     let (plain, turned) = (sent(false), sent(true));

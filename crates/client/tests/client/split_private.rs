@@ -155,8 +155,10 @@ impl<'a> Asked<'a> {
         let labels = (world.shards.task, world.shards.labels.clone());
         let parts = (world.model.clone(), world.params.clone());
         let device = world.device.clone();
-        let client = Client::new(ClientId(0), self.shard.clone(), labels, parts, device).unwrap();
-        client.with_secret(SecretKey::simulated(Seed(6)))
+        let client = Client::new(ClientId(0), self.shard.clone(), labels, parts, device);
+        let mut client = client.unwrap();
+        client.secret = SecretKey::simulated(Seed(6));
+        client
     }
 
     /// Everything that learns at the client stays with it.
@@ -179,9 +181,10 @@ impl<'a> Asked<'a> {
 
     /// The frames that leave.
     fn frames(&self) -> Vec<HiddenFrame> {
-        let (client, echo) = (self.client(), self.echo());
+        let (mut client, echo) = (self.client(), self.echo());
         let request = self.request(&client);
-        client.with_connection(echo.clone()).train(&request).unwrap();
+        client.connect = Some(echo.clone());
+        client.train(&request).unwrap();
         std::mem::take(&mut *echo.sent.lock().unwrap())
     }
 }
@@ -315,9 +318,10 @@ fn a_client_goes_on_whatever_the_server_answers_and_tells_no_loss() {
     for frame in frames {
         assert!(frame.rows.iter().all(|value| value.is_finite()));
     }
-    let client = plain.client();
+    let mut client = plain.client();
     let request = plain.request(&client);
-    let reply = client.with_connection(plain.echo()).train(&request).unwrap();
+    client.connect = Some(plain.echo());
+    let reply = client.train(&request).unwrap();
     let expected = Expectation {
         layout: world.model.layout(),
         kind: Kind::Change,
@@ -491,8 +495,9 @@ fn a_client_counts_its_own_rows_and_refuses_what_breaks_its_promise() {
         PrivacyGuard::open(promise(budget), folder.path().join(file), agreed).unwrap()
     };
     let echo = asked.echo();
-    let mut client =
-        asked.client().with_connection(echo.clone()).with_guard(guard("one", Some(4.0)));
+    let mut client = asked.client();
+    client.connect = Some(echo.clone());
+    client.guard = Some(guard("one", Some(4.0)));
     let spent = |client: &Client| client.guard.as_ref().unwrap().ledger().spent().unwrap().pld;
     let usual = asked.request(&client);
 
@@ -560,7 +565,9 @@ fn a_client_remembers_that_its_ends_have_learned() {
     let asked = Asked::new(&world, noise(1.0, 16.0));
     let guard =
         PrivacyGuard::open(promise(None), folder.path().join("two"), Agreed::default()).unwrap();
-    let mut client = asked.client().with_connection(asked.echo()).with_guard(guard);
+    let mut client = asked.client();
+    client.connect = Some(asked.echo());
+    client.guard = Some(guard);
     let at_rest = asked.request(&client);
     let learns = Scope::of_sites(world.model.layout(), [Layer::Head, Layer::Block(1)]);
     let learning = Asked { learns, ..Asked::new(&world, asked.noise) }.request(&client);

@@ -114,13 +114,14 @@ fn safl_chooses_and_trains_inside_a_cut_what_it_does_without_one() {
 fn tapped(world: &World, shard: Shard, split: &SplitConfig) -> (Client, Arc<Tapped>) {
     let labels = (world.shards.task, world.shards.labels.clone());
     let model = (world.model.clone(), world.params.clone());
-    let client = Client::new(ClientId(0), shard, labels, model, world.device.clone()).unwrap();
+    let mut client = Client::new(ClientId(0), shard, labels, model, world.device.clone()).unwrap();
     let model = (world.model.clone(), world.device.clone());
     let middle =
         Arc::new(ServerSegment::new(model, split.clone(), std::slice::from_ref(&client.info)));
     middle.host(&to_values(&world.params)).unwrap();
     let tapped = Arc::new(Tapped { middle, sent: Mutex::default() });
-    (client.with_connection(tapped.clone()), tapped)
+    client.connect = Some(tapped.clone());
+    (client, tapped)
 }
 
 fn asked(probe: Probe, split: &SplitConfig) -> ProbeRequest<'_> {

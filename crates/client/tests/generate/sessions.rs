@@ -185,7 +185,7 @@ fn sessions_that_rest_too_long_are_dropped_and_used_ones_stay() {
     assert_eq!(all.position(&resting, now), Err(SessionError::Unknown { id: 2 }));
     assert_eq!(all.position(&used, now), Ok(1));
     all.close(&used).unwrap();
-    assert_eq!((all.len(), all.bytes()), (0, 0));
+    assert_eq!((all.count(), all.bytes()), (0, 0));
 }
 
 #[test]

@@ -2,13 +2,13 @@
 
 use crate::tiny::{all_tokens, bits, greedy};
 use fedra_client::generate::{
-    CachedDecoder, DecodeSessions, Generator, LocalPeer, RandomSampling, Reader, SessionLimits,
-    TextStream,
+    CachedDecoder, DecodeSessions, Generator, LocalPeer, RandomSampling, SessionLimits, TextStream,
 };
 use fedra_compute::{Device, Seed};
 use fedra_data::open_tokenizer;
 use fedra_model::{Head, Loaded, load};
 use fedra_plan::Cut;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 const PROMPT: &str = "Once upon a time";
@@ -119,7 +119,7 @@ fn the_text_comes_in_pieces_and_ends_at_a_stop_string() {
         let mut text = String::new();
         let ended = generator.write(stream, &mut |new| {
             text.push_str(new.text);
-            Reader::WantsMore
+            ControlFlow::Continue(())
         });
         (text, ended.unwrap().name())
     };

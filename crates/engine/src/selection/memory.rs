@@ -67,13 +67,13 @@ impl Memory {
         // What all rank by, and what one client with this score would rank by.
         let (common, own): (Vec<f64>, &dyn Fn(usize, f64) -> f64) =
             match selection.criterion.looks() {
-                Look::Score => (scores.clone(), &|_, score| score),
-                Look::Change => {
+                None | Some(Look::Score) => (scores.clone(), &|_, score| score),
+                Some(Look::Change) => {
                     let common =
                         scores.iter().enumerate().map(|(block, score)| corrected(block, *score));
                     (common.collect(), &corrected)
                 }
-                Look::Spread => ((0..blocks).map(spread).collect(), &|block, score| {
+                Some(Look::Spread) => ((0..blocks).map(spread).collect(), &|block, score| {
                     relative((score - scores[block]).abs(), scores[block])
                 }),
             };

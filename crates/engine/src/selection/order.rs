@@ -66,49 +66,33 @@ pub(crate) struct Turn<'a> {
     pub basis: &'a [f64],
 }
 
-/// What is known of a criterion before anything is measured.
-struct Nature {
-    /// What it looks at, if it looks.
-    looks: Option<Look>,
-    /// Whether it is meant to choose the same blocks in every round.
-    fixed: bool,
-    /// Whether the first few blocks of a long list are the list of who takes fewer.
-    nested: bool,
-}
-
 impl Criterion {
-    const fn nature(&self) -> Nature {
-        let (looks, fixed, nested) = match self {
-            Self::Highest | Self::Lowest => (Some(Look::Score), false, true),
-            Self::Cover => (Some(Look::Score), false, false),
-            Self::Corrected => (Some(Look::Change), false, true),
-            Self::Disagreement => (Some(Look::Spread), false, true),
-            Self::Random => (None, false, true),
-            Self::RandomFixed | Self::First | Self::Last | Self::Named(_) => (None, true, true),
-            Self::Even => (None, true, false),
-            Self::Cyclic => (None, false, false),
-        };
-        Nature { looks, fixed, nested }
+    /// What it makes of measured scores; `None` if it looks at none.
+    pub(super) const fn looks(&self) -> Option<Look> {
+        if matches!(self, Self::Highest | Self::Lowest | Self::Cover) {
+            Some(Look::Score)
+        } else if matches!(self, Self::Corrected) {
+            Some(Look::Change)
+        } else if matches!(self, Self::Disagreement) {
+            Some(Look::Spread)
+        } else {
+            None
+        }
     }
 
     /// Whether it looks at what clients measured.
     pub const fn looks_at_data(&self) -> bool {
-        self.nature().looks.is_some()
-    }
-
-    /// What it makes of measured scores.
-    pub(super) fn looks(&self) -> Look {
-        self.nature().looks.unwrap_or(Look::Score)
+        self.looks().is_some()
     }
 
     /// Whether it is meant to choose the same blocks in every round.
     pub const fn is_fixed(&self) -> bool {
-        self.nature().fixed
+        matches!(self, Self::RandomFixed | Self::First | Self::Last | Self::Even | Self::Named(_))
     }
 
     /// Whether the first few blocks of a long list are the list of who takes fewer.
     pub const fn is_nested(&self) -> bool {
-        self.nature().nested
+        !matches!(self, Self::Cover | Self::Even | Self::Cyclic)
     }
 
     /// How many of the blocks it names a model of so many has; `None` if it names none.

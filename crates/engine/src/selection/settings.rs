@@ -77,7 +77,7 @@ impl Selection {
     /// Whether a choice ranks by the mean of all measurements so far. A change since earlier ones
     /// is no quantity to average: there the last measurement stands.
     pub(crate) fn averages(&self) -> bool {
-        self.settle.is_some() && self.criterion.looks() != Look::Change
+        self.settle.is_some() && self.criterion.looks() != Some(Look::Change)
     }
 
     /// Refuses what makes no sense for a model of so many blocks and clients of these names.

@@ -430,7 +430,7 @@ fn times(release: &Release, times: u64) -> Release {
         Release::Gaussian { count, .. } | Release::SampledGaussian { steps: count, .. } => {
             *count = count.saturating_mul(times);
         }
-        Release::Tree { .. } | Release::NonPrivate { .. } => {}
+        Release::NonPrivate { .. } => {}
     }
     all
 }

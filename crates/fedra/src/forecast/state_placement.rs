@@ -93,14 +93,14 @@ impl StatePlacement {
     }
 
     /// The fleet with its state store, which is this file if it is to be on disk.
-    pub fn furnish(&self, fleet: LocalFleet, file: &Path) -> Result<LocalFleet> {
+    pub fn furnish(&self, mut fleet: LocalFleet, file: &Path) -> Result<LocalFleet> {
         match self.location {
             StateLocation::Memory => {
                 // What a killed run left where a file cannot lose its name early; elsewhere nothing.
                 let _absent = std::fs::remove_file(file);
-                Ok(fleet)
             }
-            StateLocation::Disk => Ok(fleet.with_store(StateStore::on_disk(file)?)),
+            StateLocation::Disk => fleet.state_store = StateStore::on_disk(file)?,
         }
+        Ok(fleet)
     }
 }

@@ -62,11 +62,12 @@ impl Clients {
 
     /// A client on its own, with its key and its ledger where it has promised something.
     pub fn client(&self, number: ClientId, folder: &Path) -> Client {
-        let client = self.world.client(number.0);
+        let mut client = self.world.client(number.0);
         let Some(promise) = self.promise else { return client };
         std::fs::create_dir_all(folder).unwrap();
         let guard = PrivacyGuard::open(promise, folder.join(LEDGER), Agreed::default()).unwrap();
-        client.with_secret(secret().with(u64::from(number.0))).with_guard(guard)
+        (client.secret, client.guard) = (secret().with(u64::from(number.0)), Some(guard));
+        client
     }
 }
 

@@ -67,12 +67,12 @@ fn a_cut_over_sockets_is_the_cut_in_one_process_to_the_bit() {
         let sites: Vec<Joined> = (0..world.shards.clients.len() as u32)
             .map(|number| {
                 let dialer = Dialer::new(&address, &ServerSecurity::Plain).unwrap();
-                let client = world.client(number);
+                let mut client = world.client(number);
                 let name = client.info.name.clone();
                 let width = world.model.width();
                 let cut = CutDialer::new((runtime.clone(), dialer), name.clone(), width);
-                let seed = Seed(5).with(u64::from(number));
-                let client = client.with_connection(Arc::new(cut)).with_noise_seed(seed);
+                client.noise_seed = Seed(5).with(u64::from(number));
+                client.connect = Some(Arc::new(cut));
                 Joined::start(client, &address, place.path().join(name))
             })
             .collect();

@@ -309,13 +309,13 @@ fn one_round_of_many(
     let odd_ones: Vec<u32> = odd.keys().copied().collect();
     let sites: Vec<Joined> = (0..world.shards.clients.len() as u32)
         .map(|number| {
-            let client = world.client(number);
+            let mut client = world.client(number);
             let name = client.info.name.clone();
             let connect: Arc<dyn Connect> = match odd.remove(&number) {
                 Some(way) => way(&address),
                 None => Arc::new(honest(&runtime, &address, &client)),
             };
-            let client = client.with_connection(connect).with_noise_seed(Seed(5));
+            (client.connect, client.noise_seed) = (Some(connect), Seed(5));
             Joined::start(client, &address, place.path().join(name))
         })
         .collect();

@@ -70,14 +70,13 @@ fn sites_add_the_noise_of_a_simulation_with_their_keys_and_keep_count_themselves
     let sites: Vec<Joined> = (0..world.shards.clients.len() as u32)
         .map(|number| {
             let dialer = Dialer::new(&address, &ServerSecurity::Plain).unwrap();
-            let client = world.client(number);
+            let mut client = world.client(number);
             let name = client.info.name.clone();
             let cut = CutDialer::new((runtime.clone(), dialer), name.clone(), world.model.width());
             let guard = PrivacyGuard::open(promise(), ledger(number), Agreed::default()).unwrap();
-            let client = client
-                .with_connection(Arc::new(cut))
-                .with_secret(secret.with(u64::from(number)))
-                .with_guard(guard);
+            client.connect = Some(Arc::new(cut));
+            client.guard = Some(guard);
+            client.secret = secret.with(u64::from(number));
             Joined::start(client, &address, place.path().join(name))
         })
         .collect();

@@ -47,7 +47,8 @@ fn a_site_that_is_stopped_in_mid_training_leaves_and_back_again_it_changes_no_bi
     let (mut fleet, told) = world.listen(place.path(), options());
     let address = fleet.address();
     let start = |number: u32, observer: Arc<dyn Observer>| {
-        let client = world.client(number).with_observer(observer);
+        let mut client = world.client(number);
+        client.observer = observer;
         let folder = place.path().join(&client.info.name);
         Joined::start(client, &address, folder)
     };
@@ -141,13 +142,15 @@ fn so_does_one_at_whose_cut_clients_wait_for_each_other() {
     let (runtime, leave) = (Arc::new(Runtime::start().unwrap()), Arc::<AtomicBool>::default());
     let sites: Vec<Joined> = (0..2)
         .map(|number| {
-            let client = world.client(number);
+            let mut client = world.client(number);
             let name = client.info.name.clone();
             let dialer = Dialer::new(&address, &ServerSecurity::Plain).unwrap();
             let observer: Arc<dyn Observer> = Arc::new(Until(Arc::clone(&leave)));
-            let cut = CutDialer::new((runtime.clone(), dialer), name.clone(), world.model.width());
-            let cut = cut.with_observer(Arc::clone(&observer));
-            let client = client.with_connection(Arc::new(cut)).with_observer(observer);
+            let way = (runtime.clone(), dialer);
+            let mut cut = CutDialer::new(way, name.clone(), world.model.width());
+            cut.observer = Some(Arc::clone(&observer));
+            client.connect = Some(Arc::new(cut));
+            client.observer = observer;
             Joined::start(client, &address, place.path().join(name))
         })
         .collect();

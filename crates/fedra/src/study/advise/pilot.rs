@@ -216,7 +216,7 @@ impl<'e> Pilot<'e> {
         let (mut trunk, mut moments) = (Course::default(), BTreeMap::<u32, Moment>::new());
         let mut kernels = vec![initial.subset(&kernel)];
         let (mut heard, stops) = (Heard(listener), || listener.stops());
-        fleet = fleet.with_observer(begin("trunk", "the trunk: everything learns", 0));
+        fleet.observer = begin("trunk", "the trunk: everything learns", 0);
         for done in 0..*horizon {
             if warmups.contains(&done) {
                 moments.insert(done, federation.moment(&fleet));
@@ -241,7 +241,7 @@ impl<'e> Pilot<'e> {
         let (mut branches, mut rounds) = (Vec::new(), u64::from(*horizon));
         for (warmup, moment) in moments {
             let title = format!("the branch that froze after {warmup} rounds");
-            fleet = fleet.with_observer(begin(&format!("freeze at {warmup}"), &title, warmup));
+            fleet.observer = begin(&format!("freeze at {warmup}"), &title, warmup);
             let against = (&trunk, tolerance);
             let branch = self.branch(&mut fleet, (warmup, &moment), against, listener)?;
             listener.hear(Event::End);
