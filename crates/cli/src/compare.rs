@@ -179,7 +179,7 @@ impl Follower {
     fn show(&self, run: &str, told: &str) {
         let mut lines = self.lines.borrow_mut();
         if self.voice == Verbosity::Lively {
-            let line = lines.runs.entry(run.to_owned()).or_insert_with(TextLine::new);
+            let line = lines.runs.entry(run.to_owned()).or_insert_with(|| TextLine::new(true));
             line.set(format!("  {}  {told}", printable(run)));
         }
         if let Some(line) = &lines.overall {
@@ -201,11 +201,8 @@ impl CompareListener for Follower {
         match event {
             RunEvent::Begin(runs) => {
                 *locked(&self.state) = Overall::new(&runs);
-                if self.voice == Verbosity::Lively {
-                    let state = Arc::clone(&self.state);
-                    let line = Line::new(move |width| locked(&state).line(width));
-                    self.lines.borrow_mut().overall = Some(line);
-                }
+                let line = Line::new(self.voice == Verbosity::Lively, &self.state, Overall::line);
+                self.lines.borrow_mut().overall = Some(line);
             }
             RunEvent::Round(run, told) => {
                 {

@@ -40,9 +40,8 @@ pub fn bytes(bytes: &[u8]) {
 /// A piece of text: as it is for a file or a pipe, without anything that a terminal would obey for
 /// a terminal.
 pub fn text(piece: &str) {
-    let mut stdout = io::stdout();
-    let safe = if stdout.is_terminal() { shown(piece) } else { piece.to_owned() };
-    check(stdout.write_all(safe.as_bytes()).and_then(|()| stdout.flush()));
+    let safe = if io::stdout().is_terminal() { shown(piece) } else { piece.to_owned() };
+    bytes(safe.as_bytes());
 }
 
 /// Text for people on stdout, set as wide as the terminal is.

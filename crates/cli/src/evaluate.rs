@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use fedra::Experiment;
 use fedra::apply::evaluate::EvaluationData;
-use fedra::apply::output_file::{Existing, OutputFile};
+use fedra::apply::output_file::OutputFile;
 use fedra::config::raw_config::{Data, Source};
 use fedra_data::{Columns, Encoding, Missing, Split, Task};
 use serde::Deserialize as _;
@@ -18,7 +18,7 @@ use crate::experiment::Overrides;
 use crate::flags::{MISSING, Threads, Verbosity, one_of};
 use crate::interrupt;
 use crate::keyed_errors::{FILE, MODEL, in_flags};
-use crate::predict::{Chosen, parse_encoding};
+use crate::predict::{Chosen, existing, parse_encoding};
 use crate::terminal::Terminal;
 
 const EXAMPLES: &str = "\
@@ -90,10 +90,8 @@ impl Evaluate {
 
     fn score(&self) -> Result<()> {
         let data = self.data()?;
-        let existing =
-            if self.force { Existing::Replaced } else { Existing::Refused("--force replaces it") };
         let mut predictions = match &self.predictions {
-            Some(path) => Some(OutputFile::create("--predictions", path, existing)?),
+            Some(path) => Some(OutputFile::create("--predictions", path, existing(self.force))?),
             None => None,
         };
         interrupt::removes(predictions.as_ref().and_then(OutputFile::part));

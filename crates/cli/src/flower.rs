@@ -94,7 +94,7 @@ impl AtSuperLink {
         tls.refuse_certificates("--superlink")?;
         let endpoint = Endpoint::new(url, self.superlink_ca.as_deref())?;
         let address = &endpoint.authority;
-        if !endpoint.is_encrypted() && !tls.is_insecure() && !fedra_net::is_loopback(address) {
+        if !endpoint.is_encrypted() && !tls.insecure && !fedra_net::is_loopback(address) {
             bail!(
                 "--superlink: found {url}, expected https:// and --ca for an address other than loopback\nhint: \
                  --insecure disables TLS, and anyone on the network can read and change everything"

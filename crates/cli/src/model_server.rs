@@ -31,12 +31,6 @@ pub struct CutFlags {
 }
 
 impl CutFlags {
-    /// The cut of a model.
-    pub fn cut(self, model: &Model) -> Result<Cut> {
-        let (first, last) = (self.first.unwrap_or(1), self.last.unwrap_or(1));
-        Cut::keep(first, last, model.layout().blocks()).context("--first and --last")
-    }
-
     /// Refuses ends where nothing is cut by them.
     pub fn refuse_without(self, flag: &str) -> Result<()> {
         if self.first.is_some() || self.last.is_some() {
@@ -53,10 +47,9 @@ const GLANCE: Duration = Duration::from_millis(100);
 pub fn load_side(path: &Path, ends: CutFlags, side: Side) -> Result<(Loaded, Cut)> {
     let checkpoint = open_checkpoint(path)?;
     let wanted = Wanted { head: Head::Language, classifier: Classifier::Stored, adapters: None };
-    let cut = {
-        let model = Model::new(checkpoint.config().clone(), Head::Language, None)?;
-        ends.cut(&model)?
-    };
+    let model = Model::new(checkpoint.config().clone(), Head::Language, None)?;
+    let (first, last) = (ends.first.unwrap_or(1), ends.last.unwrap_or(1));
+    let cut = Cut::keep(first, last, model.layout().blocks()).context("--first and --last")?;
     let keep = |id: fedra_plan::ParamId| cut.side(id.site) == side;
     let loaded = load_part(&checkpoint, wanted, (&Device::cpu(), Seed(0)), keep)?;
     Ok((loaded, cut))

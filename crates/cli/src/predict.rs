@@ -204,12 +204,7 @@ impl Predict {
                 done.and_then(|(report, mut output)| Ok((report, output.flush()?)))
             }
             Some(path) => {
-                let existing = if self.force {
-                    Existing::Replaced
-                } else {
-                    Existing::Refused("--force replaces it")
-                };
-                let output = OutputFile::create("--output", path, existing)?;
+                let output = OutputFile::create("--output", path, existing(self.force))?;
                 interrupt::removes(output.part());
                 let writer = PredictionWriter::new(output, writing);
                 let done = model.predict_rows(input, settings, writer, &told);
@@ -355,7 +350,7 @@ impl RowsDone {
         }
         let speed = rows as f64 / self.begun.elapsed().as_secs_f64();
         let mut line = self.line.borrow_mut();
-        let line = line.get_or_insert_with(TextLine::new);
+        let line = line.get_or_insert_with(|| TextLine::new(true));
         line.set(format!("{}, {speed:.0} per second", counted(rows, "row")));
     }
 
@@ -381,6 +376,11 @@ impl Write for Stdout {
 }
 
 /// The format that the end of a file's name says, where a flag does not.
+/// What becomes of a file that is there already.
+pub fn existing(force: bool) -> Existing {
+    if force { Existing::Replaced } else { Existing::Refused("--force replaces it") }
+}
+
 fn format_of(flag: &str, path: &Path) -> Result<TextFormat> {
     TextFormat::of(path).with_context(|| {
         format!(

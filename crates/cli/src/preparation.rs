@@ -23,7 +23,7 @@ const MANY_BYTES: u64 = 10_000_000;
 /// Follows one preparation.
 pub struct Preparation {
     state: Arc<Mutex<StageProgress>>,
-    line: Line,
+    pub line: Line,
     began: Instant,
     said: BTreeSet<Stage>,
 }
@@ -40,11 +40,8 @@ impl Preparation {
     pub fn new(step: Preparing) -> Self {
         let began = Instant::now();
         let state = Arc::new(Mutex::new(StageProgress { at: step, since: began }));
-        let shown = Arc::clone(&state);
-        let line = Line::new(move |width| {
-            let step = *locked(&shown);
-            step.line(Instant::now(), width)
-        });
+        let line =
+            Line::new(true, &state, |step: &StageProgress, width| step.line(Instant::now(), width));
         Self { state, line, began, said: BTreeSet::new() }
     }
 
@@ -64,11 +61,6 @@ impl Preparation {
         if !screen::is_live() && is_worth_a_line && self.said.insert(at.stage) {
             console::say(format_args!("{} {}", name(at.stage), amount(at.stage, at.total)));
         }
-    }
-
-    /// Takes the live line away.
-    pub fn finish(&self) {
-        self.line.remove();
     }
 }
 

@@ -60,13 +60,9 @@ impl Progress {
         if let (Some(title), Verbosity::Lively, false) = (title, voice, screen::is_live()) {
             console::say(title);
         }
-        let line = match voice {
-            Verbosity::Lively => {
-                let state = Arc::clone(&state);
-                Line::new(move |width| locked(&state).line(Instant::now(), width))
-            }
-            Verbosity::Quiet => Line::hidden(),
-        };
+        let line = Line::new(voice == Verbosity::Lively, &state, |state: &RunState, width| {
+            state.line(Instant::now(), width)
+        });
         let clients = clients.to_vec();
         Self { state, line, voice, clients, said: BTreeSet::new(), last: None }
     }

@@ -90,17 +90,12 @@ pub struct TextLine {
 }
 
 impl TextLine {
-    /// A line without a text.
-    pub fn new() -> Self {
-        let text = Arc::new(Mutex::new(String::new()));
-        let shown = Arc::clone(&text);
-        let line = Line::new(move |width| cut(&locked(&shown), width.saturating_sub(1)));
+    /// A line without a text, for those who want to see one.
+    pub fn new(is_wanted: bool) -> Self {
+        let text = Arc::default();
+        let line =
+            Line::new(is_wanted, &text, |text: &String, width| cut(text, width.saturating_sub(1)));
         Self { text, line }
-    }
-
-    /// A line that nobody sees.
-    pub fn hidden() -> Self {
-        Self { text: Arc::default(), line: Line::hidden() }
     }
 
     /// Shows another text.
@@ -122,26 +117,26 @@ pub struct Line {
 }
 
 impl Line {
-    /// A line behind those that are there, which says what it is given for so many columns.
-    pub fn new(text: impl Fn(usize) -> String + Clone + Send + Sync + 'static) -> Self {
-        if !is_live() {
-            return Self::hidden();
+    /// A line behind those that are there, which says what `text` makes of a state for the columns of the
+    /// terminal; nobody sees it where it is not wanted.
+    pub fn new<T: Send + 'static>(
+        is_wanted: bool,
+        state: &Arc<Mutex<T>>,
+        text: fn(&T, usize) -> String,
+    ) -> Self {
+        if !is_wanted || !is_live() {
+            return Self { bar: ProgressBar::hidden() };
         }
-        let bar = SCREEN.add(ProgressBar::new_spinner());
+        let (bar, state) = (SCREEN.add(ProgressBar::new_spinner()), Arc::clone(state));
         let live = move |_: &ProgressState, out: &mut dyn std::fmt::Write| {
             // Whoever draws while the screen is being closed leaves nothing on it.
-            let drawn = if is_live() { text(width()) } else { String::new() };
+            let drawn = if is_live() { text(&locked(&state), width()) } else { String::new() };
             let _unseen = out.write_str(&drawn);
         };
         let style = ProgressStyle::with_template("{live}").expect("the template is legal");
         bar.set_style(style.with_key("live", live));
         bar.enable_steady_tick(TICK);
         Self { bar }
-    }
-
-    /// A line that nobody sees.
-    pub fn hidden() -> Self {
-        Self { bar: ProgressBar::hidden() }
     }
 
     /// Draws it anew.

@@ -38,13 +38,7 @@ impl SiteSteps {
     pub fn new(voice: Verbosity, finishes: Finishes) -> Self {
         let state = State { round: None, work: None, said: Instant::now() };
         let state = Arc::new(Mutex::new(state));
-        let line = match voice {
-            Verbosity::Lively => {
-                let state = Arc::clone(&state);
-                Line::new(move |width| locked(&state).line(width))
-            }
-            Verbosity::Quiet => Line::hidden(),
-        };
+        let line = Line::new(voice == Verbosity::Lively, &state, State::line);
         Self { state, voice, finishes, line }
     }
 }

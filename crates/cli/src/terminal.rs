@@ -47,7 +47,7 @@ impl Listener for Terminal {
             }
             Event::Prepared => {
                 if let Some(preparation) = self.preparation.take() {
-                    preparation.finish();
+                    preparation.line.remove();
                 }
             }
             Event::Round(report) => {

@@ -20,7 +20,7 @@ pub struct Tls {
     ca: Option<PathBuf>,
     /// Use no TLS on any address: anyone on the network can read and change everything
     #[arg(long, conflicts_with_all = ["certificate", "key", "ca"])]
-    insecure: bool,
+    pub insecure: bool,
 }
 
 impl Tls {
@@ -40,11 +40,6 @@ impl Tls {
             bail!("{found} applies only with {flag}");
         }
         Ok(())
-    }
-
-    /// Whether to speak in the clear, on any address.
-    pub const fn is_insecure(&self) -> bool {
-        self.insecure
     }
 
     /// Refuses certificates where another network has its own.

@@ -35,11 +35,6 @@ const SCRIPT: &str = include_str!("watch.js");
 
 /// A page that is being served.
 pub struct Watch {
-    shared: Arc<Shared>,
-}
-
-/// What answers know.
-struct Shared {
     folder: PathBuf,
     port: u16,
     answering: AtomicUsize,
@@ -53,11 +48,11 @@ struct Shared {
 
 impl Watch {
     /// Serves the page of the run in a folder; port 0 is any that is free.
-    pub fn start(folder: &Path, port: u16) -> Result<Self> {
+    pub fn start(folder: &Path, port: u16) -> Result<Arc<Self>> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))
             .with_context(|| format!("--watch: cannot listen on 127.0.0.1:{port}"))?;
         let address = listener.local_addr().context("--watch: no address")?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(Self {
             folder: folder.to_owned(),
             port: address.port(),
             answering: AtomicUsize::new(0),
@@ -69,12 +64,12 @@ impl Watch {
         // It ends with the process.
         thread::spawn(move || accept(&listener, &answers));
         console::say(format_args!("watch it at http://{address}/"));
-        Ok(Self { shared })
+        Ok(shared)
     }
 
     /// Lets whoever is looking see the end.
-    pub fn finish(self) {
-        let Shared { asked, over, seen, .. } = &*self.shared;
+    pub fn finish(&self) {
+        let Self { asked, over, seen, .. } = self;
         over.store(true, Ordering::SeqCst);
         let asked = *asked.lock().unwrap_or_else(PoisonError::into_inner);
         let looks = asked.is_some_and(|asked| asked.elapsed() < LAST_LOOK);
@@ -85,7 +80,7 @@ impl Watch {
     }
 }
 
-fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
+fn accept(listener: &TcpListener, shared: &Arc<Watch>) {
     for stream in listener.incoming() {
         let Ok(stream) = stream else {
             // Out of file descriptors, perhaps: better luck in a moment.
@@ -105,7 +100,7 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
     }
 }
 
-fn answer(mut stream: TcpStream, shared: &Shared) -> std::io::Result<()> {
+fn answer(mut stream: TcpStream, shared: &Watch) -> std::io::Result<()> {
     stream.set_write_timeout(Some(PATIENCE))?;
     let request = read(&mut stream)?;
     let answer = match request {
@@ -163,7 +158,7 @@ impl Answer {
     }
 }
 
-impl Shared {
+impl Watch {
     fn answer(&self, request: &str) -> Answer {
         let mut lines = request.split("\r\n");
         let mut first = lines.next().unwrap_or_default().split(' ');

@@ -16,18 +16,7 @@ use std::fmt::Write;
 /// assert_eq!(printable("\u{1b}[31mflu\n"), "\\u{1b}[31mflu\\n");
 /// ```
 pub fn printable(text: &str) -> Cow<'_, str> {
-    if !text.contains(is_obeyed) {
-        return Cow::Borrowed(text);
-    }
-    let mut shown = String::with_capacity(text.len() + 8);
-    for character in text.chars() {
-        if is_obeyed(character) {
-            shown.extend(character.escape_default());
-        } else {
-            shown.push(character);
-        }
-    }
-    Cow::Owned(shown)
+    escaped(text, is_obeyed, |character, shown| shown.extend(character.escape_default()))
 }
 
 /// Finished JSON without anything that a terminal would obey, and of the same meaning: such a character
@@ -40,18 +29,25 @@ pub fn printable(text: &str) -> Cow<'_, str> {
 /// ```
 pub fn printable_json(finished: &str) -> Cow<'_, str> {
     let is_escaped = |character: char| character != '\n' && is_obeyed(character);
-    if !finished.contains(is_escaped) {
-        return Cow::Borrowed(finished);
-    }
-    let mut shown = String::with_capacity(finished.len() + 16);
-    for character in finished.chars() {
-        if is_escaped(character) {
-            for unit in character.encode_utf16(&mut [0; 2]) {
-                let _always = write!(shown, "\\u{unit:04x}");
-            }
-        } else {
-            shown.push(character);
+    escaped(finished, is_escaped, |character, shown| {
+        for unit in character.encode_utf16(&mut [0; 2]) {
+            let _always = write!(shown, "\\u{unit:04x}");
         }
+    })
+}
+
+/// The text with some characters written otherwise.
+fn escaped(
+    text: &str,
+    is_escaped: impl Fn(char) -> bool,
+    write: impl Fn(char, &mut String),
+) -> Cow<'_, str> {
+    if !text.contains(&is_escaped) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len() + 16);
+    for character in text.chars() {
+        if is_escaped(character) { write(character, &mut shown) } else { shown.push(character) }
     }
     Cow::Owned(shown)
 }

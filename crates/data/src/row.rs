@@ -28,11 +28,6 @@ impl Row {
         Self::of(Body::Text(text.into()))
     }
 
-    /// A row of two texts.
-    pub fn pair(first: impl Into<String>, second: impl Into<String>) -> Self {
-        Self::of(Body::Pair(first.into(), second.into()))
-    }
-
     /// A row of words.
     pub fn words<W: Into<String>>(words: impl IntoIterator<Item = W>) -> Self {
         Self::of(Body::Words(words.into_iter().map(Into::into).collect()))

@@ -52,11 +52,11 @@ impl Table {
 /// Gathers rows of one task, from as many files as there are.
 #[derive(Clone, Debug)]
 pub struct TableBuilder {
-    task: Task,
+    pub(crate) task: Task,
     rows: Vec<Row>,
     names: BTreeSet<String>,
     /// The only labels that rows may have.
-    declared: Option<LabelSet>,
+    pub(crate) declared: Option<LabelSet>,
     /// The file that rows were last read from.
     file: Option<Arc<Path>>,
     report: ReadingReport,
@@ -67,11 +67,6 @@ impl TableBuilder {
     pub fn new(task: Task) -> Self {
         let (rows, names, report) = (Vec::new(), BTreeSet::new(), ReadingReport::default());
         Self { task, rows, names, declared: None, file: None, report }
-    }
-
-    /// The task.
-    pub fn task(&self) -> Task {
-        self.task
     }
 
     /// How many rows are in.
@@ -96,11 +91,6 @@ impl TableBuilder {
         self.names.extend(names.into_iter().map(|name| name.trim().to_owned()));
         self.declared = Some(self.label_set());
         self
-    }
-
-    /// The labels that were declared.
-    pub(crate) const fn declared(&self) -> Option<&LabelSet> {
-        self.declared.as_ref()
     }
 
     /// Adds a row after checking its labels against the task. Blanks around names are no part of them.
@@ -137,12 +127,12 @@ impl TableBuilder {
         if row.body.is_blank() {
             return Some(("no text", "at least one word"));
         }
-        if let (Task::Generation, Answers::Text(text)) = (self.task(), &row.answers)
+        if let (Task::Generation, Answers::Text(text)) = (self.task, &row.answers)
             && is_blank(text)
         {
             return Some(("an empty text to write", "at least one word"));
         }
-        match (self.task().shape(), row.labels.as_slice()) {
+        match (self.task.shape(), row.labels.as_slice()) {
             (LabelShape::One | LabelShape::PerWord, []) => Some(("no label", "one")),
             (LabelShape::One, [only]) if only.is_empty() => Some(("an empty label", "a name")),
             (LabelShape::One | LabelShape::PerWord | LabelShape::Many | LabelShape::Absent, _) => {

@@ -104,12 +104,6 @@ impl<'a> Work<'a> {
         work: impl Fn(T) -> Result<R> + Sync,
         mut take: impl FnMut(R) -> Result<()>,
     ) -> Result<()> {
-        if self.threads == 1 {
-            while let Some(item) = next()? {
-                take(work(item)?)?;
-            }
-            return Ok(());
-        }
         scope(|scope| {
             // Items go round the workers, so that what comes of them is back in their order.
             let start = |_| {
@@ -123,9 +117,10 @@ impl<'a> Work<'a> {
                 };
                 Builder::new().spawn_scoped(scope, body).ok().map(|_| (to_worker, results))
             };
-            let workers: Vec<_> = (0..self.threads).filter_map(start).collect();
+            let wanted = if self.threads == 1 { 0 } else { self.threads };
+            let workers: Vec<_> = (0..wanted).filter_map(start).collect();
             if workers.is_empty() {
-                // The system has no more threads: this one is there.
+                // One is enough, or the system has no more threads: this one is there.
                 return std::iter::from_fn(|| next().transpose())
                     .try_for_each(|item| take(work(item?)?));
             }

@@ -3,7 +3,9 @@
 
 use std::path::{Path, PathBuf};
 
-use fedra_data::{Clinic, Encoder, Result, Row, TableBuilder, Task, Tokenizer, open_tokenizer};
+use fedra_data::{
+    Body, Clinic, Encoder, Result, Row, TableBuilder, Task, Tokenizer, open_tokenizer,
+};
 use serde_json::{Value, json};
 
 /// A shared folder beside the repository.
@@ -174,7 +176,8 @@ fn pairs_are_written_and_cut_as_by_transformers() {
             let numbers =
                 |place: usize| -> Vec<u32> { serde_json::from_value(case[place].clone()).unwrap() };
             let mut builder = TableBuilder::new(Task::Classes);
-            builder.push(Row::pair(text(0), text(1)).with_labels(["x"])).unwrap();
+            let pair = Row { body: Body::Pair(text(0), text(1)), ..Row::text("") };
+            builder.push(pair.with_labels(["x"])).unwrap();
             let longest = usize::try_from(case[2].as_u64().unwrap()).unwrap();
             let encoder = Encoder::new(&tokenizer, longest).unwrap();
             let encoded = encoder.encode(&builder.finish().examples[0]).unwrap().remove(0);

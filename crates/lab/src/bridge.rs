@@ -14,8 +14,6 @@ mod path;
 mod setting;
 mod student;
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use fedra_seed::Seed;
 use serde::Serialize;
 
@@ -55,33 +53,28 @@ impl Bridge {
                 jobs.extend((0..setting.worlds).map(|world| (student, heterogeneity, world)));
             }
         }
-        let finished = AtomicUsize::new(0);
-        let all = attempts.len() + jobs.len();
-        let tick = || done(finished.fetch_add(1, Ordering::Relaxed) + 1, all);
-        let trials = parallel::map(&attempts, threads, |attempt| {
-            let trial = Trial::of(setting, *attempt);
-            tick();
-            trial
-        });
+        let (before, all) = (attempts.len(), attempts.len() + jobs.len());
+        let tick = |finished| done(finished, all);
+        let trials =
+            parallel::map(&attempts, threads, tick, |attempt| Trial::of(setting, *attempt));
         let choices = choice::choose(setting, &attempts, &trials);
-        let runs = parallel::map(&jobs, threads, |&(student, heterogeneity, world)| {
-            let chosen = choices
-                .iter()
-                .find(|choice| choice.is_for(student, heterogeneity))
-                .expect("one for every curve");
+        let tick = |finished| done(before + finished, all);
+        let runs = parallel::map(&jobs, threads, tick, |&(student, heterogeneity, world)| {
+            let is_chosen = |choice: &&Choice| {
+                (choice.student, choice.heterogeneity) == (student, heterogeneity)
+            };
+            let chosen = choices.iter().find(is_chosen).expect("one for every curve");
             let seed = Seed(setting.seed).of("bridge").with(u64::from(world));
             let path =
                 Path::follow(setting, Task { student, heterogeneity, rate: chosen.rate, seed });
-            let run = BridgeRun {
+            BridgeRun {
                 student,
                 heterogeneity,
                 world,
                 final_by_warmup: path.sweep(),
                 start: path.start(),
                 still_falling: path.still_falling(),
-            };
-            tick();
-            run
+            }
         });
         Ok(Self { setting: setting.clone(), choices, runs })
     }

@@ -106,12 +106,8 @@ impl Study {
         done: impl Fn(usize, usize) + Sync,
     ) -> Self {
         let jobs = jobs(setting);
-        let finished = std::sync::atomic::AtomicUsize::new(0);
-        let runs = parallel::map(&jobs, threads, |job| {
-            let run = follow(setting, Seed(seed), *job);
-            done(finished.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1, jobs.len());
-            run
-        });
+        let tick = |finished| done(finished, jobs.len());
+        let runs = parallel::map(&jobs, threads, tick, |job| follow(setting, Seed(seed), *job));
         Self { setting: setting.clone(), seed, runs }
     }
 

@@ -177,10 +177,10 @@ impl Steps {
             bail!("fedra account steps needs --q, without --steps and --phase");
         };
         let Checked { relation, delta, .. } = checked;
-        let schedule = |steps| Schedule { sampling, steps, relation, delta };
-        let steps = calibration::steps(wish, noise, &schedule(1.try_into()?))?;
-        let release = schedule(steps).release(noise);
-        let spent = fedra_privacy::Composition::of(relation, [&release])?.spent(delta);
+        let schedule = Schedule { sampling, steps: 1.try_into()?, relation, delta };
+        let steps = calibration::steps(wish, noise, &schedule)?;
+        let checked = Checked { steps: Some(steps), ..checked };
+        let spent = checked.composition(Some(noise))?.spent(delta);
         let is_limit = steps.get() == calibration::MOST_STEPS;
         if !self.run.json {
             let (least, more) =

@@ -43,10 +43,8 @@ pub fn of_experiment(file: &Path) -> Result<(Vec<String>, Option<PathBuf>)> {
 /// How many lines are wanted, and of which length.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted {
-    /// Lines to attack.
+    /// Lines to attack, and as many again to measure the loss on.
     pub attacked: usize,
-    /// Lines to measure the loss on.
-    pub held_out: usize,
     /// Other lines that the client learns from.
     pub learnt: usize,
     /// Public tokens, about.
@@ -98,7 +96,7 @@ impl Lines {
             Ok(lines)
         };
         let attacked = take(wanted.attacked, &mut private)?;
-        let held_out = take(wanted.held_out, &mut private)?;
+        let held_out = take(wanted.attacked, &mut private)?;
         if attacked.len() < wanted.attacked || held_out.is_empty() {
             bail!(
                 "the private text: found {} lines of {SHORTEST} tokens or more, expected at least {}",

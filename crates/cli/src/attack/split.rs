@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use fedra::prepare::pretrained::Pretrained;
 use fedra::text::grid::grouped;
 use fedra_audit::{Attack, Decoder, FineTuning, Grid, Knowledge, PublicText, Study};
@@ -54,7 +54,7 @@ pub struct Split {
     gamma: Vec<f64>,
     /// How noise is measured: in units of each row's root mean square, as the mean absolute value, or in
     /// units of a norm to which rows are clipped
-    #[arg(long, default_value = "relative", value_parser = one_of(NOISES))]
+    #[arg(long, value_enum, default_value_t = NoiseName::Relative)]
     noise: NoiseName,
     /// The largest norm of a row, for clipped noise
     #[arg(long, value_name = "C")]
@@ -105,18 +105,12 @@ pub struct Split {
 }
 
 /// How noise is measured.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum NoiseName {
     Relative,
     Absolute,
     Clipped,
 }
-
-const NOISES: [(&str, NoiseName); 3] = [
-    ("relative", NoiseName::Relative),
-    ("absolute", NoiseName::Absolute),
-    ("clipped", NoiseName::Clipped),
-];
 
 /// Attacks that are run together.
 const ATTACKS: [(&str, &[Attack]); 5] = [
@@ -156,7 +150,6 @@ impl Split {
         }
         let wanted = lines::Wanted {
             attacked: self.lines,
-            held_out: self.lines,
             learnt: if self.tune_steps == 0 { 0 } else { 7 * self.lines },
             public: self.public_tokens,
             tokens: self.tokens,
@@ -166,7 +159,7 @@ impl Split {
         let public_text = PublicText::new(lines.public, lines.known.len(), decoder.vocabulary())?;
         self.introduce(&public_text);
 
-        let mut progress = Progress { line: TextLine::new(), said: String::new() };
+        let mut progress = Progress { line: TextLine::new(true), said: String::new() };
         progress.tell("the client fine-tunes");
         let tuning = FineTuning { steps: self.tune_steps, rate: self.tune_rate, batch: 8 };
         grid.firsts.iter().try_for_each(|&first| decoder.check_first(first))?;

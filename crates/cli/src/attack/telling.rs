@@ -249,6 +249,7 @@ fn lines_of(findings: &[Finding], x: impl Fn(&Setting) -> Option<f64>) -> Vec<Se
         };
         add(&mut series, Series { name, points: vec![point], stroke, colour });
     }
+    series.extend(guess_line(findings, &series));
     series
 }
 
@@ -272,8 +273,7 @@ fn guess_line(findings: &[Finding], series: &[Series]) -> Option<Series> {
 }
 
 fn by_loss(findings: &[Finding]) -> Chart {
-    let mut series = lines_of(findings, |setting| Some(setting.loss - setting.clean_loss));
-    series.extend(guess_line(findings, &series));
+    let series = lines_of(findings, |setting| Some(setting.loss - setting.clean_loss));
     Chart {
         title: "Reconstructed tokens against the cost of noise".to_owned(),
         caption:
@@ -289,8 +289,7 @@ fn by_loss(findings: &[Finding]) -> Chart {
 
 fn by_noise(findings: &[Finding]) -> Chart {
     let positive = |setting: &Setting| Some(setting.noise.over_rms).filter(|noise| *noise > 0.0);
-    let mut series = lines_of(findings, positive);
-    series.extend(guess_line(findings, &series));
+    let series = lines_of(findings, positive);
     Chart {
         title: "Reconstructed tokens by noise".to_owned(),
         caption:

@@ -6,7 +6,7 @@ use clap::Args;
 use fedra_plan::ByteCount;
 use serde_json::Value;
 
-use super::stopwatch::Cost;
+use super::stopwatch::Stopwatch;
 use crate::console;
 use fedra::text::grid::grouped;
 
@@ -29,7 +29,7 @@ impl Format {
     }
 
     /// Prints the cost of a bench of the federation; the sentence starts with what was done.
-    pub fn print_cost(&self, mut object: Value, done: &str, (parameters, cost): (u64, Cost)) {
+    pub fn print_cost(&self, mut object: Value, done: &str, (parameters, cost): (u64, Stopwatch)) {
         object["parameters"] = parameters.into();
         object["cpu_seconds"] = cost.cpu_seconds.into();
         object["wall_seconds"] = cost.wall_seconds.into();

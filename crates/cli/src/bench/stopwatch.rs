@@ -4,14 +4,9 @@ use std::time::Instant;
 
 use fedra::process::{cpu_seconds, forget_peak, peak_resident_bytes};
 
-/// Counts only while it is asked to.
-pub struct Stopwatch {
-    cost: Cost,
-}
-
-/// What work has cost.
+/// What work has cost; it counts only while it is asked to.
 #[derive(Clone, Copy, Default)]
-pub struct Cost {
+pub struct Stopwatch {
     pub cpu_seconds: f64,
     pub wall_seconds: f64,
     pub peak_bytes: u64,
@@ -21,7 +16,7 @@ impl Stopwatch {
     /// At zero; the peak of memory is watched from here on, whether the watch runs or not.
     pub fn new() -> Self {
         forget_peak();
-        Self { cost: Cost::default() }
+        Self::default()
     }
 
     /// Does a piece of the work. Wall time stands for the processor's where the system counts none.
@@ -30,18 +25,18 @@ impl Stopwatch {
         let result = work();
         let wall = start.elapsed().as_secs_f64();
         let after = thread_brought_to_account();
-        self.cost.wall_seconds += wall;
-        self.cost.cpu_seconds += before.zip(after).map_or(wall, |(before, after)| after - before);
+        self.wall_seconds += wall;
+        self.cpu_seconds += before.zip(after).map_or(wall, |(before, after)| after - before);
         result
     }
 
     /// The cost of all pieces, in shares of so many.
-    pub fn read(&self, shares: u32) -> Cost {
+    pub fn read(&self, shares: u32) -> Self {
         // Microseconds are more than a stopwatch knows.
         let share = |seconds: f64| (seconds / f64::from(shares) * 1e6).round() / 1e6;
-        Cost {
-            cpu_seconds: share(self.cost.cpu_seconds),
-            wall_seconds: share(self.cost.wall_seconds),
+        Self {
+            cpu_seconds: share(self.cpu_seconds),
+            wall_seconds: share(self.wall_seconds),
             peak_bytes: peak_resident_bytes().unwrap_or(0),
         }
     }

@@ -11,7 +11,7 @@ use fedra_lab::{
 };
 use fedra_report::{Chart, Point, Scale, Series, Stroke};
 
-use super::plots::{Findings, lowest_of, progress, summarised};
+use super::plots::{Findings, by_level, lowest_of, progress};
 use crate::flags::cores;
 use crate::study_folder::StudyFolder;
 
@@ -172,12 +172,9 @@ fn survived(survival: &Survival) -> Verdict {
 
 /// Final loss by warm-up.
 fn losses(study: &Study, student: Student) -> Chart {
-    let mut series = lines(
-        study,
-        student,
-        |_| true,
-        |sweep| sweep.iter().map(|(warmup, loss)| (f64::from(*warmup), *loss)).collect(),
-    );
+    let mut series = lines(study, student, |sweep| {
+        sweep.iter().map(|(warmup, loss)| (f64::from(*warmup), *loss)).collect()
+    });
     series.push(lowest_of(&series));
     Chart {
         title: format!("Final loss by warm-up: {}", student.name()),
@@ -195,17 +192,14 @@ fn losses(study: &Study, student: Student) -> Chart {
 /// The right arm of the same curves where clients differ: next to W = 0 it is too low to be seen.
 fn gains(study: &Study, student: Student) -> Chart {
     let from = study.setting.rounds / 2;
-    let mut series = lines(
-        study,
-        student,
-        |h| h > 0.0,
-        |sweep| {
-            let never = sweep.last().and_then(|(_, loss)| *loss);
-            let gain = |loss: Option<f64>| Some(100.0 * (1.0 - loss? / never?));
-            let late = sweep.iter().filter(|(warmup, _)| *warmup >= from);
-            late.map(|(warmup, loss)| (f64::from(*warmup), gain(*loss))).collect()
-        },
-    );
+    let mut series = lines(study, student, |sweep| {
+        let never = sweep.last().and_then(|(_, loss)| *loss);
+        let gain = |loss: Option<f64>| Some(100.0 * (1.0 - loss? / never?));
+        let late = sweep.iter().filter(|(warmup, _)| *warmup >= from);
+        late.map(|(warmup, loss)| (f64::from(*warmup), gain(*loss))).collect()
+    });
+    // The first heterogeneity is 0: there clients do not differ.
+    series.remove(0);
     if series.iter().any(|line| !line.points.is_empty()) {
         let ends = [from, study.setting.rounds].map(|warmup| Point::new(f64::from(warmup), 0.0));
         let (name, points) = ("never frozen".to_owned(), ends.to_vec());
@@ -224,22 +218,13 @@ fn gains(study: &Study, student: Student) -> Chart {
     }
 }
 
-/// One line for each heterogeneity that is shown; `values` gives x and y of one world's sweep.
+/// One line for each heterogeneity; `values` gives x and y of one world's sweep.
 fn lines(
     study: &Study,
     student: Student,
-    shown: impl Fn(f64) -> bool,
     values: impl Fn(&Sweep) -> Vec<(f64, Option<f64>)>,
 ) -> Vec<Series> {
-    // A heterogeneity has the same colour in every plot.
-    let levels = study.setting.heterogeneities.iter().enumerate();
-    levels
-        .filter(|(_, h)| shown(**h))
-        .map(|(colour, &h)| {
-            let runs = study.select(student, h);
-            let worlds: Vec<_> = runs.iter().map(|run| values(&run.final_by_warmup)).collect();
-            let (points, stroke) = (summarised(&worlds), Stroke::Marked);
-            Series { name: format!("h = {h}"), points, stroke, colour }
-        })
-        .collect()
+    by_level(&study.setting.heterogeneities, Stroke::Marked, |h| {
+        study.select(student, h).iter().map(|run| values(&run.final_by_warmup)).collect()
+    })
 }

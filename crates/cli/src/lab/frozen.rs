@@ -8,7 +8,7 @@ use clap::Args;
 use fedra_lab::{Curves, Phi, Run, Setting, Study, Verdict, mean};
 use fedra_report::{Chart, Scale, Series, Stroke};
 
-use super::plots::{Findings, lowest_of, progress, summarised};
+use super::plots::{Findings, by_level, lowest_of, progress, summarised};
 use crate::flags::{cores, one_of};
 use crate::study_folder::StudyFolder;
 
@@ -157,14 +157,8 @@ impl View<'_> {
 
     /// One line for each heterogeneity; `values` gives x and y of one world.
     fn by_heterogeneity(&self, values: impl Fn(&Curves) -> Vec<(f64, Option<f64>)>) -> Vec<Series> {
-        let lines = self.study.setting.heterogeneities.iter().enumerate();
-        lines
-            .map(|(colour, &h)| {
-                let worlds: Vec<_> = self.curves(h).into_iter().map(&values).collect();
-                let (points, stroke) = (summarised(&worlds), Stroke::Solid);
-                Series { name: format!("h = {h}"), points, stroke, colour }
-            })
-            .collect()
+        let worlds = |h| self.curves(h).into_iter().map(&values).collect();
+        by_level(&self.study.setting.heterogeneities, Stroke::Solid, worlds)
     }
 
     fn profile(&self) -> Chart {
@@ -251,17 +245,11 @@ impl View<'_> {
     fn warmup(&self) -> Chart {
         let setting = &self.study.setting;
         let place = |&(warmup, loss): &(u32, Option<f64>)| (f64::from(warmup), loss);
-        let line = |(colour, &h): (usize, &f64)| {
-            let runs = self.study.select(h, setting.local_steps, self.cohort);
-            let worlds: Vec<Vec<_>> = runs
-                .into_iter()
-                .filter_map(|run| Some(run.by_warmup()?.iter().map(place).collect()))
-                .collect();
-            let points = summarised(&worlds);
-            Series { name: format!("h = {h}"), points, stroke: Stroke::Marked, colour }
+        let worlds = |h| {
+            let runs = self.study.select(h, setting.local_steps, self.cohort).into_iter();
+            runs.filter_map(|run| Some(run.by_warmup()?.iter().map(place).collect())).collect()
         };
-        let mut series: Vec<Series> =
-            setting.heterogeneities.iter().enumerate().map(line).collect();
+        let mut series = by_level(&setting.heterogeneities, Stroke::Marked, worlds);
         series.push(lowest_of(&series));
         Chart {
             title: format!("Final loss by warm-up ({})", self.words),

@@ -91,6 +91,21 @@ pub fn summarised(worlds: &[Vec<(f64, Option<f64>)>]) -> Vec<Point> {
         .collect()
 }
 
+/// One line for each heterogeneity, in the same colour in every plot; `worlds` gives x and y of each world.
+pub fn by_level(
+    levels: &[f64],
+    stroke: Stroke,
+    worlds: impl Fn(f64) -> Vec<Vec<(f64, Option<f64>)>>,
+) -> Vec<Series> {
+    let line = |(colour, &h): (usize, &f64)| Series {
+        name: format!("h = {h}"),
+        points: summarised(&worlds(h)),
+        stroke,
+        colour,
+    };
+    levels.iter().enumerate().map(line).collect()
+}
+
 /// Rings around the lowest point of each line: a shallow minimum is hard to see otherwise.
 pub fn lowest_of(series: &[Series]) -> Series {
     let lowest = |series: &Series| {

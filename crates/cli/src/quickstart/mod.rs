@@ -94,7 +94,7 @@ impl Quickstart {
         for (name, experiment) in &experiments {
             forget_peak();
             let run = Run::prepare(experiment)?;
-            if story.is_empty() {
+            if story.ways.is_empty() {
                 story.floor =
                     run.baseline.as_ref().and_then(|floor| floor.score("central_test", "span_f1"));
                 voice.say(format_args!("{}\n", run.introduction()));

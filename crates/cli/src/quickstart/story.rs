@@ -47,11 +47,6 @@ impl Way {
 }
 
 impl Story {
-    /// Whether nothing was run yet.
-    pub fn is_empty(&self) -> bool {
-        self.ways.is_empty()
-    }
-
     /// What the page is about.
     pub fn lead(&self) -> String {
         let clients = self.ways.iter().map(|way| way.summary.clients).max().unwrap_or(0);

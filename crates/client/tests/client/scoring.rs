@@ -117,7 +117,7 @@ fn words_cut_away_count_as_missed() {
         assert_eq!(examples.cut(0).len(), examples.encoded()[0].dropped);
         let scores = score(&world, 500, &examples);
         let Counts::Spans(spans) = scores.counts else { panic!("concepts are spans") };
-        spans.kinds()["problem"].false_negatives + spans.kinds()["problem"].true_positives
+        spans.kinds["problem"].false_negatives + spans.kinds["problem"].true_positives
     };
     assert_eq!((false_negatives(20), false_negatives(4)), (2, 2));
 }

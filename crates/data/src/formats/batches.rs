@@ -44,49 +44,41 @@ impl Batch {
 /// The rows of a batch, each with its line, or why a record makes none.
 pub(super) type Rows = Vec<(u64, Result<Row, NoRow>)>;
 
-/// A file that is read in batches.
-pub(super) struct Reading<'a> {
-    pub reader: &'a Reader,
-    pub path: &'a Path,
-    pub work: &'a Work<'a>,
-}
-
-impl Reading<'_> {
-    /// Reads all records. `next` adds one to a batch, or says that there is none, and how many bytes of
-    /// the file are read by then; `make` makes rows of a batch.
-    pub fn read(
-        &self,
-        builder: &mut TableBuilder,
-        mut next: impl FnMut(&mut Batch) -> Result<Option<u64>>,
-        make: impl Fn(&Batch) -> Rows + Sync,
-    ) -> Result<()> {
-        let total = std::fs::metadata(self.path).map_or(0, |file| file.len());
-        let (mut failure, mut has_ended) = (None, false);
-        self.work.in_order(
-            || {
-                if let Some(error) = failure.take() {
-                    return Err(error);
-                }
-                let (mut batch, mut read) = (Batch::default(), 0);
-                while !has_ended && !batch.is_full() {
-                    match next(&mut batch) {
-                        Ok(Some(bytes)) => read = bytes,
-                        Ok(None) => has_ended = true,
-                        Err(error) if batch.ends.is_empty() => return Err(error),
-                        Err(error) => {
-                            (failure, has_ended) = (Some(error), true);
-                        }
+/// Reads all records of a file. `next` adds one to a batch, or says that there is none, and how many bytes of
+/// the file are read by then; `make` makes rows of a batch.
+pub(super) fn read(
+    reader: &Reader,
+    (path, work): (&Path, &Work<'_>),
+    builder: &mut TableBuilder,
+    mut next: impl FnMut(&mut Batch) -> Result<Option<u64>>,
+    make: impl Fn(&Batch) -> Rows + Sync,
+) -> Result<()> {
+    let total = std::fs::metadata(path).map_or(0, |file| file.len());
+    let (mut failure, mut has_ended) = (None, false);
+    work.in_order(
+        || {
+            if let Some(error) = failure.take() {
+                return Err(error);
+            }
+            let (mut batch, mut read) = (Batch::default(), 0);
+            while !has_ended && !batch.is_full() {
+                match next(&mut batch) {
+                    Ok(Some(bytes)) => read = bytes,
+                    Ok(None) => has_ended = true,
+                    Err(error) if batch.ends.is_empty() => return Err(error),
+                    Err(error) => {
+                        (failure, has_ended) = (Some(error), true);
                     }
                 }
-                Ok((!batch.ends.is_empty()).then_some((batch, read)))
-            },
-            |(batch, read)| Ok((make(&batch), read)),
-            |(made, read)| {
-                for (line, row) in made {
-                    self.reader.push(row, (self.path, line), builder)?;
-                }
-                self.work.tell(Stage::Reading, read.min(total), total)
-            },
-        )
-    }
+            }
+            Ok((!batch.ends.is_empty()).then_some((batch, read)))
+        },
+        |(batch, read)| Ok((make(&batch), read)),
+        |(made, read)| {
+            for (line, row) in made {
+                reader.push(row, (path, line), builder)?;
+            }
+            work.tell(Stage::Reading, read.min(total), total)
+        },
+    )
 }

@@ -4,14 +4,11 @@
 //! turns a record into named [`Cell`]s and leaves the meaning to this file. A column that is named
 //! must exist; one that is not named is looked up under its usual names and may be absent.
 
-use std::collections::BTreeMap;
-
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::fields::{Cell, Fields, NoRow, absent, single};
 use super::prompt::{AnswerTemplates, Prompt};
-use crate::error::Complaint;
 use crate::{Answers, Body, LabelShape, Row, Split, Task};
 
 /// The columns of a source. What is left out takes its usual name.
@@ -57,31 +54,6 @@ fn two_columns<'de, D: Deserializer<'de>>(deserializer: D) -> Result<[String; 2]
     if first == second { Err(D::Error::custom("one column twice")) } else { Ok([first, second]) }
 }
 
-/// Fields that may be asked for more than once: a template may name what is also the label.
-struct CachedFields<'a> {
-    inner: &'a mut dyn Fields,
-    taken: BTreeMap<String, Option<Cell>>,
-}
-
-impl Fields for CachedFields<'_> {
-    fn take(&mut self, name: &str) -> Result<Option<Cell>, Complaint> {
-        if let Some(cell) = self.taken.get(name) {
-            return Ok(cell.clone());
-        }
-        let cell = self.inner.take(name)?;
-        self.taken.insert(name.to_owned(), cell.clone());
-        Ok(cell)
-    }
-
-    fn names(&self) -> Vec<&str> {
-        self.inner.names()
-    }
-
-    fn are_columns(&self) -> bool {
-        self.inner.are_columns()
-    }
-}
-
 impl Columns {
     /// The row that a record means for a task whose prompt and answers are written from it.
     pub(super) fn prompted_row(
@@ -89,7 +61,6 @@ impl Columns {
         prompt: &Prompt,
         fields: &mut dyn Fields,
     ) -> Result<Row, NoRow> {
-        let fields = &mut CachedFields { inner: fields, taken: BTreeMap::new() };
         let body = Body::Text(prompt.prompt.render(fields)?);
         let mut values = Vec::new();
         for name in prompt.prompt.columns() {

@@ -23,7 +23,7 @@ pub(super) fn read(
     loop {
         let line = source.next_line()?.map(str::to_owned);
         let content = line.as_deref().unwrap_or("").trim_end();
-        let number = source.line();
+        let number = source.line;
         if content.trim().is_empty() {
             sentence.flush(reader, (path, number.saturating_sub(1)), builder)?;
             work.tell(Stage::Reading, source.taken().min(total), total)?;

@@ -11,13 +11,13 @@
 use std::io::{Cursor, Read as _};
 use std::path::Path;
 
-use super::batches::{Batch, Reading, Rows};
+use super::batches::{self, Batch};
 use super::fields::{Cell, Fields, NoRow};
 use super::reader::Reader;
 use super::source::Source;
 use crate::error::Complaint;
 use crate::reading_report::trim;
-use crate::{Advice, DataError, Result, TableBuilder, Task, Trimmed, Work};
+use crate::{Advice, DataError, Result, TableBuilder, Trimmed, Work};
 
 /// Delimiters that a header with a single name may stand for.
 const LIKELY: [char; 4] = [',', ';', '\t', '|'];
@@ -32,55 +32,41 @@ pub(super) fn read(
     let mut records = Records::open(path, reader.delimiter.unwrap_or(usual), reader)?;
     let (header, advice) = (records.header.clone(), records.advice());
     builder.trimmed(Trimmed { columns: records.trimmed, ..Trimmed::default() });
-    let table =
-        Delimited { reader, header: &header, advice: advice.as_ref(), task: builder.task() };
-    let delimiter = records.delimiter;
-    Reading { reader, path, work }.read(
+    let (delimiter, task) = (records.delimiter, builder.task);
+    batches::read(
+        reader,
+        (path, work),
         builder,
         |batch| {
             let Some(line) = records.raw(&mut batch.text)? else { return Ok(None) };
             batch.end_record(line);
             Ok(Some(records.source.taken()))
         },
-        |batch| table.rows(batch, delimiter),
-    )
-}
-
-/// A table whose records are read apart from its header.
-struct Delimited<'a> {
-    reader: &'a Reader,
-    header: &'a [String],
-    advice: Option<&'a Advice>,
-    task: Task,
-}
-
-impl Delimited<'_> {
-    /// The rows of some records.
-    fn rows(&self, batch: &Batch, delimiter: u8) -> Rows {
-        let mut parser = settings(delimiter).from_reader(FIRST.chain(batch.text.as_slice()));
-        let mut record = csv::StringRecord::new();
-        let _first = parser.read_record(&mut record);
-        let row = |&(line, end): &(u64, usize)| {
-            let read = parser.read_record(&mut record).map(drop).map_err(|error| error.to_string());
-            let read =
-                read.and_then(|()| whole(parser.position().byte(), (FIRST.len() + end) as u64));
-            let row = match read {
-                Err(found) => Err(NoRow::from((found, RECORD.to_owned()))),
-                Ok(()) if record.len() != self.header.len() => {
-                    let complaint = other_length(record.len(), self.header.len());
-                    Err(NoRow::from(complaint).advising(self.advice))
-                }
-                Ok(()) => {
-                    let values = record.iter().map(str::to_owned).collect();
-                    let mut record = Named { header: self.header, values };
-                    let row = self.reader.row(self.task, &mut record);
-                    row.map_err(|no_row| no_row.advising(self.advice))
-                }
+        |batch: &Batch| {
+            let mut parser = settings(delimiter).from_reader(FIRST.chain(batch.text.as_slice()));
+            let mut record = csv::StringRecord::new();
+            let _first = parser.read_record(&mut record);
+            let row = |&(line, end): &(u64, usize)| {
+                let read =
+                    parser.read_record(&mut record).map(drop).map_err(|error| error.to_string());
+                let read =
+                    read.and_then(|()| whole(parser.position().byte(), (FIRST.len() + end) as u64));
+                let row = match read {
+                    Err(found) => Err(NoRow::from((found, RECORD.to_owned()))),
+                    Ok(()) if record.len() != header.len() => {
+                        let complaint = other_length(record.len(), header.len());
+                        Err(NoRow::from(complaint).advising(advice.as_ref()))
+                    }
+                    Ok(()) => {
+                        let row = reader.row(task, &mut Named { header: &header, values: &record });
+                        row.map_err(|no_row| no_row.advising(advice.as_ref()))
+                    }
+                };
+                (line, row)
             };
-            (line, row)
-        };
-        batch.ends.iter().map(row).collect()
-    }
+            batch.ends.iter().map(row).collect()
+        },
+    )
 }
 
 /// Read before a batch: a parser takes a byte order mark for none of the text where it begins, and a batch
@@ -103,7 +89,7 @@ fn whole(read: u64, end: u64) -> Result<(), String> {
 
 struct Named<'a> {
     header: &'a [String],
-    values: Vec<String>,
+    values: &'a csv::StringRecord,
 }
 
 impl Fields for Named<'_> {
@@ -115,7 +101,7 @@ impl Fields for Named<'_> {
             let found = format!("two columns called {name:?}");
             return Err((found, "one of that name".to_owned()));
         }
-        Ok(column.map(|column| Cell::One(std::mem::take(&mut self.values[column]))))
+        Ok(column.map(|column| Cell::One(self.values[column].to_owned())))
     }
 
     fn names(&self) -> Vec<&str> {
@@ -158,7 +144,7 @@ impl Records {
         let (header, trimmed) = (Vec::new(), 0);
         let mut records = Self { source, delimiter, parser, header, trimmed, line: 0 };
         records.header = records.record()?.ok_or_else(|| {
-            DataError::file(records.source.file(), "no lines", "a header with column names")
+            DataError::file(&records.source.file, "no lines", "a header with column names")
         })?;
         records.trimmed = records.header.iter_mut().map(trim).sum();
         Ok(records)
@@ -169,7 +155,7 @@ impl Records {
         let found = self.header.iter().position(|column| column.eq_ignore_ascii_case(name));
         found.ok_or_else(|| {
             let columns = format!("columns {}", self.header.join(", "));
-            DataError::row(self.source.file(), 1, columns, format!("a column {name}"))
+            DataError::row(&self.source.file, 1, columns, format!("a column {name}"))
         })
     }
 
@@ -178,7 +164,7 @@ impl Records {
         let Some(record) = self.record()? else { return Ok(None) };
         if record.len() != self.header.len() {
             let (found, expected) = other_length(record.len(), self.header.len());
-            let error = DataError::row(self.source.file(), self.line, found, expected);
+            let error = DataError::row(&self.source.file, self.line, found, expected);
             return Err(error.advising(self.advice()));
         }
         Ok(Some(record))
@@ -204,10 +190,10 @@ impl Records {
         let mut quotes = Quotes { delimiter: self.delimiter, is_open: false };
         let (start, mut began) = (raw.len(), None);
         loop {
-            let limit = self.source.record_bytes();
+            let limit = self.source.limits.record_bytes;
             let Some(line) = self.source.next_line()? else {
                 let Some(line) = began else { return Ok(None) };
-                let file = self.source.file();
+                let file = &self.source.file;
                 return Err(DataError::row(file, line, "a quote that never closes", "its end"));
             };
             if began.is_none() && line.is_empty() {
@@ -224,9 +210,9 @@ impl Records {
             // Inside a quoted cell a line's end is part of the cell.
             let end = if quotes.is_open { self.source.line_end() } else { "\n" };
             raw.extend_from_slice(end.as_bytes());
-            self.line = *began.get_or_insert(self.source.line());
+            self.line = *began.get_or_insert(self.source.line);
             if let Err(found) = checked {
-                let (file, line) = (self.source.file(), self.source.line());
+                let (file, line) = (&self.source.file, self.source.line);
                 let expected = "a delimiter or a doubled quote after a quote";
                 return Err(DataError::row(file, line, found, expected));
             }
@@ -234,7 +220,7 @@ impl Records {
                 return Ok(Some(self.line));
             }
             if (raw.len() - start) as u64 > limit {
-                let (file, line) = (self.source.file().to_owned(), self.line);
+                let (file, line) = (self.source.file.clone(), self.line);
                 return Err(DataError::TooLarge { file, line, what: "one record", limit });
             }
         }
@@ -250,7 +236,7 @@ impl Records {
         if let Err(found) = read {
             // What is left in the parser is no part of the next record.
             self.parser = parser(self.delimiter);
-            return Err(DataError::row(self.source.file(), self.line, found, RECORD));
+            return Err(DataError::row(&self.source.file, self.line, found, RECORD));
         }
         Ok(record.iter().map(str::to_owned).collect())
     }

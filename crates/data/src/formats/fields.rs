@@ -41,15 +41,17 @@ impl From<Complaint> for NoRow {
 
 /// The fields of one record by name.
 pub(super) trait Fields {
-    /// Takes a field out; `Ok(None)` when it is absent or null.
+    /// Reads a field, as often as it is asked for; `Ok(None)` when it is absent or null.
     fn take(&mut self, name: &str) -> Result<Option<Cell>, Complaint>;
 
-    /// The names of all fields, taken or not.
+    /// The names of all fields.
     fn names(&self) -> Vec<&str>;
 
     /// Whether every record has the same fields, as rows of a table do: one that is not there is then
     /// no value that a single row lacks.
-    fn are_columns(&self) -> bool;
+    fn are_columns(&self) -> bool {
+        false
+    }
 }
 
 /// Why a record without a value for any of these columns makes no row: the row lacks it, or the table

@@ -59,11 +59,9 @@ fn institution(
 }
 
 fn entries(directory: &Path) -> Result<Vec<PathBuf>> {
-    let list = fs::read_dir(directory).map_err(|e| DataError::io("list", directory, e))?;
-    let mut paths = Vec::new();
-    for entry in list {
-        paths.push(entry.map_err(|e| DataError::io("list", directory, e))?.path());
-    }
+    let listed = fs::read_dir(directory)
+        .and_then(|list| list.map(|entry| Ok(entry?.path())).collect::<std::io::Result<Vec<_>>>());
+    let mut paths = listed.map_err(|e| DataError::io("list", directory, e))?;
     paths.sort();
     Ok(paths)
 }
@@ -99,9 +97,7 @@ impl Note {
                     (format!("{line:?}"), expected)
                 })
                 .and_then(|concept| self.place(&concept).map(|places| (concept.kind, places)))
-                .map_err(|(found, expected)| {
-                    DataError::row(file, source.line(), found, expected)
-                })?;
+                .map_err(|(found, expected)| DataError::row(file, source.line, found, expected))?;
             concepts.push(concept);
         }
         concepts.sort_by_key(|(_, places)| std::cmp::Reverse(places.len()));

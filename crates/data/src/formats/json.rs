@@ -27,19 +27,10 @@ pub(super) fn unique(line: &str) -> Result<Vec<(String, Box<RawValue>)>, Complai
     read.map(|Unique(entries)| entries).map_err(|error| complaint(line, &error))
 }
 
-/// The object on a line.
-pub(super) fn object(line: &str) -> Result<Map<String, Value>, Complaint> {
-    object_within(line, DEEPEST)
-}
-
-/// A value that is part of a line.
-pub(super) fn value(text: &str) -> Result<Value, Complaint> {
-    value_within(text, DEEPEST)
-}
-
-fn object_within(text: &str, depth: usize) -> Result<Map<String, Value>, Complaint> {
+/// The object on a line, with values inside of at most so many others.
+pub(super) fn object(text: &str, depth: usize) -> Result<Map<String, Value>, Complaint> {
     let entries = unique(text)?.into_iter();
-    entries.map(|(key, raw)| Ok((key, value_within(raw.get(), depth)?))).collect()
+    entries.map(|(key, raw)| Ok((key, value(raw.get(), depth)?))).collect()
 }
 
 /// What is left of the depth one level further in.
@@ -48,14 +39,15 @@ pub(super) fn deeper(depth: usize) -> Result<usize, Complaint> {
     depth.checked_sub(1).ok_or_else(found)
 }
 
-fn value_within(text: &str, depth: usize) -> Result<Value, Complaint> {
+/// A value that is part of a line.
+pub(super) fn value(text: &str, depth: usize) -> Result<Value, Complaint> {
     let depth = deeper(depth)?;
     match text.as_bytes().first() {
-        Some(b'{') => object_within(text, depth).map(Value::Object),
+        Some(b'{') => object(text, depth).map(Value::Object),
         Some(b'[') => {
             let items = serde_json::from_str::<Vec<Box<RawValue>>>(text);
             let items = items.map_err(|error| complaint(text, &error))?;
-            let items = items.iter().map(|item| value_within(item.get(), depth));
+            let items = items.iter().map(|item| value(item.get(), depth));
             items.collect::<Result<_, _>>().map(Value::Array)
         }
         Some(_) | None => serde_json::from_str(text).map_err(|error| complaint(text, &error)),
@@ -158,7 +150,7 @@ mod tests {
             "{}",
         ] {
             let usual: Map<String, Value> = serde_json::from_str(line).unwrap();
-            assert_eq!(object(line).unwrap(), usual);
+            assert_eq!(object(line, DEEPEST).unwrap(), usual);
         }
     }
 
@@ -170,11 +162,11 @@ mod tests {
             (r#"{"p": {"q at line 9": 1, "q at line 9": 2}}"#, "q at line 9"),
             (r#"{"p": [{"q": 1}, {"q": 1, "\u0071": 2}]}"#, "q"),
         ] {
-            let (found, expected) = object(line).unwrap_err();
+            let (found, expected) = object(line, DEEPEST).unwrap_err();
             assert_eq!(found, format!("the key {key:?} twice"));
             assert_eq!(expected, "every key once");
         }
-        let (found, expected) = object("[1]").unwrap_err();
+        let (found, expected) = object("[1]", DEEPEST).unwrap_err();
         assert!(found.starts_with("[1] (") && expected == "a JSON object", "{found}");
     }
 }

@@ -2,12 +2,10 @@
 
 use std::path::Path;
 
-use serde_json::{Map, Value};
-
-use super::batches::Reading;
-use super::fields::{Cell, Fields, NoRow};
-use super::json::{self, cell};
-use super::nested;
+use super::batches;
+use super::fields::NoRow;
+use super::json::{self, DEEPEST};
+use super::nested::{self, Nested};
 use super::reader::Reader;
 use super::source::Source;
 use crate::error::Complaint;
@@ -22,22 +20,25 @@ pub(super) fn read(
     if let Some(rows) = &reader.columns.rows {
         return read_nested(reader, (path, work), rows, builder);
     }
-    let (mut source, task) = (Source::open(path, reader)?, builder.task());
-    Reading { reader, path, work }.read(
+    let (mut source, task) = (Source::open(path, reader)?, builder.task);
+    batches::read(
+        reader,
+        (path, work),
         builder,
         |batch| loop {
             let Some(line) = source.next_line()? else { return Ok(None) };
             if !line.trim().is_empty() {
                 batch.text.extend_from_slice(line.as_bytes());
                 batch.text.push(b'\n');
-                batch.end_record(source.line());
+                batch.end_record(source.line);
                 return Ok(Some(source.taken()));
             }
         },
         |batch| {
             let row = |(line, record): (u64, &[u8])| {
-                let record = json::object(&String::from_utf8_lossy(record)).map_err(NoRow::from);
-                (line, record.and_then(|mut record| reader.row(task, &mut record)))
+                let record = json::object(&String::from_utf8_lossy(record), DEEPEST);
+                let row = record.map_err(NoRow::from);
+                (line, row.and_then(|record| reader.row(task, &mut Nested::whole(&record))))
             };
             batch.records().map(row).collect()
         },
@@ -60,37 +61,21 @@ fn read_nested(
             continue;
         }
         let complain = |source: &Source, (found, expected): Complaint| {
-            DataError::row(source.file(), source.line(), found, expected)
+            DataError::row(&source.file, source.line, found, expected)
         };
-        let record = json::object(line).map_err(|complaint| complain(&source, complaint))?;
+        let record =
+            json::object(line, DEEPEST).map_err(|complaint| complain(&source, complaint))?;
         let found = nested::rows(&record, rows);
         for mut fields in found.map_err(|complaint| complain(&source, complaint))? {
-            let row = reader.row(builder.task(), &mut fields);
+            let row = reader.row(builder.task, &mut fields);
             made += row.as_ref().map_or(0, Row::bytes);
             let limit = reader.limits.expanded_bytes;
             if made > limit {
                 return Err(source.too_large("expanded data", limit));
             }
-            reader.push(row, (source.file(), source.line()), builder)?;
+            reader.push(row, (&source.file, source.line), builder)?;
         }
         work.tell(Stage::Reading, source.taken().min(total), total)?;
     }
     Ok(())
-}
-
-impl Fields for Map<String, Value> {
-    fn take(&mut self, name: &str) -> Result<Option<Cell>, Complaint> {
-        match self.get_mut(name).map(Value::take) {
-            Some(value) => cell(name, value),
-            None => nested::at(self, name).map_or(Ok(None), |value| cell(name, value.clone())),
-        }
-    }
-
-    fn names(&self) -> Vec<&str> {
-        self.keys().map(String::as_str).collect()
-    }
-
-    fn are_columns(&self) -> bool {
-        false
-    }
 }

@@ -50,12 +50,12 @@ impl Mimic {
     /// Of a stay's notes the first with category `Discharge summary` and description `Report` is
     /// taken; addenda and notes marked as errors are not.
     pub fn read(&self, directory: &Path, limits: Limits, builder: &mut TableBuilder) -> Result<()> {
-        if builder.task().shape() != LabelShape::Many {
-            let task = builder.task().name();
+        if builder.task.shape() != LabelShape::Many {
+            let task = builder.task.name();
             return Err(DataError::setting("task", &task, "diagnosis for MIMIC-III"));
         }
         let codes = find(directory, "DIAGNOSES_ICD")?;
-        let codes = self.codes(&codes, limits, builder.declared())?;
+        let codes = self.codes(&codes, limits, builder.declared.as_ref())?;
         let file = find(directory, "NOTEEVENTS")?;
         let mut notes = Records::open(&file, ',', &settings(limits))?;
         let [subject, stay, category, description, error, text] =

@@ -18,6 +18,13 @@ pub(super) struct Nested<'a> {
     items: Vec<(&'a str, &'a Value)>,
 }
 
+impl<'a> Nested<'a> {
+    /// A row that is the whole record.
+    pub fn whole(record: &'a Map<String, Value>) -> Self {
+        Self { record, items: Vec::new() }
+    }
+}
+
 /// Every row that the path leads to.
 pub(super) fn rows<'a>(
     record: &'a Map<String, Value>,
@@ -25,7 +32,7 @@ pub(super) fn rows<'a>(
 ) -> Result<Vec<Nested<'a>>, Complaint> {
     let first = path.find('.').unwrap_or(path.len());
     let (value, mut rows) = (record.get(&path[..first]), Vec::new());
-    descend(value, (path, first), Nested { record, items: Vec::new() }, &mut rows)?;
+    descend(value, (path, first), Nested::whole(record), &mut rows)?;
     Ok(rows)
 }
 
@@ -85,10 +92,6 @@ impl Fields for Nested<'_> {
 
     fn names(&self) -> Vec<&str> {
         self.record.keys().map(String::as_str).collect()
-    }
-
-    fn are_columns(&self) -> bool {
-        false
     }
 }
 

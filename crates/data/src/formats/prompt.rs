@@ -213,6 +213,7 @@ impl<'de> Visitor<'de> for ChoiceVisitor {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::formats::nested::Nested;
 
     fn fields(json: &str) -> serde_json::Map<String, serde_json::Value> {
         serde_json::from_str(json).unwrap()
@@ -221,8 +222,8 @@ mod tests {
     #[test]
     fn columns_stand_in_braces_and_braces_are_doubled() {
         let template = PromptTemplate::parse("a {{b}} {c}{ d }.").unwrap();
-        let mut record = fields(r#"{"c": "x", "d": ["y", 2]}"#);
-        assert_eq!(template.render(&mut record).unwrap(), "a {b} xy\n2.");
+        let record = fields(r#"{"c": "x", "d": ["y", 2]}"#);
+        assert_eq!(template.render(&mut Nested::whole(&record)).unwrap(), "a {b} xy\n2.");
     }
 
     #[test]
@@ -238,7 +239,7 @@ mod tests {
     #[test]
     fn a_missing_column_is_named_beside_those_there_are() {
         let template = PromptTemplate::parse("{premise}").unwrap();
-        let refused = template.render(&mut fields(r#"{"text": "x"}"#)).unwrap_err();
+        let refused = template.render(&mut Nested::whole(&fields(r#"{"text": "x"}"#))).unwrap_err();
         let (found, expected) = refused.complaint;
         assert_eq!(
             (found.as_str(), expected.as_str()),
@@ -250,7 +251,11 @@ mod tests {
     fn answers_are_written_as_a_table_a_list_or_a_column() {
         let read = |json: &str| serde_json::from_str::<ChoiceTemplates>(json);
         let record = r#"{"x": "one", "y": "two", "all": ["p", "q", "r"]}"#;
-        let render = |json: &str| match read(json).unwrap().render(&mut fields(record)).unwrap() {
+        let render = |json: &str| match read(json)
+            .unwrap()
+            .render(&mut Nested::whole(&fields(record)))
+            .unwrap()
+        {
             Answers::Choice(answers) => answers,
             Answers::Absent | Answers::Text(_) => panic!("choices"),
         };
@@ -262,7 +267,8 @@ mod tests {
         assert_eq!(render(r#"["{x}", "{y}!"]"#), [pair("0", "one"), pair("1", "two!")]);
         assert_eq!(render(r#""all""#), [pair("0", "p"), pair("1", "q"), pair("2", "r")]);
         assert!(read("3").is_err() && read(r#""{x}""#).is_err());
-        let refused = read(r#""x""#).unwrap().render(&mut fields(record)).unwrap_err();
+        let refused =
+            read(r#""x""#).unwrap().render(&mut Nested::whole(&fields(record))).unwrap_err();
         let (found, _) = refused.complaint;
         assert_eq!(found, "a single value in \"x\"");
     }

@@ -7,7 +7,8 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::fields::{Cell, Fields};
-use super::{json, nested};
+use super::json::{self, DEEPEST};
+use super::nested;
 use crate::error::Complaint;
 
 /// The fields of a record.
@@ -61,7 +62,7 @@ impl Field {
             Self::Text(text) => Ok(Some(Cell::One(text.clone()))),
             Self::List(texts) => Ok(Some(Cell::List(texts.clone()))),
             Self::Absent => Ok(None),
-            Self::Json(raw) => json::cell(name, json::value(raw.get())?),
+            Self::Json(raw) => json::cell(name, json::value(raw.get(), DEEPEST)?),
         }
     }
 }
@@ -106,16 +107,12 @@ impl Fields for Record {
         let Some((top, _)) = name.split_once('.') else { return Ok(None) };
         let inside = self.fields.iter().find(|(field, _)| field == top);
         let Some((_, Field::Json(raw))) = inside else { return Ok(None) };
-        whole.insert(top.to_owned(), json::value(raw.get())?);
+        whole.insert(top.to_owned(), json::value(raw.get(), DEEPEST)?);
         nested::at(&whole, name).map_or(Ok(None), |value| json::cell(name, value.clone()))
     }
 
     fn names(&self) -> Vec<&str> {
         self.fields.iter().map(|(name, _)| name.as_str()).collect()
-    }
-
-    fn are_columns(&self) -> bool {
-        false
     }
 }
 

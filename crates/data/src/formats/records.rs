@@ -82,7 +82,7 @@ impl RecordFile<'_> {
                 }
             };
             if let Some(made) = made {
-                self.hand_over(made, source.line(), each)?;
+                self.hand_over(made, source.line, each)?;
             }
         }
     }

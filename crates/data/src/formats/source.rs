@@ -22,11 +22,12 @@ const READ: usize = 1 << 16;
 
 /// An open text file that knows where it is.
 pub(super) struct Source {
-    file: PathBuf,
+    pub file: PathBuf,
     reader: Box<dyn BufRead>,
-    limits: Limits,
+    pub limits: Limits,
     encoding: Encoding,
-    line: u64,
+    /// The number of the line read last, from 1.
+    pub line: u64,
     expanded: u64,
     buffer: Vec<u8>,
     /// Bytes of the file itself, before anything is expanded.
@@ -117,24 +118,9 @@ impl Source {
         if self.buffer.ends_with(b"\r\n") { "\r\n" } else { "\n" }
     }
 
-    /// The number of the line read last, from 1.
-    pub fn line(&self) -> u64 {
-        self.line
-    }
-
     /// How many bytes of the file are read.
     pub fn taken(&self) -> u64 {
         self.taken.get()
-    }
-
-    /// The file.
-    pub fn file(&self) -> &Path {
-        &self.file
-    }
-
-    /// The bound on one record.
-    pub fn record_bytes(&self) -> u64 {
-        self.limits.record_bytes
     }
 
     /// The complaint that something grew past its limit.

@@ -289,7 +289,7 @@ impl FoundFormat {
             separated_by(declared)
         } else if first.trim_start().starts_with('{') {
             found(Format::JsonLines)
-        } else if is_conll(text, first) || has_conll_name(path) {
+        } else if is_conll(text, first) || is_called(path, ".conll") {
             found(Format::Conll)
         } else {
             delimited_as(path, first)?
@@ -311,13 +311,9 @@ fn encoding_of(head: &[u8]) -> Option<Encoding> {
     }
 }
 
-/// Whether the name says what tags of any kind do not.
-fn has_conll_name(path: &Path) -> bool {
-    let ends_in = |path: &Path, with: &str| {
-        path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case(with))
-    };
-    let bare = if ends_in(path, "gz") { path.with_extension("") } else { path.to_owned() };
-    ends_in(&bare, "conll")
+/// Whether a name ends so, perhaps with gzip's ending behind it.
+fn is_called(path: &Path, end: &str) -> bool {
+    path.to_string_lossy().to_lowercase().trim_end_matches(".gz").ends_with(end)
 }
 
 /// A blank line between sentences, lines of few columns, and a last column of tags.
@@ -345,12 +341,10 @@ fn delimited_as(path: &Path, header: &str) -> Result<FoundFormat> {
         // Of equals the first counts.
         (count(delimiter), usize::from(delimiter == ','))
     });
-    let name = path.to_string_lossy().to_lowercase();
-    let called = |end: &str| name.trim_end_matches(".gz").ends_with(end);
     match most.filter(|&delimiter| count(delimiter) > 0) {
         Some(delimiter) => Ok(separated_by(delimiter)),
-        None if called(".csv") => Ok(separated_by(',')),
-        None if called(".tsv") => Ok(separated_by('\t')),
+        None if is_called(path, ".csv") => Ok(separated_by(',')),
+        None if is_called(path, ".tsv") => Ok(separated_by('\t')),
         None => {
             let expected = "CSV or TSV with a header, JSON lines, Parquet or CoNLL";
             Err(DataError::file(path, "lines without columns", expected))

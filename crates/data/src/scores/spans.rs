@@ -84,7 +84,8 @@ fn starts((before, before_kind): (char, &str), (now, kind): (char, &str)) -> boo
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpanScore {
-    kinds: BTreeMap<String, ConfusionCounts>,
+    /// Counts by type.
+    pub kinds: BTreeMap<String, ConfusionCounts>,
     right: u64,
     seen: u64,
     /// Which type of word was taken for which; a word in no span has the type `O`.
@@ -171,11 +172,6 @@ impl SpanScore {
         let kinds = self.kinds.iter().map(|(kind, counts)| (kind.as_str(), *counts));
         ByLabel::of(kinds, Some(confusion))
     }
-
-    /// The counts of each type.
-    pub fn kinds(&self) -> &BTreeMap<String, ConfusionCounts> {
-        &self.kinds
-    }
 }
 
 #[cfg(test)]
@@ -211,8 +207,8 @@ mod tests {
             "O O B-MISC I-MISC I-MISC I-MISC O|B-PER I-PER O",
         );
         assert_eq!((score.micro_f1(), score.accuracy()), (0.5, 0.8));
-        assert_eq!(score.kinds()["MISC"].f1(), 0.0);
-        assert_eq!(score.kinds()["PER"].f1(), 1.0);
+        assert_eq!(score.kinds["MISC"].f1(), 0.0);
+        assert_eq!(score.kinds["PER"].f1(), 1.0);
         // The README's own example of the forgiving mode against the strict one.
         assert_eq!(scored("B-NP I-NP O", "I-NP I-NP O").micro_f1(), 1.0);
         let found = spans(["O", "O", "O", "B-MISC", "I-MISC", "I-MISC", "O", "B-PER", "I-PER"]);

@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     fn a_pair_is_cut_to_length_with_its_types() {
-        let row = Row::pair("no chest pain", "no x").with_labels(["a"]);
+        let row = Row::of(Body::Pair("no chest pain".into(), "no x".into())).with_labels(["a"]);
         let (table, tokenizer) = (table(Task::Classes, row), tokenizer());
         let encode = |longest| {
             let encoder = Encoder::new(&tokenizer, longest).unwrap();

@@ -116,20 +116,6 @@ impl Tokenizer {
         Ok(())
     }
 
-    /// Tokens with those special ones that the text itself spells cut into their letters, and
-    /// unknown where letters have no pieces. A special token that the text does not spell is the
-    /// tokenizer's own work, a byte or a placeholder, and stays.
-    fn without_specials(&self, text: &str, encoding: &Encoding) -> Result<Vec<u32>> {
-        let mut ids = Vec::with_capacity(encoding.len() + 8);
-        for &id in encoding.get_ids() {
-            match self.spelt_special(text, id)? {
-                None => ids.push(id),
-                Some(letters) => ids.extend(letters),
-            }
-        }
-        Ok(ids)
-    }
-
     /// What stands in place of a special token that the text spells; `None` for any other token.
     fn spelt_special(&self, text: &str, id: u32) -> Result<Option<Vec<u32>>> {
         let is_special = self.specials.binary_search(&id).is_ok();
@@ -161,15 +147,20 @@ impl Tokenizer {
         DataError::file(&self.file, found, "a tokenizer that cuts any text")
     }
 
-    /// The pieces of a text, without special tokens.
+    /// The pieces of a text, without special tokens: those that the text itself spells are cut into their
+    /// letters, and are unknown where letters have no pieces. A special token that the text does not spell is
+    /// the tokenizer's own work, a byte or a placeholder, and stays.
     pub fn pieces(&self, text: &str) -> Result<Vec<u32>> {
         let encoding = guarded(|| self.inner.encode_fast(text, false));
         let encoding = encoding.map_err(|error| self.uncut(text, &error))?;
-        let ids = encoding.get_ids();
-        if ids.iter().any(|id| self.specials.binary_search(id).is_ok()) {
-            return self.without_specials(text, &encoding);
+        let mut ids = Vec::with_capacity(encoding.len() + 8);
+        for &id in encoding.get_ids() {
+            match self.spelt_special(text, id)? {
+                None => ids.push(id),
+                Some(letters) => ids.extend(letters),
+            }
         }
-        Ok(ids.to_vec())
+        Ok(ids)
     }
 
     /// The pieces of a word that stands inside a sentence.

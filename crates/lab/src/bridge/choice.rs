@@ -36,13 +36,6 @@ pub struct Trial {
     pub holds: bool,
 }
 
-impl Choice {
-    /// Whether this is the step of that curve.
-    pub(super) fn is_for(&self, student: Student, heterogeneity: f64) -> bool {
-        (self.student, self.heterogeneity) == (student, heterogeneity)
-    }
-}
-
 /// Everything to try, the slowest student first; nothing where there is nothing to choose.
 pub(super) fn attempts(setting: &BridgeSetting) -> Vec<Task> {
     if setting.rates.len() == 1 {

@@ -1,5 +1,7 @@
 //! The settings of the bridge, and the checks that keep them meaningful.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use crate::dip;
@@ -75,7 +77,13 @@ pub enum Teacher {
 impl BridgeSetting {
     /// Refuses values that mean nothing: the key, what was found and what was expected.
     pub fn check(&self) -> Result<(), BridgeError> {
-        let refuse = |key, found: String, expected| Err(BridgeError { key, found, expected });
+        let check = |holds: bool, key, found: &dyn fmt::Display, expected| {
+            if holds {
+                Ok(())
+            } else {
+                Err(BridgeError { key, found: found.to_string(), expected })
+            }
+        };
         let counts = [
             ("sizes.width", self.sizes.width),
             ("sizes.key_width", self.sizes.key_width),
@@ -89,42 +97,28 @@ impl BridgeSetting {
             ("cohort", self.cohort),
         ];
         for (key, count) in counts {
-            if !(1..=100_000).contains(&count) {
-                return refuse(key, count.to_string(), "a whole number from 1 to 100000");
-            }
+            check((1..=100_000).contains(&count), key, &count, "a whole number from 1 to 100000")?;
         }
-        if !dip::WORLDS.contains(&(self.worlds as usize)) {
-            return refuse("worlds", self.worlds.to_string(), "a whole number from 2 to 11");
-        }
-        if self.cohort > self.clients {
-            return refuse("cohort", self.cohort.to_string(), "at most as many as clients");
-        }
-        if !(self.ridge.is_finite() && self.ridge > 0.0) {
-            return refuse("ridge", self.ridge.to_string(), "a number above 0");
-        }
-        let steps = self.rates.iter().all(|rate| rate.is_finite() && *rate > 0.0);
-        if self.rates.is_empty() || !self.rates.is_sorted_by(|a, b| a < b) || !steps {
-            let found = format!("{:?}", self.rates);
-            return refuse("rates", found, "rising numbers above 0, at least one");
-        }
-        if !(self.noise.is_finite() && self.noise >= 0.0) {
-            return refuse("noise", self.noise.to_string(), "a number, 0 or more");
-        }
-        let rising = self.heterogeneities.is_sorted_by(|a, b| a < b);
-        let known = self.heterogeneities.iter().all(|h| h.is_finite());
-        let both = self.heterogeneities.len() > 1 && self.heterogeneities[0] == 0.0;
-        if !both || !rising || !known {
-            let found = format!("{:?}", self.heterogeneities);
-            return refuse("heterogeneities", found, "0 and at least one number above it, rising");
-        }
-        let rising = self.warmups.is_sorted_by(|a, b| a < b);
-        let ends = (self.warmups.first(), self.warmups.last()) == (Some(&0), Some(&self.rounds));
-        if self.warmups.len() < 3 || !rising || !ends {
-            let found = format!("{:?}", self.warmups);
-            let expected = "at least three, rising from 0 to the number of rounds";
-            return refuse("warmups", found, expected);
-        }
-        Ok(())
+        let worlds = dip::WORLDS.contains(&(self.worlds as usize));
+        check(worlds, "worlds", &self.worlds, "a whole number from 2 to 11")?;
+        check(self.cohort <= self.clients, "cohort", &self.cohort, "at most as many as clients")?;
+        let ridge = self.ridge.is_finite() && self.ridge > 0.0;
+        check(ridge, "ridge", &self.ridge, "a number above 0")?;
+        let rising = |values: &[f64]| {
+            values.iter().all(|value| value.is_finite()) && values.is_sorted_by(|a, b| a < b)
+        };
+        let (found, rates) = (format!("{:?}", self.rates), &self.rates);
+        let holds = rising(rates) && rates.first().is_some_and(|rate| *rate > 0.0);
+        check(holds, "rates", &found, "rising numbers above 0, at least one")?;
+        let noise = self.noise.is_finite() && self.noise >= 0.0;
+        check(noise, "noise", &self.noise, "a number, 0 or more")?;
+        let (found, levels) = (format!("{:?}", self.heterogeneities), &self.heterogeneities);
+        let holds = rising(levels) && levels.len() > 1 && levels[0] == 0.0;
+        check(holds, "heterogeneities", &found, "0 and at least one number above it, rising")?;
+        let (found, warmups) = (format!("{:?}", self.warmups), &self.warmups);
+        let ends = (warmups.first(), warmups.last()) == (Some(&0), Some(&self.rounds));
+        let holds = warmups.len() >= 3 && warmups.is_sorted_by(|a, b| a < b) && ends;
+        check(holds, "warmups", &found, "at least three, rising from 0 to the number of rounds")
     }
 }
 

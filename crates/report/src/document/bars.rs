@@ -2,9 +2,10 @@
 
 use crate::axis::{Axis, Scale};
 use crate::chart::{AT_LEAST_ZERO, ChartError};
+use crate::table::Table;
 
-use super::canvas::{Area, BELOW, COLOURS, Canvas};
-use super::drawing::{Drawing, Numbers, shown};
+use super::canvas::{Area, BELOW, COLOURS, Canvas, KEY};
+use super::drawing::{Drawing, shown, table_of};
 use super::style::texture;
 
 const HEIGHT: f64 = 190.0;
@@ -103,17 +104,15 @@ impl StackedBars {
 
     fn legend(&self) -> Vec<(String, String)> {
         let key = |(place, layer): (usize, &Layer)| {
-            let shape = "x=\"3\" y=\"1\" width=\"22\" height=\"12\"";
-            let over = texture(place).map_or(String::new(), |texture| {
-                format!("<rect fill=\"url(#{texture})\" {shape}/>")
-            });
+            let over = texture(place)
+                .map_or(String::new(), |texture| format!("<rect fill=\"url(#{texture})\" {KEY}/>"));
             let class = place % COLOURS;
-            (format!("<rect class=\"bar c{class}\" {shape}/>{over}"), layer.name.clone())
+            (format!("<rect class=\"bar c{class}\" {KEY}/>{over}"), layer.name.clone())
         };
         self.layers.iter().enumerate().map(key).collect()
     }
 
-    fn numbers(&self) -> Numbers {
+    fn numbers(&self) -> Table {
         let mut columns = vec![self.x.0.clone()];
         columns.extend(self.layers.iter().map(|layer| layer.name.clone()));
         let row = |(bar, name): (usize, &String)| {
@@ -123,6 +122,6 @@ impl StackedBars {
                 .map(|layer| layer.heights.get(bar).map_or(String::new(), |height| shown(*height)));
             [name.clone()].into_iter().chain(cells).collect()
         };
-        Numbers { columns, rows: self.x.1.iter().enumerate().map(row).collect() }
+        table_of(columns, self.x.1.iter().enumerate().map(row).collect())
     }
 }

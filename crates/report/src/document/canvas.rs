@@ -17,6 +17,8 @@ pub(super) const RIGHT: f64 = 16.0;
 pub(super) const CHARACTER: f64 = 7.9;
 /// Colours of the style.
 pub(super) const COLOURS: usize = 8;
+/// Place and size of a filled key in a legend.
+pub(super) const KEY: &str = "x=\"3\" y=\"1\" width=\"22\" height=\"12\"";
 
 /// The inside of an SVG.
 #[derive(Default)]

@@ -16,13 +16,7 @@ pub(super) struct Drawing {
     /// Entries of the legend: what is inside a small `<svg>` of 28 by 14, and the name.
     pub legend: Vec<(String, String)>,
     /// The numbers.
-    pub numbers: Numbers,
-}
-
-/// The numbers of a chart: what its rows are, and a column each for the rest.
-pub(super) struct Numbers {
-    pub columns: Vec<String>,
-    pub rows: Vec<Vec<String>>,
+    pub numbers: Table,
 }
 
 /// A table for those who cannot see a chart is no use beyond this, and the files have all numbers.
@@ -53,7 +47,7 @@ impl Drawing {
             }
             out.push_str("</ul>\n");
         }
-        put!(out, "<details><summary>Numbers</summary>{}</details>", self.table().html(),);
+        put!(out, "<details><summary>Numbers</summary>{}</details>", self.numbers.html());
         out.push_str("</figure>\n");
     }
 
@@ -90,24 +84,18 @@ impl Drawing {
         }
         out + "</svg>\n"
     }
+}
 
-    fn table(&self) -> Table {
-        let Numbers { columns, rows } = &self.numbers;
-        let side = |place: usize| if place == 0 { Side::Left } else { Side::Right };
-        let caption = match rows.len() {
-            few if few <= ROWS => String::new(),
-            many => format!("The first {ROWS} of {many} rows."),
-        };
-        Table {
-            caption,
-            columns: columns
-                .iter()
-                .enumerate()
-                .map(|(place, name)| Column { name: name.clone(), side: side(place) })
-                .collect(),
-            rows: rows.iter().take(ROWS).cloned().collect(),
-        }
-    }
+/// The numbers of a chart: what its rows are, and a column each for the rest.
+pub(super) fn table_of(columns: Vec<String>, mut rows: Vec<Vec<String>>) -> Table {
+    let side = |place: usize| if place == 0 { Side::Left } else { Side::Right };
+    let column = |(place, name)| Column { name, side: side(place) };
+    let caption = match rows.len() {
+        few if few <= ROWS => String::new(),
+        many => format!("The first {ROWS} of {many} rows."),
+    };
+    rows.truncate(ROWS);
+    Table { caption, columns: columns.into_iter().enumerate().map(column).collect(), rows }
 }
 
 /// A number for a table: four digits that matter.

@@ -3,9 +3,10 @@
 //! One colour over the paper, by opacity, so that it reads alike in light, in dark and on paper.
 
 use crate::chart::{AT_LEAST_ZERO, ChartError};
+use crate::table::Table;
 
-use super::canvas::{Canvas, RIGHT, TOP, WIDTH, width_of};
-use super::drawing::{Drawing, Numbers, shown};
+use super::canvas::{Canvas, KEY, RIGHT, TOP, WIDTH, width_of};
+use super::drawing::{Drawing, shown, table_of};
 
 /// Rows are no higher than this.
 const HIGHEST: f64 = 26.0;
@@ -161,19 +162,18 @@ impl HeatMap {
     }
 
     fn legend(&self, most: f64) -> Vec<(String, String)> {
-        let shape = "x=\"3\" y=\"1\" width=\"22\" height=\"12\"";
-        let full = format!("<rect class=\"heat\" {shape}/>");
+        let full = format!("<rect class=\"heat\" {KEY}/>");
         let mut legend = vec![(full, format!("{}: {}", self.value, shown(most)))];
         if let Some(hatching) = &self.hatching {
             let key = format!(
-                "<rect class=\"heat\" fill-opacity=\"0.3\" {shape}/><rect fill=\"url(#hatch)\" {shape}/>"
+                "<rect class=\"heat\" fill-opacity=\"0.3\" {KEY}/><rect fill=\"url(#hatch)\" {KEY}/>"
             );
             legend.push((key, hatching.clone()));
         }
         legend
     }
 
-    fn numbers(&self) -> Numbers {
+    fn numbers(&self) -> Table {
         let mut columns = vec![format!("{} \\ {}", self.y.0, self.x.0)];
         columns.extend(self.x.1.iter().cloned());
         let row = |(name, cells): (&String, &Vec<Option<HeatCell>>)| {
@@ -185,6 +185,6 @@ impl HeatMap {
             };
             [name.clone()].into_iter().chain(cells.iter().map(told)).collect()
         };
-        Numbers { columns, rows: self.y.1.iter().zip(&self.cells).map(row).collect() }
+        table_of(columns, self.y.1.iter().zip(&self.cells).map(row).collect())
     }
 }

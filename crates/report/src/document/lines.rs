@@ -2,9 +2,10 @@
 
 use crate::axis::{Axis, label};
 use crate::chart::{Chart, ChartError, Point, Series, Stroke};
+use crate::table::Table;
 
 use super::canvas::{Area, BELOW, COLOURS, Canvas, TOP, marker};
-use super::drawing::{Drawing, Numbers, shown};
+use super::drawing::{Drawing, shown, table_of};
 
 const HEIGHT: f64 = 200.0;
 /// Marks that can still be told apart along a line.
@@ -170,7 +171,7 @@ fn key(series: &Series) -> String {
 }
 
 /// A row for each place along the horizontal axis, a column for each series.
-fn numbers(chart: &Chart) -> Numbers {
+fn numbers(chart: &Chart) -> Table {
     let mut places: Vec<f64> =
         chart.series.iter().flat_map(|series| &series.points).map(|point| point.x).collect();
     places.sort_by(f64::total_cmp);
@@ -190,5 +191,5 @@ fn numbers(chart: &Chart) -> Numbers {
         let cells = chart.series.iter().map(|series| cell(series, *x));
         [shown(*x)].into_iter().chain(cells).collect()
     };
-    Numbers { columns, rows: places.iter().map(row).collect() }
+    table_of(columns, places.iter().map(row).collect())
 }

@@ -1,9 +1,10 @@
 //! Who holds which part of a model, drawn from the input to the output.
 
 use crate::chart::ChartError;
+use crate::table::Table;
 
-use super::canvas::{COLOURS, Canvas, WIDTH, width_of};
-use super::drawing::{Drawing, Numbers};
+use super::canvas::{COLOURS, Canvas, KEY, WIDTH, width_of};
+use super::drawing::{Drawing, table_of};
 
 const BOX: f64 = 44.0;
 const ROW: f64 = 96.0;
@@ -89,9 +90,8 @@ impl PartsDrawing {
             }
         }
         let key = |(place, holder): (usize, &String)| {
-            let shape = "x=\"3\" y=\"1\" width=\"22\" height=\"12\"";
             let class = place % COLOURS;
-            (format!("<rect class=\"held c{class}\" {shape}/>"), holder.clone())
+            (format!("<rect class=\"held c{class}\" {KEY}/>"), holder.clone())
         };
         Ok(Drawing {
             title: self.title.clone(),
@@ -123,12 +123,12 @@ impl PartsDrawing {
         canvas.text((from, top + BOX + 16.0), anchor, (flow, half));
     }
 
-    fn numbers(&self) -> Numbers {
+    fn numbers(&self) -> Table {
         let columns = ["model", "part", "held by"].map(str::to_owned).to_vec();
         let held = |part: &ModelSegment| self.holders.get(part.holder).cloned().unwrap_or_default();
         let rows = self.rows.iter().flat_map(|row| {
             row.parts.iter().map(move |part| vec![row.name.clone(), part.name.clone(), held(part)])
         });
-        Numbers { columns, rows: rows.collect() }
+        table_of(columns, rows.collect())
     }
 }

@@ -2,9 +2,10 @@
 
 use crate::axis::{Axis, Scale, label};
 use crate::chart::ChartError;
+use crate::table::Table;
 
 use super::canvas::{Area, BELOW, COLOURS, Canvas, RIGHT, TOP, WIDTH, marker, width_of};
-use super::drawing::{Drawing, Numbers, shown};
+use super::drawing::{Drawing, shown, table_of};
 
 const ROW: f64 = 22.0;
 /// The most room that names take.
@@ -106,7 +107,7 @@ impl RowPlot {
         })
     }
 
-    fn numbers(&self) -> Numbers {
+    fn numbers(&self) -> Table {
         let mut columns = vec![self.y.clone()];
         columns.extend(self.marks.iter().map(|(name, _)| name.clone()));
         columns
@@ -121,6 +122,6 @@ impl RowPlot {
             cells.resize(wide, String::new());
             cells
         };
-        Numbers { columns, rows: self.rows.iter().map(row).collect() }
+        table_of(columns, self.rows.iter().map(row).collect())
     }
 }

@@ -165,7 +165,7 @@ impl Membership {
                 follower.trained(&model, begun.elapsed().as_secs_f64());
                 model
             };
-            follower.is_done();
+            follower.done.update(|done| done + 1);
             models.push(model);
         }
         Ok(Some(models))
@@ -193,10 +193,7 @@ struct Follower {
 
 impl Follower {
     fn new(voice: Verbosity, models: u64) -> Self {
-        let line = match voice {
-            Verbosity::Lively => TextLine::new(),
-            Verbosity::Quiet => TextLine::hidden(),
-        };
+        let line = TextLine::new(voice == Verbosity::Lively);
         let (name, noted) = (RefCell::default(), RefCell::default());
         Self { voice, line, models, done: Cell::new(0), name, rounds: Cell::new(0), noted }
     }
@@ -209,10 +206,6 @@ impl Follower {
     fn show(&self, more: &str) {
         let (done, models) = (self.done.get(), self.models);
         self.line.set(format!("{done}/{models}  {}{more}", self.name.borrow()));
-    }
-
-    fn is_done(&self) {
-        self.done.update(|done| done + 1);
     }
 
     fn trained(&self, model: &ShadowModel, seconds: f64) {

@@ -31,6 +31,8 @@ pub(super) struct Cells {
     value: usize,
     /// Rows that are decoded and not handed out.
     ready: usize,
+    /// The cell that was handed out last.
+    last: Option<Cell>,
 }
 
 /// Decoded values of one type.
@@ -107,17 +109,27 @@ impl Cells {
         };
         let (definitions, repetitions) = (Vec::new(), Vec::new());
         let (row, level, value, ready) = (0, 0, 0, 0);
-        Ok(Self { leaf, rows, row, values, definitions, repetitions, level, value, ready })
+        Ok(Self {
+            leaf,
+            rows,
+            row,
+            values,
+            definitions,
+            repetitions,
+            level,
+            value,
+            ready,
+            last: None,
+        })
     }
 
-    /// The cell of a row and what it costs; rows are asked for in ascending order.
+    /// The cell of a row and what it costs the first time; rows are asked for in ascending order.
     pub fn at(&mut self, row: u64, most: u64) -> Result<(Option<Cell>, u64), Complaint> {
-        loop {
-            let taken = self.next(most)?;
-            if self.row > row {
-                return Ok(taken);
-            }
+        let mut bytes = 0;
+        while self.row <= row {
+            (self.last, bytes) = self.next(most)?;
         }
+        Ok((self.last.clone(), bytes))
     }
 
     /// A column that was read to its last row must have no values beyond it.

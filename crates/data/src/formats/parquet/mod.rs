@@ -57,7 +57,7 @@ pub(super) fn read(
         if line.is_multiple_of(CHUNK as u64) {
             work.tell(Stage::Reading, open.read_of(total, line), total)?;
         }
-        let record = reader.row(builder.task(), open);
+        let record = reader.row(builder.task, open);
         open.check(line, record.is_ok())?;
         reader.push(record, (path, line), builder)
     })
