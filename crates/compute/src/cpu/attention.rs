@@ -335,15 +335,15 @@ fn softmax_backward(
     visible: Range<usize>,
     log_sum: f32,
 ) {
-    for row in [&mut *p, &mut *ds] {
-        if visible.start > 0 {
-            row[..visible.start].fill(0.0);
-        }
-        if visible.end < row.len() {
-            row[visible.end..].fill(0.0);
+    let (p, p_hidden) = p.split_at_mut(visible.end);
+    let (ds, ds_hidden) = ds.split_at_mut(visible.end);
+    let (p_before, p) = p.split_at_mut(visible.start);
+    let (ds_before, ds) = ds.split_at_mut(visible.start);
+    for hidden in [p_before, p_hidden, ds_before, ds_hidden] {
+        if !hidden.is_empty() {
+            hidden.fill(0.0);
         }
     }
-    let (p, ds) = (&mut p[visible.clone()], &mut ds[visible]);
     match geometry.soft_cap {
         None => scaled_softmax_backward(p, ds, geometry.scale, log_sum),
         Some(cap) => capped_softmax_backward(p, ds, geometry.scale, cap, log_sum),
