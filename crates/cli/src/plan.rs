@@ -5,7 +5,6 @@ use clap::Args;
 use fedra::folder::summary::travelled;
 use fedra::forecast::cutting::{CutCosts, Cuts, describe};
 use fedra::forecast::run_memory::RunMemory;
-use fedra::forecast::state_placement::StateLocation;
 use fedra::run::plan_report::{PartRow, PlanReport};
 use fedra::text::grid::{Grid, counted, grouped};
 use fedra_engine::{Begins, Bytes, ClientBlocks, Masks, Move, Recipe};
@@ -211,12 +210,9 @@ fn costs(report: &PlanReport) -> String {
         let checkpoint = report.checkpoint;
         fact("checkpoint", format!("about {checkpoint}; two of them while one is written"));
     }
-    match kept.location {
-        StateLocation::Memory => {}
-        StateLocation::Disk => fact(
-            "scratch file",
-            format!("about {} in the run's folder, removed when it ends", kept.scratch()),
-        ),
+    if kept.on_disk {
+        let scratch = kept.scratch();
+        fact("scratch file", format!("about {scratch} in the run's folder, removed when it ends"));
     }
     let RunMemory { prepared, tensors, first, models, clients } = report.memory;
     let (total, error) = (report.memory.total(), 100.0 * RunMemory::ERROR);

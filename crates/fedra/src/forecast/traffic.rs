@@ -24,7 +24,7 @@ use fedra_wire::payload_length;
 
 use crate::config::Experiment;
 use crate::error::{Error, Result};
-use crate::forecast::state_placement::{StateLocation, StatePlacement};
+use crate::forecast::state_placement::StatePlacement;
 use crate::forecast::state_size::StateSize;
 use crate::forecast::traffic::choices::{Foreseen, ForeseenChoices, Overlap};
 use crate::forecast::traffic::course::{Course, Setting};
@@ -44,12 +44,10 @@ pub fn placement(
     let most = StateSize::of(&prepared.model, (recipe, experiment), &everything);
     let clients = prepared.shards.clients.len();
     let bound = StatePlacement::new(experiment, most, (clients, clients));
-    match bound.location {
-        StateLocation::Memory => Ok(bound),
-        StateLocation::Disk => {
-            Ok(Stages::of(experiment, prepared, recipe)?.placement(experiment, prepared))
-        }
+    if !bound.on_disk {
+        return Ok(bound);
     }
+    Ok(Stages::of(experiment, prepared, recipe)?.placement(experiment, prepared))
 }
 
 /// What the rounds of a run will send.

@@ -18,7 +18,7 @@ use std::path::PathBuf;
 
 use crate::config::{ConfigError, Experiment, Keep};
 use crate::error::Result;
-use crate::forecast::state_placement::{StateLocation, StatePlacement};
+use crate::forecast::state_placement::StatePlacement;
 use crate::forecast::traffic;
 use crate::listener::Listener;
 use crate::run::federate::{Run, on};
@@ -70,9 +70,9 @@ fn scratch(
             .note(&format!("note: a scratch file in {} grows to {most} at most", folder.display()));
         // Others may use the folder for the same.
         let file = folder.join(format!("{SCRATCH}.{}", std::process::id()));
-        return Ok(Some((StatePlacement { location: StateLocation::Disk, ..placement }, file)));
+        return Ok(Some((StatePlacement { on_disk: true, ..placement }, file)));
     }
-    if placement.location == StateLocation::Disk {
+    if placement.on_disk {
         ConfigError::new("scratch", "none", "a folder, since keep is \"disk\"")
             .when(trunk.raw.keep == Keep::Disk)?;
         listener.note(&format!(
