@@ -131,9 +131,9 @@ fn cut_facts(report: &PlanReport) -> Vec<(&'static str, String)> {
             "client saves",
             format!(
                 "{} of the {} of tensors that training the whole model takes (of weights alone: {})",
-                percent(saving.memory()),
+                percent(saving.memory),
                 saving.whole,
-                percent(saving.weights())
+                percent(saving.weights)
             ),
         ));
     }

@@ -152,24 +152,24 @@ pub fn settle(
     Ok(())
 }
 
-/// What a person should know about the unit of a promise.
-pub fn unit_note(experiment: &Experiment) -> Option<String> {
-    let promise = experiment.recipe.privacy.as_ref()?.promise;
-    (promise.unit == Unit::Example && experiment.task == Task::Language).then(|| {
-        "the guarantee is for each window of data.max_tokens tokens; a text that fills several windows counts as \
-         several examples"
-            .to_owned()
-    })
-}
-
-/// What a promise about examples takes for public, where nothing else is declared.
-pub fn rows_note(experiment: &Experiment) -> Option<String> {
-    let steps = experiment.recipe.private_steps()?;
-    steps.rows.is_none().then(|| {
-        "each client's number of training rows is treated as public: rates, steps and weights depend on it;\n      \
-         privacy.rows declares a number in its place"
-            .to_owned()
-    })
+/// What a person should know about a promise: its unit, and what it takes for public where nothing else is
+/// declared.
+pub fn notes(experiment: &Experiment) -> impl Iterator<Item = String> {
+    let Experiment { recipe, task, .. } = experiment;
+    let unit = recipe.privacy.as_ref().map(|privacy| privacy.promise.unit);
+    let notes = [
+        (
+            unit == Some(Unit::Example) && *task == Task::Language,
+            "the guarantee is for each window of data.max_tokens tokens; a text that fills several windows counts as \
+             several examples",
+        ),
+        (
+            recipe.private_steps().is_some_and(|steps| steps.rows.is_none()),
+            "each client's number of training rows is treated as public: rates, steps and weights depend on it;\n      \
+             privacy.rows declares a number in its place",
+        ),
+    ];
+    notes.into_iter().filter(|(holds, _)| *holds).map(|(_, note)| note.to_owned())
 }
 
 /// What a run will have spent at its end if nobody fails.

@@ -159,8 +159,7 @@ impl Run {
         recipe.check_model(prepared.model.layout(), &names).map_err(config_error_of)?;
         recipe.fits(prepared.model.layout())?;
         prepared.notes.extend(untrained(experiment, &recipe, prepared.model.layout())?);
-        prepared.notes.extend(private::unit_note(experiment));
-        prepared.notes.extend(private::rows_note(experiment));
+        prepared.notes.extend(private::notes(experiment));
         let longest = experiment.max_tokens;
         let lengths = TokenLengths::of(&prepared.shards, longest, prepared.model.longest());
         let remarks = lengths.note().into_iter().collect();
@@ -279,7 +278,7 @@ impl Run {
     fn run_here(&self, params: Params, folder: &Folder, listener: &dyn Listener) -> Result<Ending> {
         let Prepared { model, shards, .. } = &self.prepared;
         folder.settle_inputs(&self.inputs)?;
-        let placement = traffic::placement(&self.experiment, &self.prepared, &self.recipe)?;
+        let placement = traffic::placement((&self.experiment, &self.prepared, &self.recipe))?;
         let initial = to_values(&params);
         let fleet = LocalFleet::new(model.clone(), params, self.device.clone(), shards.clone())?
             .with_depths(&self.recipe.depths)?;

@@ -46,7 +46,7 @@ pub fn advise(
     let pilot = Pilot::new(&trunk, &run, plan)?;
     listener.note(&pilot.introduction());
     let placement =
-        traffic::placement(&trunk, &run.prepared, &run.recipe)?.with_moments(&trunk, moments);
+        traffic::placement((&trunk, &run.prepared, &run.recipe))?.with_moments(&trunk, moments);
     let scratch = scratch(asked, placement, &trunk, listener)?;
     let scratch = scratch.as_ref().map(|(placement, file)| (placement, file.as_path()));
     let outcome = on(run.thread_pool()?.as_ref(), || pilot.run(listener, scratch));
