@@ -12,7 +12,7 @@ use clap::Args;
 use fedra::folder::summary::duration;
 use fedra::listener::Listener;
 use fedra::study::compare::{
-    CompareListener, CompareRequest, ProcessPool, RunEvent, RunsAhead, WorkPlan, Workers,
+    CompareListener, CompareRequest, ProcessPool, RunEvent, WorkPlan, Workers,
 };
 use fedra::text::grid::counted;
 use fedra_data::printable;
@@ -145,8 +145,7 @@ struct Overall {
 }
 
 impl Overall {
-    fn new(runs: &RunsAhead<'_>) -> Self {
-        let RunsAhead { what, complete, rounds, done } = *runs;
+    fn new(what: &str, complete: u64, (rounds, done): (u64, u64)) -> Self {
         Self { what: what.to_owned(), done, before: done, rounds, complete, begun: Instant::now() }
     }
 
@@ -168,8 +167,7 @@ impl Overall {
 
 impl Follower {
     fn new(voice: Verbosity) -> Self {
-        let ahead = RunsAhead { what: "", complete: 0, rounds: 0, done: 0 };
-        let state = Arc::new(Mutex::new(Overall::new(&ahead)));
+        let state = Arc::new(Mutex::new(Overall::new("", 0, (0, 0))));
         let said = RefCell::new(Instant::now());
         let terminal = Terminal::new(voice);
         Self { voice, terminal, state, lines: RefCell::default(), said }
@@ -199,8 +197,8 @@ impl Follower {
 impl CompareListener for Follower {
     fn hear(&self, event: RunEvent<'_>) {
         match event {
-            RunEvent::Begin(runs) => {
-                *locked(&self.state) = Overall::new(&runs);
+            RunEvent::Begin { what, complete, rounds, done } => {
+                *locked(&self.state) = Overall::new(what, complete, (rounds, done));
                 let line = Line::new(self.voice == Verbosity::Lively, &self.state, Overall::line);
                 self.lines.borrow_mut().overall = Some(line);
             }

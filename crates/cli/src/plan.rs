@@ -5,7 +5,6 @@ use clap::Args;
 use fedra::folder::summary::travelled;
 use fedra::forecast::cutting::{CutCosts, Cuts, describe};
 use fedra::forecast::run_memory::RunMemory;
-use fedra::forecast::state_placement::StateLocation;
 use fedra::run::plan_report::{PartRow, PlanReport};
 use fedra::text::grid::{Grid, counted, grouped};
 use fedra_engine::{Begins, Bytes, ClientBlocks, Masks, Move, Recipe};
@@ -132,9 +131,9 @@ fn cut_facts(report: &PlanReport) -> Vec<(&'static str, String)> {
             "client saves",
             format!(
                 "{} of the {} of tensors that training the whole model takes (of weights alone: {})",
-                percent(saving.memory()),
+                percent(saving.memory),
                 saving.whole,
-                percent(saving.weights())
+                percent(saving.weights)
             ),
         ));
     }
@@ -211,12 +210,9 @@ fn costs(report: &PlanReport) -> String {
         let checkpoint = report.checkpoint;
         fact("checkpoint", format!("about {checkpoint}; two of them while one is written"));
     }
-    match kept.location {
-        StateLocation::Memory => {}
-        StateLocation::Disk => fact(
-            "scratch file",
-            format!("about {} in the run's folder, removed when it ends", kept.scratch()),
-        ),
+    if kept.on_disk {
+        let scratch = kept.scratch();
+        fact("scratch file", format!("about {scratch} in the run's folder, removed when it ends"));
     }
     let RunMemory { prepared, tensors, first, models, clients } = report.memory;
     let (total, error) = (report.memory.total(), 100.0 * RunMemory::ERROR);

@@ -179,7 +179,7 @@ impl Recipe {
 /// The part of a promise that concerns one unit.
 impl Recipe {
     /// The promise to whole clients, where that is the unit.
-    pub(crate) fn client_privacy(&self) -> Option<&Privacy> {
+    pub fn client_privacy(&self) -> Option<&Privacy> {
         self.privacy.as_ref().filter(|privacy| privacy.promise.unit == Unit::Client)
     }
 

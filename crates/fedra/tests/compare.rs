@@ -63,8 +63,8 @@ impl Listener for Prepared {
 impl CompareListener for Follower {
     fn hear(&self, event: RunEvent<'_>) {
         match event {
-            RunEvent::Begin(runs) => {
-                *self.ahead.borrow_mut() = Some((runs.complete, runs.done, runs.rounds));
+            RunEvent::Begin { complete, done, rounds, .. } => {
+                *self.ahead.borrow_mut() = Some((complete, done, rounds));
             }
             RunEvent::Round(..) => *self.rounds.borrow_mut() += 1,
             RunEvent::Complete(run, told) => {

@@ -136,8 +136,8 @@ fn signals(file: &Path) -> Result<Option<Grid>> {
     let mut grid = Grid::new(&headings);
     for (round, found) in rows {
         let of = |site: &Layer| {
-            let one = found.iter().find(|one| one.site == *site);
-            one.map_or_else(|| "-".to_owned(), ratio)
+            let one = found.iter().find(|one| one.site == *site).and_then(ratio);
+            one.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"))
         };
         let cells = std::iter::once(round.to_string()).chain(sites.iter().map(of));
         grid.row(cells);

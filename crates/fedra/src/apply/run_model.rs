@@ -13,7 +13,7 @@ use crate::apply::trained_model::{ModelChoice, WhichRound};
 use crate::folder::json_file;
 use crate::folder::run_folder::Folder;
 use crate::folder::summary::{Score, Summary};
-use crate::prepare::fingerprint::{Inputs, OtherData};
+use crate::prepare::fingerprint::Inputs;
 use crate::prepare::partitioned_data::PartitionedData;
 use crate::run_files::{ADAPTER_BEST, EXPERIMENT, FOLDERS, MODEL_BEST, SUMMARY};
 
@@ -79,11 +79,15 @@ impl RunModel {
     pub(crate) fn note_on_rows(&self, holdings: &PartitionedData) -> Option<String> {
         let inputs: Inputs = Folder::inputs(&self.run).ok()??;
         let shown = self.run.display();
-        let found = match inputs.other_data(holdings)? {
-            OtherData::Rows => format!("these are not the rows of {shown}"),
-            OtherData::Division => format!(
+        let now = Inputs::of_rows(holdings);
+        let found = if (inputs.rows, inputs.labels) != (now.rows, now.labels) {
+            format!("these are not the rows of {shown}")
+        } else if inputs.division != now.division {
+            format!(
                 "{shown} partitioned the same rows differently (another seed, or other shares or clients)"
-            ),
+            )
+        } else {
+            return None;
         };
         Some(format!("{found}: training rows of the model may be among the scored rows"))
     }

@@ -8,7 +8,7 @@
 
 use std::path::Path;
 
-use fedra_engine::{EngineError, EvaluationSet, RoundReport, Sink, durable};
+use fedra_engine::{EngineError, EvaluationSet, RoundReport, Sink};
 use fedra_plan::Digest;
 use serde::{Deserialize, Serialize};
 
@@ -114,12 +114,6 @@ struct Held {
     weights: Digest,
 }
 
-/// Forgets what `model-best/` held: it is about to be written.
-pub fn forget(folder: &Path) -> Result<()> {
-    let path = folder.join(BEST);
-    durable::remove(&path).with_context(|| format!("cannot remove {}", path.display()))
-}
-
 /// Takes note that `model-best/` holds the model of a round.
 pub fn remember(folder: &Path, round: u32) -> Result<()> {
     let weights = weights(folder);
@@ -141,6 +135,7 @@ fn weights(folder: &Path) -> std::path::PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::folder::regular_file;
 
     fn report(round: u32, validation: Option<(f64, f64)>) -> RoundReport {
         let mut scores = vec![serde_json::json!({
@@ -206,7 +201,7 @@ mod tests {
         assert!(is_held(folder.path(), 3) && !is_held(folder.path(), 4));
         std::fs::write(weights(folder.path()), "edited!").unwrap();
         assert!(!is_held(folder.path(), 3));
-        forget(folder.path()).unwrap();
-        forget(folder.path()).unwrap();
+        regular_file::remove(&folder.path().join(BEST)).unwrap();
+        regular_file::remove(&folder.path().join(BEST)).unwrap();
     }
 }

@@ -3,7 +3,6 @@
 use std::fs;
 use std::path::Path;
 
-use fedra_engine::durable;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -30,6 +29,5 @@ pub fn read_if_there<T: DeserializeOwned>(path: &Path, what: &str) -> Result<Opt
 pub fn write(path: &Path, value: &impl Serialize) -> Result<()> {
     let mut text = serde_json::to_string_pretty(value)?;
     text.push('\n');
-    durable::write(path, text.as_bytes())
-        .with_context(|| format!("cannot write {}", path.display()))
+    regular_file::write(path, text.as_bytes())
 }

@@ -12,10 +12,10 @@ use fedra_data::{AnswerForm, LabelShape, Task, turns_direction};
 use fedra_plan::ByteCount;
 use fedra_privacy::Unit;
 
-use crate::error::{Context, Result};
+use crate::error::Result;
+use crate::folder::regular_file;
 use crate::folder::summary::{Stopped, Summary};
 use crate::text::grid::{Grid, counted, grouped, listed};
-use fedra_engine::durable;
 
 /// The file in a model folder.
 pub const FILE: &str = "README.md";
@@ -57,9 +57,7 @@ const MOST_LABELS: usize = 200;
 
 /// Writes the card of a folder.
 pub fn write(folder: &Path, subject: CardSubject<'_>, summary: &Summary) -> Result<()> {
-    let path = folder.join(FILE);
-    let written = durable::write(&path, card(subject, summary).as_bytes());
-    written.with_context(|| format!("cannot write {}", path.display()))
+    regular_file::write(&folder.join(FILE), card(subject, summary).as_bytes())
 }
 
 /// The text of a card.

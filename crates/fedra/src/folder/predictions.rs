@@ -74,24 +74,19 @@ fn short(probability: f64) -> Value {
 
 /// Counts an example's probabilities; words that were cut away have none.
 pub fn calibrate(score: &mut CalibrationScore, examined: &Examined) {
-    match &examined.truth {
-        Truth::Class(class) => {
-            for row in &examined.probabilities {
-                score.add_class(row, *class as usize);
-            }
-        }
+    let classes = match &examined.truth {
+        Truth::Class(class) => std::slice::from_ref(class),
+        Truth::Words(tags) => tags,
         Truth::Codes(codes) => {
-            for row in &examined.probabilities {
-                for (code, probability) in (0_u32..).zip(row) {
-                    score.add_label(*probability, codes.contains(&code));
-                }
+            for (code, probability) in examined.probabilities.iter().flat_map(|row| (0..).zip(row))
+            {
+                score.add_label(*probability, codes.contains(&code));
             }
+            return;
         }
-        Truth::Words(tags) => {
-            for (tag, row) in tags.iter().zip(&examined.probabilities) {
-                score.add_class(row, *tag as usize);
-            }
-        }
+    };
+    for (class, row) in classes.iter().zip(&examined.probabilities) {
+        score.add_class(row, *class as usize);
     }
 }
 

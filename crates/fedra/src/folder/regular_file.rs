@@ -1,4 +1,4 @@
-//! Files of a run folder, opened only if they are plain files.
+//! Files of a run folder, opened only if they are plain files, written whole or not at all.
 //!
 //! Opening a pipe waits for whoever writes to it, and a device may never end. A folder that came from
 //! somebody else may hold either under the name of a log, so it is looked at before it is opened.
@@ -6,6 +6,10 @@
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::Path;
+
+use fedra_engine::durable;
+
+use crate::error::{Context, Result};
 
 /// Opens a plain file for reading.
 pub fn open(path: &Path) -> io::Result<File> {
@@ -20,6 +24,16 @@ pub fn read_to_string(path: &Path) -> io::Result<String> {
     let mut text = String::new();
     open(path)?.read_to_string(&mut text)?;
     Ok(text)
+}
+
+/// Writes a file whole or not at all.
+pub fn write(path: &Path, bytes: &[u8]) -> Result<()> {
+    durable::write(path, bytes).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Removes a file, if it is there.
+pub fn remove(path: &Path) -> Result<()> {
+    durable::remove(path).with_context(|| format!("cannot remove {}", path.display()))
 }
 
 #[cfg(all(test, unix))]

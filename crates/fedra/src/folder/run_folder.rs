@@ -34,7 +34,7 @@ use crate::error::{Context, Result, refuse};
 use crate::folder::lock::Lock;
 use crate::folder::round_files::is_event_file;
 use crate::folder::summary::{Stopped, Summary};
-use crate::folder::{held_ledger, json_file, model_card, round_log};
+use crate::folder::{held_ledger, json_file, model_card, regular_file, round_log};
 use crate::prepare::fingerprint::{Change, Inputs};
 use crate::run_files::{
     CHECKPOINT, EXPERIMENT, FILES, FOLDERS, INPUTS, LEDGER, ROUNDS, SITES, SUMMARY, TENSORBOARD,
@@ -75,7 +75,7 @@ impl Folder {
     pub fn begin(&self, experiment: &Experiment) -> Result<()> {
         check_model(&self.path)?;
         self.clear().with_context(|| format!("cannot clear the folder {}", self.path.display()))?;
-        self.write(EXPERIMENT, experiment.to_toml()?.as_bytes())
+        regular_file::write(&self.path.join(EXPERIMENT), experiment.to_toml()?.as_bytes())
     }
 
     /// Removes what a run wrote.
@@ -221,13 +221,6 @@ impl Folder {
         }
     }
 
-    /// Removes the summary of fewer rounds than are now asked for: a run that goes on is not
-    /// complete, whatever becomes of it.
-    pub fn forget_summary(&self) -> Result<()> {
-        let path = self.path.join(SUMMARY);
-        durable::remove(&path).with_context(|| format!("cannot remove {}", path.display()))
-    }
-
     /// Copies a complete run, less its checkpoint; the summary comes last, as it does in a run.
     pub fn copy(from: &Path, to: &Path) -> Result<()> {
         let copy = || {
@@ -260,12 +253,6 @@ impl Folder {
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
-    }
-
-    /// Writes one of its files whole.
-    pub(crate) fn write(&self, name: &str, bytes: &[u8]) -> Result<()> {
-        let path = self.path.join(name);
-        durable::write(&path, bytes).with_context(|| format!("cannot write {}", path.display()))
     }
 }
 
@@ -352,8 +339,8 @@ mod tests {
             assert_eq!(standing(3), expected);
         }
         assert_eq!(standing(4), Standing::OtherExperiment);
-        run.forget_summary().unwrap();
-        run.forget_summary().unwrap();
+        regular_file::remove(&run.path().join(SUMMARY)).unwrap();
+        regular_file::remove(&run.path().join(SUMMARY)).unwrap();
         assert_eq!(standing(3), Standing::Unfinished);
 
         let other = Inputs { labels: inputs.rows, ..inputs.clone() };

@@ -7,7 +7,7 @@ use fedra_engine::{
     ClientBlocks, CrossingBytes, Recipe, RowPrivacy, SideMemory, SplitConfig, SplitMode,
 };
 use fedra_model::Model;
-use fedra_plan::{ByteCount, Cut, Layer, Plan, Round, Rule, Scope};
+use fedra_plan::{ByteCount, Cut, Layer, Plan, Round, Rule};
 
 use crate::config::Experiment;
 
@@ -43,8 +43,7 @@ pub fn settle(recipe: &mut Recipe, experiment: &Experiment, model: &Model) -> Re
     let longest = experiment.max_tokens;
     if let Some(split) = &mut recipe.split {
         let blocks = model.layout().blocks();
-        recipe.personal = personal(experiment, split.ends, blocks);
-        recipe.learns = learning(experiment, split.ends, blocks);
+        (recipe.learns, recipe.personal) = rules(experiment, split.ends, blocks);
         if recipe.privacy.is_some() {
             let longest = u32::try_from(longest).unwrap_or(u32::MAX);
             split.privacy = RowPrivacy::Accounted { longest };
@@ -53,12 +52,13 @@ pub fn settle(recipe: &mut Recipe, experiment: &Experiment, model: &Model) -> Re
     Ok(())
 }
 
-/// What learns in a model that is cut there.
-fn learning(experiment: &Experiment, ends: ClientBlocks, blocks: u16) -> Rule {
-    let of_method = experiment.recipe.learns.clone();
+/// What learns in a model that is cut there, and what of it never leaves a client.
+fn rules(experiment: &Experiment, ends: ClientBlocks, blocks: u16) -> (Rule, Rule) {
+    let Recipe { learns, personal, .. } = experiment.recipe.clone();
     match experiment.cut.map(|cut| cut.ends) {
-        None | Some(EndsAre::Shared | EndsAre::Personal) => of_method,
-        Some(EndsAre::Frozen) => of_method - sites(ends, blocks),
+        None | Some(EndsAre::Shared) => (learns, personal),
+        Some(EndsAre::Personal) => (learns, Rule::Union(vec![personal, sites(ends, blocks)])),
+        Some(EndsAre::Frozen) => (learns - sites(ends, blocks), personal),
     }
 }
 
@@ -66,15 +66,6 @@ fn learning(experiment: &Experiment, ends: ClientBlocks, blocks: u16) -> Rule {
 fn sites(ClientBlocks { first, last }: ClientBlocks, blocks: u16) -> Rule {
     let own = (0..first.min(blocks)).chain(blocks.saturating_sub(last)..blocks);
     Rule::Sites(own.map(Layer::Block).chain([Layer::Embedding, Layer::Head]).collect())
-}
-
-/// What never leaves a client whose model is cut there.
-fn personal(experiment: &Experiment, ends: ClientBlocks, blocks: u16) -> Rule {
-    let of_method = experiment.recipe.personal.clone();
-    match experiment.cut.map(|cut| cut.ends) {
-        None | Some(EndsAre::Shared | EndsAre::Frozen) => of_method,
-        Some(EndsAre::Personal) => Rule::Union(vec![of_method, sites(ends, blocks)]),
-    }
 }
 
 /// The cut that leaves a client the most blocks within a memory.
@@ -88,7 +79,7 @@ fn within(
     let batches = LargestBatches::full(experiment, model, recipe);
     let needed = |kept: u16| -> Result<(ClientBlocks, ByteCount)> {
         let ends = ClientBlocks { first: kept.div_ceil(2), last: kept / 2 };
-        let (learns, split) = (learning(experiment, ends, blocks), Some(SplitConfig::new(ends)));
+        let (learns, split) = (rules(experiment, ends, blocks).0, Some(SplitConfig::new(ends)));
         let recipe = &Recipe { learns, split, ..recipe.clone() };
         let plan = plan_of(recipe, model, ends)?;
         let tensors = batches.client(model, recipe, &plan)?;
@@ -103,23 +94,18 @@ fn within(
     )
 }
 
-/// A client's plan under a cut.
+/// A client's plan of the first round under a cut.
 fn plan_of(
     recipe: &Recipe,
     model: &Model,
     ClientBlocks { first, last }: ClientBlocks,
 ) -> Result<Plan> {
     let layout = model.layout();
-    let learns = learns(recipe, model)?;
+    // Of blocks that are chosen, as many from the first on.
+    let chosen = (0..recipe.selection.k.min(layout.blocks())).collect();
+    let learns = recipe.learns_in(Round(0)).select_with(layout, &chosen)?;
     let cut = Cut::keep(first, last, layout.blocks())?;
     Ok(Plan::new(layout, learns, cut)?.keeping(&recipe.personal.select(layout)?))
-}
-
-/// What learns in the first round; of blocks that are chosen, as many from the first on.
-fn learns(recipe: &Recipe, model: &Model) -> Result<Scope> {
-    let rule = recipe.learns_in(Round(0));
-    let chosen = (0..recipe.selection.k.min(model.layout().blocks())).collect();
-    Ok(rule.select_with(model.layout(), &chosen)?)
 }
 
 /// Which cuts are gone through.
@@ -160,8 +146,7 @@ pub fn costs(
         .filter(is_shown);
     let costs = |ends: ClientBlocks| {
         let split = SplitConfig { ends, ..split.clone() };
-        let personal = personal(experiment, ends, blocks);
-        let learns = learning(experiment, ends, blocks);
+        let (learns, personal) = rules(experiment, ends, blocks);
         let recipe = Recipe { split: Some(split.clone()), personal, learns, ..recipe.clone() };
         let plan = plan_of(&recipe, model, ends)?;
         let mut all = CrossingBytes::default();

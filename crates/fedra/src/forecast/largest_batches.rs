@@ -13,8 +13,8 @@ use fedra_plan::{ByteCount, Layer, Plan, Round, Side};
 
 use crate::config::Experiment;
 use crate::error::Result;
+use crate::forecast::traffic::course::Setting;
 use crate::forecast::traffic::crossing::client_seed;
-use crate::prepare::prepared::Prepared;
 
 /// Rounds whose batches are drawn to see how large they get.
 const DRAWS: u32 = 4;
@@ -47,7 +47,7 @@ struct LargestStep {
 
 impl LargestBatches {
     /// Those of the clients' rows; where nobody here has rows, of the longest sequences.
-    pub fn of(experiment: &Experiment, prepared: &Prepared, recipe: &Recipe) -> Self {
+    pub fn of((experiment, prepared, recipe): Setting<'_>) -> Self {
         let shards = &prepared.shards;
         let seed = experiment.seed;
         let clients = recipe.sampler.about(shards.clients.len()).max(1) as u64;

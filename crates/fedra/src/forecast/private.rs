@@ -75,7 +75,8 @@ impl PrivacySummary {
         if self.sites.is_empty() {
             return None;
         }
-        let word = |site: &SiteNoise| format!("{} {}", site.site, ratio(site));
+        let word =
+            |site: &SiteNoise| format!("{} {:.2}", site.site, ratio(site).unwrap_or_default());
         let words: Vec<String> = self.sites.iter().map(word).collect();
         Some(format!("of the noise: {}", words.join(", ")))
     }
@@ -151,24 +152,24 @@ pub fn settle(
     Ok(())
 }
 
-/// What a person should know about the unit of a promise.
-pub fn unit_note(experiment: &Experiment) -> Option<String> {
-    let promise = experiment.recipe.privacy.as_ref()?.promise;
-    (promise.unit == Unit::Example && experiment.task == Task::Language).then(|| {
-        "the guarantee is for each window of data.max_tokens tokens; a text that fills several windows counts as \
-         several examples"
-            .to_owned()
-    })
-}
-
-/// What a promise about examples takes for public, where nothing else is declared.
-pub fn rows_note(experiment: &Experiment) -> Option<String> {
-    let steps = experiment.recipe.private_steps()?;
-    steps.rows.is_none().then(|| {
-        "each client's number of training rows is treated as public: rates, steps and weights depend on it;\n      \
-         privacy.rows declares a number in its place"
-            .to_owned()
-    })
+/// What a person should know about a promise: its unit, and what it takes for public where nothing else is
+/// declared.
+pub fn notes(experiment: &Experiment) -> impl Iterator<Item = String> {
+    let Experiment { recipe, task, .. } = experiment;
+    let unit = recipe.privacy.as_ref().map(|privacy| privacy.promise.unit);
+    let notes = [
+        (
+            unit == Some(Unit::Example) && *task == Task::Language,
+            "the guarantee is for each window of data.max_tokens tokens; a text that fills several windows counts as \
+             several examples",
+        ),
+        (
+            recipe.private_steps().is_some_and(|steps| steps.rows.is_none()),
+            "each client's number of training rows is treated as public: rates, steps and weights depend on it;\n      \
+             privacy.rows declares a number in its place",
+        ),
+    ];
+    notes.into_iter().filter(|(holds, _)| *holds).map(|(_, note)| note.to_owned())
 }
 
 /// What a run will have spent at its end if nobody fails.
@@ -184,11 +185,9 @@ pub fn foreseen(
 }
 
 /// The norm of the signal over that of the noise; chance can hide a small one.
-pub fn ratio(site: &SiteNoise) -> String {
-    if site.signal_square() <= 0.0 || site.noise <= 0.0 {
-        return "0".to_owned();
-    }
-    format!("{:.2}", (site.signal_square() / site.noise).sqrt())
+pub fn ratio(site: &SiteNoise) -> Option<f64> {
+    let ratio = (site.signal_square().max(0.0) / site.noise).sqrt();
+    (site.noise > 0.0 && ratio.is_finite()).then_some(ratio)
 }
 
 fn with_noise(recipe: &Recipe, noise: NoiseMultiplier) -> Recipe {
@@ -283,7 +282,7 @@ impl Foreseen {
 
     /// What was spent in the end, by the worst-off client.
     fn spent(&self, recipe: &Recipe) -> Result<Spent, PrivacyError> {
-        let Some(privacy) = &recipe.privacy else { return Ok(NOTHING) };
+        let privacy = recipe.privacy.as_ref().expect("only private runs are foreseen");
         // Nothing is refused here: whoever asks compares.
         let mut ledger = Ledger::new(Promise { budget: None, ..privacy.promise })?;
         ledger.append(&self.events(recipe, privacy)?)?;
@@ -405,8 +404,7 @@ impl ForeseenRows {
 /// Whether one round stands for all: everybody always takes part, or a promise to clients needs to know
 /// nothing of who does.
 fn rounds_are_alike(recipe: &Recipe, chooses: bool) -> bool {
-    let unit = recipe.privacy.as_ref().map(|privacy| privacy.promise.unit);
-    let of_clients = unit == Some(Unit::Client) && recipe.split.is_none();
+    let of_clients = recipe.client_privacy().is_some() && recipe.split.is_none();
     match recipe.sampler {
         Sampler::All => true,
         Sampler::Uniform(_) => of_clients,
@@ -442,5 +440,3 @@ fn add(sum: &mut Release, more: &Release) {
         *count = count.saturating_add(others.get());
     }
 }
-
-const NOTHING: Spent = Spent { pld: 0.0, rdp: 0.0, order: 0.0 };

@@ -23,7 +23,7 @@ use crate::config::Experiment;
 use crate::error::Result;
 use crate::forecast::largest_batches::LargestBatches;
 use crate::forecast::memory;
-use crate::forecast::state_placement::{StateLocation, StatePlacement};
+use crate::forecast::state_placement::StatePlacement;
 use crate::prepare::prepared::Prepared;
 
 /// What is noted about a client in a round, about: its order, its answer, and its scores by name.
@@ -65,10 +65,7 @@ impl RunMemory {
         let whole = ByteCount(4 * model.layout().elements() as u64);
         let noted = ByteCount(NOTED * placement.clients as u64);
         // As far as it is in memory, and what those at work have of it.
-        let in_memory = match placement.location {
-            StateLocation::Memory => placement.keepers as u64,
-            StateLocation::Disk => threads,
-        };
+        let in_memory = if placement.on_disk { threads } else { placement.keepers as u64 };
         let kept = (in_memory + threads * JOBS_AHEAD as u64) * placement.each.bytes().0;
         let clients = ByteCount(kept) + noted;
         let mut all = Self { prepared: held, clients, ..Self::default() };

@@ -30,17 +30,8 @@ pub struct StatePlacement {
     pub keepers: usize,
     /// All clients.
     pub clients: usize,
-    /// Where it lies while they are idle.
-    pub location: StateLocation,
-}
-
-/// Where idle clients' states lie.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StateLocation {
-    /// In memory.
-    Memory,
-    /// In a scratch file.
-    Disk,
+    /// Whether it lies in a scratch file while they are idle, and not in memory.
+    pub on_disk: bool,
 }
 
 impl StatePlacement {
@@ -55,18 +46,17 @@ impl StatePlacement {
         each: StateSize,
         (keepers, clients): (usize, usize),
     ) -> Self {
-        let location = StateLocation::Memory;
-        Self { each, moments: 1, keepers, clients, location }.settled(experiment)
+        Self { each, moments: 1, keepers, clients, on_disk: false }.settled(experiment)
     }
 
     /// The same where it belongs.
     fn settled(self, experiment: &Experiment) -> Self {
-        let disk = match experiment.raw.keep {
+        let on_disk = match experiment.raw.keep {
             Keep::Memory => false,
             Keep::Disk => self.each.bytes().0 > 0,
             Keep::Auto => self.total() > ROOM,
         };
-        Self { location: if disk { StateLocation::Disk } else { StateLocation::Memory }, ..self }
+        Self { on_disk, ..self }
     }
 
     /// Of all clients together.
@@ -94,13 +84,12 @@ impl StatePlacement {
 
     /// The fleet with its state store, which is this file if it is to be on disk.
     pub fn furnish(&self, mut fleet: LocalFleet, file: &Path) -> Result<LocalFleet> {
-        match self.location {
-            StateLocation::Memory => {
-                // What a killed run left where a file cannot lose its name early; elsewhere nothing.
-                let _absent = std::fs::remove_file(file);
-            }
-            StateLocation::Disk => fleet.state_store = StateStore::on_disk(file)?,
+        if self.on_disk {
+            fleet.state_store = StateStore::on_disk(file)?;
+            return Ok(fleet);
         }
+        // What a killed run left where a file cannot lose its name early; elsewhere nothing.
+        let _absent = std::fs::remove_file(file);
         Ok(fleet)
     }
 }

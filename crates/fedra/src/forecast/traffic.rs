@@ -6,7 +6,7 @@
 //! ([`crate::forecast::traffic::choices`]).
 
 pub mod choices;
-mod course;
+pub(crate) mod course;
 pub mod crossing;
 pub mod stages;
 pub mod stretches;
@@ -22,9 +22,8 @@ use fedra_engine::{
 use fedra_plan::{ByteCount, Held, Layout, Plan, Round, Scope, Side};
 use fedra_wire::payload_length;
 
-use crate::config::Experiment;
 use crate::error::{Error, Result};
-use crate::forecast::state_placement::{StateLocation, StatePlacement};
+use crate::forecast::state_placement::StatePlacement;
 use crate::forecast::state_size::StateSize;
 use crate::forecast::traffic::choices::{Foreseen, ForeseenChoices, Overlap};
 use crate::forecast::traffic::course::{Course, Setting};
@@ -34,22 +33,17 @@ use crate::forecast::traffic::stretches::scored;
 use crate::prepare::prepared::Prepared;
 
 /// What clients will keep between the rounds of a run. Rounds are looked at only if that can matter.
-pub fn placement(
-    experiment: &Experiment,
-    prepared: &Prepared,
-    recipe: &Recipe,
-) -> Result<StatePlacement> {
+pub fn placement(setting: Setting<'_>) -> Result<StatePlacement> {
+    let (experiment, prepared, recipe) = setting;
     let layout = prepared.model.layout();
     let everything = recipe.plan(("", Round(0)), Scope::everything(layout), layout)?;
     let most = StateSize::of(&prepared.model, (recipe, experiment), &everything);
     let clients = prepared.shards.clients.len();
     let bound = StatePlacement::new(experiment, most, (clients, clients));
-    match bound.location {
-        StateLocation::Memory => Ok(bound),
-        StateLocation::Disk => {
-            Ok(Stages::of(experiment, prepared, recipe)?.placement(experiment, prepared))
-        }
+    if !bound.on_disk {
+        return Ok(bound);
     }
+    Ok(Stages::of(setting)?.placement(experiment, prepared))
 }
 
 /// What the rounds of a run will send.
@@ -79,13 +73,8 @@ const UNLIKE: u32 = 2;
 impl Forecast {
     /// Foresees all rounds. Those that are sure to send the same are counted; where clients are drawn or
     /// blocks change from round to round, each is gone through.
-    pub fn of(
-        experiment: &Experiment,
-        prepared: &Prepared,
-        recipe: &Recipe,
-        overlap: Overlap,
-    ) -> Result<Self> {
-        let setting = Setting { experiment, prepared, recipe };
+    pub fn of(setting: Setting<'_>, overlap: Overlap) -> Result<Self> {
+        let (experiment, prepared, recipe) = setting;
         let course = Course::of(setting);
         let layout = prepared.model.layout();
         let versions = ClientVersions::new(recipe.start);
@@ -108,8 +97,7 @@ impl Forecast {
                 let mut bytes = Bytes::default();
                 if !is_pooled {
                     bytes = holds.bytes(recipe, (round, &cohort), &foreseen, layout);
-                    bytes.crossing =
-                        crossing((experiment, prepared, recipe), round, &cohort, &foreseen);
+                    bytes.crossing = crossing(setting, round, &cohort, &foreseen);
                     bytes.up += bytes.crossing.up();
                     bytes.down += bytes.crossing.down();
                 }
@@ -266,7 +254,7 @@ impl Holds {
 
 /// What a round's measurements and training make cross the cut.
 fn crossing(
-    (experiment, prepared, recipe): (&Experiment, &Prepared, &Recipe),
+    (experiment, prepared, recipe): Setting<'_>,
     round: Round,
     cohort: &[&ClientInfo],
     foreseen: &Foreseen,
@@ -327,29 +315,28 @@ struct Exchange<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Overrides;
+    use crate::config::{Experiment, Overrides};
     use crate::run::federate::Run;
 
-    fn forecast(setting: &Setting<'_>, overlap: Overlap) -> Forecast {
-        Forecast::of(setting.experiment, setting.prepared, setting.recipe, overlap).unwrap()
+    fn forecast(setting: Setting<'_>, overlap: Overlap) -> Forecast {
+        Forecast::of(setting, overlap).unwrap()
     }
 
     /// The same with every round gone through, because everybody is drawn.
-    fn one_by_one(setting: &Setting<'_>, overlap: Overlap) -> Forecast {
-        let mut recipe = setting.recipe.clone();
+    fn one_by_one((experiment, prepared, recipe): Setting<'_>, overlap: Overlap) -> Forecast {
+        let mut recipe = recipe.clone();
         if recipe.sampler == Sampler::All {
-            recipe.sampler = Sampler::Uniform(setting.prepared.shards.clients.len() as u32);
+            recipe.sampler = Sampler::Uniform(prepared.shards.clients.len() as u32);
         }
-        forecast(&Setting { recipe: &recipe, ..*setting }, overlap)
+        forecast((experiment, prepared, &recipe), overlap)
     }
 
-    fn with_run(sets: &[&str], check: impl FnOnce(&Setting<'_>)) {
+    fn with_run(sets: &[&str], check: impl FnOnce(Setting<'_>)) {
         let overrides = sets.iter().fold(Overrides::default(), |all, set| all.set(set));
         let text = include_str!("../../tests/tiny.toml");
         let experiment = Experiment::from_toml(text, &overrides).unwrap();
         let run = Run::prepare(&experiment).unwrap();
-        let (prepared, recipe) = (&run.prepared, &run.recipe);
-        check(&Setting { experiment: &experiment, prepared, recipe });
+        check((&experiment, &run.prepared, &run.recipe));
     }
 
     /// Setups in which rounds differ for a reason each.
@@ -386,9 +373,9 @@ mod tests {
     fn what_a_run_knows_of_its_rounds_is_what_all_of_them_tell() {
         for sets in CASES {
             with_run(sets, |setting| {
-                let Setting { experiment, prepared, recipe } = *setting;
+                let (experiment, prepared, _) = setting;
                 let each = one_by_one(setting, Overlap::Most);
-                let stages = Stages::of(experiment, prepared, recipe).unwrap();
+                let stages = Stages::of(setting).unwrap();
                 assert_eq!(stages.plans, each.stages.plans, "{sets:?}");
                 let (soon, late) = (
                     stages.placement(experiment, prepared),
@@ -404,8 +391,7 @@ mod tests {
     fn work_before_the_first_round_does_not_grow_with_the_number_of_rounds() {
         for (more, most) in [("evaluate.every=7", 1), ("federation.sample={uniform=2}", 40)] {
             with_run(&["federation.rounds=200000", more], |setting| {
-                let Setting { experiment, prepared, recipe } = *setting;
-                let stages = Stages::of(experiment, prepared, recipe).unwrap();
+                let stages = Stages::of(setting).unwrap();
                 assert!(stages.visited <= most, "{more}: {}", stages.visited);
             });
         }

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use crate::config::{Experiment, ModelSource, Vocabulary};
-use crate::error::{Context, Result, refuse};
+use crate::error::{Context, Result};
 use crate::listener::{Listener, Silent};
 use crate::prepare::partitioned_data::PartitionedData;
 
@@ -49,7 +49,7 @@ impl Inputs {
     }
 
     /// Hashes rows and their division; of the model nothing is known yet.
-    fn of_rows(holdings: &PartitionedData) -> Self {
+    pub(crate) fn of_rows(holdings: &PartitionedData) -> Self {
         let PartitionedData { table, division, .. } = holdings;
         let (mut rows, mut labels, mut dealt) = (Sum::new(), Sum::new(), Sum::new());
         labels.texts(table.labels.names());
@@ -109,26 +109,6 @@ impl Inputs {
         let [rows, labels, division] = [self.rows, self.labels, self.division].map(Some);
         [rows, labels, division, self.config, self.weights, self.tokenizer, self.adapter]
     }
-
-    /// Which of a run's rows and their division is another here; labels decide about neither.
-    pub(crate) fn other_data(&self, holdings: &PartitionedData) -> Option<OtherData> {
-        let now = Self::of_rows(holdings);
-        let are_same = self.rows == now.rows && self.labels == now.labels;
-        match (are_same, self.division == now.division) {
-            (true, true) => None,
-            (true, false) => Some(OtherData::Division),
-            (false, _) => Some(OtherData::Rows),
-        }
-    }
-}
-
-/// How data differ from those of a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum OtherData {
-    /// There are other rows, or other labels of them.
-    Rows,
-    /// The same rows are held by others, or for something else.
-    Division,
 }
 
 /// One input that is another than it was.
@@ -329,15 +309,9 @@ pub(crate) fn digest(add: impl FnOnce(&mut Sum)) -> Digest {
 
 /// The digest of a saved model's weights: of a folder's files, or of one GGUF file.
 pub fn of_model(path: &Path) -> Result<Digest> {
-    let found = if path.is_file() {
-        Some(of_file(path).with_context(|| format!("cannot read {}", path.display()))?)
-    } else {
-        files(path, weights(path)?)?
-    };
-    let Some(found) = found else {
-        refuse!("{}: found no weights, expected a model folder", path.display());
-    };
-    Ok(found)
+    let [_, weights, _] = model_digests(&ModelSource::Folder(path.to_owned()))?;
+    let shown = path.display();
+    weights.with_context(|| format!("{shown}: found no weights, expected a model folder"))
 }
 
 /// SHA-256 over values that cannot run into each other: each has its length before it.

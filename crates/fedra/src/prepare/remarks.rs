@@ -189,14 +189,8 @@ pub fn of_others(holdings: &PartitionedData, site: &str) -> Option<String> {
     let names: Vec<&str> = others.iter().copied().collect::<BTreeSet<_>>().into_iter().collect();
     let rows = counted(others.len() as u64, "row");
     let verb = if others.len() == 1 { "is" } else { "are" };
-    (!others.is_empty()).then(|| format!("{rows} of others ({}) {verb} left out", few(&names)))
-}
-
-/// The first few names.
-fn few(names: &[&str]) -> String {
-    let named: Vec<_> = names.iter().take(MOST_NAMED).map(|name| printable(name)).collect();
-    let more = if names.len() > MOST_NAMED { ", .." } else { "" };
-    format!("{}{more}", named.join(", "))
+    let names = listed(names.iter().map(|name| printable(name)), MOST_NAMED);
+    (!others.is_empty()).then(|| format!("{rows} of others ({names}) {verb} left out"))
 }
 
 fn without_text(holdings: &PartitionedData) -> Option<String> {
@@ -299,7 +293,7 @@ pub fn without_training(holdings: &PartitionedData) -> Option<String> {
             "{} {verb} no training row and {part} no part in rounds: there are too few rows for data.shares, \
              which place each row independently, or for this number of clients; you can declare a split \
              (data.columns.split, data.train)",
-            few(&without)
+            listed(without.iter().map(|name| printable(name)), MOST_NAMED)
         )
     })
 }

@@ -14,7 +14,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-use fedra_data::{AnswerRules, Encoded, Example, LengthNorm, Tokenizer};
+use fedra_data::{AnswerRules, Encoded, Example, Tokenizer};
 use fedra_plan::Digest;
 use sha2::{Digest as _, Sha256};
 
@@ -153,13 +153,9 @@ pub fn key_of_sequences(
     (longest, rules): (usize, AnswerRules),
 ) -> Digest {
     let AnswerRules { length_norm, max_new_tokens, end } = rules;
-    let norm = match length_norm {
-        LengthNorm::None => 0,
-        LengthNorm::Tokens => 1,
-        LengthNorm::Characters => 2,
-    };
     let end = end.map_or(0, |end| end as usize + 1);
-    let rules = [usize::from(tokenizer.keeps_end()), longest, norm, max_new_tokens, end];
+    let rules =
+        [usize::from(tokenizer.keeps_end()), longest, length_norm as usize, max_new_tokens, end];
     digest(|sum| {
         sum.texts(&[FORMAT, env!("CARGO_PKG_VERSION"), tokenizer.json()]);
         sum.numbers(&rules);

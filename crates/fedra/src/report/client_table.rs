@@ -5,7 +5,7 @@
 //! hides. So there the table is left out, and the page says so; the run's folder, which stays with the
 //! server, has the same facts.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use fedra_data::printable;
 use fedra_engine::{Absence, ClientId};
@@ -16,6 +16,7 @@ use crate::report::facts::spoken;
 use crate::report::record::{RunRecord, set_in_words};
 use crate::run_files::{CLIENTS, ROUNDS};
 use crate::text::grid::{Grid, counted, grouped};
+use crate::text::headline::headline_of;
 
 /// Clients that fit on a page.
 const ROWS: usize = 100;
@@ -31,8 +32,8 @@ struct Tally {
     missing: u64,
     /// Why the last of them.
     reason: String,
-    /// Rows that it was scored on last, the loss, and the score.
-    scored: Option<(u64, f64, Option<f64>)>,
+    /// The last loss and score.
+    scored: Option<(f64, Option<f64>)>,
 }
 
 /// The table, or why there is none.
@@ -82,7 +83,7 @@ fn tallies(record: &RunRecord) -> BTreeMap<ClientId, Tally> {
     for one in sets.flat_map(|(_, set)| &set.each) {
         let Some(client) = one.client else { continue };
         let score = one.scores.values().next().copied();
-        tallies.entry(client).or_default().scored = Some((one.examples, one.loss, score));
+        tallies.entry(client).or_default().scored = Some((one.loss, score));
     }
     tallies
 }
@@ -92,7 +93,7 @@ fn table(record: &RunRecord, tallies: &BTreeMap<ClientId, Tally>) -> Table {
     let all = shown.len();
     if all > ROWS {
         let score =
-            |tally: &Tally| tally.scored.and_then(|scored| scored.2).unwrap_or(f64::INFINITY);
+            |tally: &Tally| tally.scored.and_then(|scored| scored.1).unwrap_or(f64::INFINITY);
         shown.sort_by(|(one, a), (other, b)| {
             b.missing.cmp(&a.missing).then(score(a).total_cmp(&score(b))).then(one.cmp(other))
         });
@@ -108,7 +109,9 @@ fn table(record: &RunRecord, tallies: &BTreeMap<ClientId, Tally>) -> Table {
     headings.extend(counted.iter().map(|(name, _)| format!(">{name}")));
     headings.extend(has_rounds.then(|| ">rounds".to_owned()));
     if is_scored {
-        let score = score_name(record).map_or("score".to_owned(), |name| spoken(&name));
+        let last = record.client_set().and_then(|on| record.scored(on).last());
+        let score = last.and_then(|(_, set)| headline_of(&set.mean));
+        let score = score.map_or("score".to_owned(), |(name, _)| spoken(name));
         headings.extend([">loss".to_owned(), format!(">{score}")]);
     }
     if is_missing {
@@ -125,7 +128,7 @@ fn table(record: &RunRecord, tallies: &BTreeMap<ClientId, Tally>) -> Table {
             cells.push(format!("{} of {}", grouped(tally.came), grouped(tally.asked)));
         }
         if is_scored {
-            let (loss, score) = tally.scored.map_or((None, None), |it| (Some(it.1), it.2));
+            let (loss, score) = tally.scored.map_or((None, None), |it| (Some(it.0), it.1));
             cells.extend([loss, score].map(|value| value.map_or(String::new(), number)));
         }
         if is_missing {
@@ -171,15 +174,4 @@ const ROWS_OF: [Rows; 3] = [
 
 fn number(value: f64) -> String {
     if value.is_finite() { format!("{value:.3}") } else { "not finite".to_owned() }
-}
-
-/// What the score of a client is called; each has its headline alone.
-fn score_name(record: &RunRecord) -> Option<String> {
-    let names: BTreeSet<&String> = record
-        .client_set()
-        .into_iter()
-        .flat_map(|on| record.scored(on))
-        .flat_map(|(_, set)| set.each.iter().flat_map(|one| one.scores.keys()))
-        .collect();
-    names.into_iter().next().cloned()
 }

@@ -155,7 +155,7 @@ fn privacy(record: &RunRecord) -> Fact {
             let value = format!("epsilon {}", shown::up(epsilon, 2));
             fact("Privacy", value, Some(format!("so far, at delta {delta}")))
         }
-        None if record.has_promise() => {
+        None if record.value("privacy").is_some() => {
             fact("Privacy", "promised", Some("nothing has been released yet".to_owned()))
         }
         None => fact("Privacy", "none", Some("no guarantee".to_owned())),

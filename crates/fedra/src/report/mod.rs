@@ -28,9 +28,9 @@ use std::path::{Path, PathBuf};
 
 use fedra_report::{Document, Freshness, Section};
 
-use crate::error::{Context, Result};
+use crate::error::Result;
+use crate::folder::regular_file;
 use crate::run_files::REPORT;
-use fedra_engine::durable;
 
 pub(crate) use facts::spoken;
 pub use record::{CurvePoint, Detail, RunRecord};
@@ -45,8 +45,7 @@ pub(crate) fn write_run(folder: &Path) -> Result<PathBuf> {
 /// Writes a page into a folder.
 pub fn write_page(folder: &Path, document: &Document) -> Result<PathBuf> {
     let path = folder.join(REPORT);
-    durable::write(&path, document.html().as_bytes())
-        .with_context(|| format!("cannot write {}", path.display()))?;
+    regular_file::write(&path, document.html().as_bytes())?;
     Ok(path)
 }
 

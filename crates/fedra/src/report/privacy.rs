@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use fedra_engine::{PrivacyReport, RoundReport, SiteNoise};
+use fedra_engine::{PrivacyReport, RoundReport};
 use fedra_plan::Layer;
 use fedra_report::{Chart, Content, HeatCell, HeatMap, Point, Scale};
 
+use crate::forecast::private::ratio;
 use crate::report::binned::Columns;
 use crate::report::charts::{by_round, level, line};
 use crate::report::record::{RunRecord, counted};
@@ -36,12 +37,6 @@ fn spent(record: &RunRecord) -> Option<Chart> {
         format!("Epsilon of all releases so far, for each {unit}, at delta {delta}.")
     });
     by_round(("Privacy spent", &caption), ("epsilon", Scale::Linear), series)
-}
-
-/// The norm of the signal over that of the noise; none where the noise has none.
-fn ratio(site: &SiteNoise) -> Option<f64> {
-    let ratio = (site.signal_square().max(0.0) / site.noise).sqrt();
-    (site.noise > 0.0 && ratio.is_finite()).then_some(ratio)
 }
 
 fn signal(record: &RunRecord) -> Option<HeatMap> {

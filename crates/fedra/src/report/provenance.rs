@@ -9,7 +9,7 @@ use crate::text::grid::Grid;
 /// The command, the digests, the experiment.
 pub(super) fn contents(record: &RunRecord) -> Vec<Content> {
     let mut contents = Vec::new();
-    if record.has(SITES) {
+    if record.folder.join(SITES).exists() {
         contents.push(Content::Words(
             "This run's clients were on other machines. To repeat the server's part, in this folder:"
                 .to_owned(),

@@ -45,7 +45,7 @@ pub struct RunRecord {
     pub inputs: Option<Inputs>,
     /// Whose numbers the rounds have; empty in folders of earlier versions.
     pub clients: ClientNames,
-    folder: PathBuf,
+    pub(super) folder: PathBuf,
 }
 
 impl RunRecord {
@@ -78,11 +78,6 @@ impl RunRecord {
         Ok(Self { text, experiment, unopened, rounds, summary, inputs, clients, folder })
     }
 
-    /// Whether its folder has a file.
-    pub fn has(&self, name: &str) -> bool {
-        self.folder.join(name).exists()
-    }
-
     /// What the run is called.
     pub fn name(&self) -> String {
         let summed = self.summary.as_ref().map(|summary| summary.name.clone());
@@ -103,17 +98,12 @@ impl RunRecord {
     }
 
     /// A value of the experiment's text, as it would be spoken.
-    fn value(&self, key: &str) -> Option<String> {
+    pub(super) fn value(&self, key: &str) -> Option<String> {
         let table: toml::Table = self.text.parse().ok()?;
         let mut keys = key.split('.');
         let first = table.get(keys.next()?)?;
         let value = keys.try_fold(first, |value, key| value.get(key))?;
         Some(value.as_str().map_or_else(|| value.to_string(), str::to_owned))
-    }
-
-    /// Whether its experiment promises anything.
-    pub fn has_promise(&self) -> bool {
-        self.value("privacy").is_some()
     }
 
     /// Whether who took part is what its promise hides: differential privacy of whole clients.

@@ -36,7 +36,7 @@ const OWN_DATA: [&str; 12] = [
 const TEMPLATES: [&str; 3] = ["prompt", "answers", "target"];
 
 /// Where a setting of a recipe stands in an experiment's file, if elsewhere.
-const IN_THE_FILE: [(&str, &str); 15] = [
+const IN_THE_FILE: [(&str, &str); 11] = [
     ("adapters", "model.lora.mean"),
     ("depths", "federation.depths"),
     ("evaluation.attention", "evaluate.attention"),
@@ -44,10 +44,6 @@ const IN_THE_FILE: [(&str, &str); 15] = [
     ("evaluation.every", "evaluate.every"),
     ("max_norm", "federation.max_norm"),
     ("min_arrivals", "federation.min_arrivals"),
-    ("privacy.promise.budget", "privacy.epsilon"),
-    ("privacy.promise.delta", "privacy.delta"),
-    ("privacy.promise.relation", "privacy.relation"),
-    ("privacy.promise.unit", "privacy.unit"),
     ("sampler", "federation.sample"),
     ("start", "federation.start"),
     ("work.download", "wire.download"),
@@ -59,9 +55,9 @@ pub fn agreement(experiment: &Experiment, prepared: &Prepared) -> Result<BTreeMa
     let raw = &experiment.raw;
     let mut facts = BTreeMap::new();
     flatten("data", &data(experiment)?, &mut facts);
-    for (name, value) in recipe(&as_written(&experiment.recipe)?) {
-        flatten(&name, &value, &mut facts);
-    }
+    let mut settings = BTreeMap::new();
+    flatten("", &as_written(&experiment.recipe)?, &mut settings);
+    facts.extend(settings.into_iter().map(|(name, value)| (in_file(name), value)));
     let mut fact = |name: &str, value: String| facts.insert(name.to_owned(), value);
     fact("seed", raw.seed.to_string());
     fact("data.task", experiment.task.name().to_owned());
@@ -101,25 +97,13 @@ fn data(experiment: &Experiment) -> Result<Value> {
     Ok(data)
 }
 
-/// A recipe's settings under the names that they have in a file.
-fn recipe(settings: &Value) -> Vec<(String, Value)> {
-    let mut named = Vec::new();
-    for (name, value) in settings.as_object().into_iter().flatten() {
-        let in_file = |name: &str| {
-            let known = IN_THE_FILE.iter().find(|(here, _)| *here == name);
-            known.map_or_else(|| name.to_owned(), |(_, there)| (*there).to_owned())
-        };
-        match (name.as_str(), value) {
-            ("work" | "evaluation", Value::Object(inner)) => {
-                let full = |(key, value): (&String, &Value)| {
-                    (in_file(&format!("{name}.{key}")), value.clone())
-                };
-                named.extend(inner.iter().map(full));
-            }
-            (name, value) => named.push((in_file(name), value.clone())),
-        }
-    }
-    named
+/// The name that a setting of a recipe has in a file.
+fn in_file(name: String) -> String {
+    let renamed = IN_THE_FILE.iter().find_map(|(here, there)| {
+        let rest = name.strip_prefix(here)?;
+        (rest.is_empty() || rest.starts_with('.')).then(|| format!("{there}{rest}"))
+    });
+    renamed.unwrap_or(name)
 }
 
 /// A value as JSON reads it back: a short decimal number stays one, whatever its width in memory.

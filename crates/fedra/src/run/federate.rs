@@ -13,7 +13,6 @@ use fedra_engine::{
     Recipe, SideMemory,
 };
 use fedra_plan::{Round, Scope};
-use fedra_privacy::Unit;
 
 use crate::config::{ConfigError, Experiment, config_error_of};
 use crate::error::{Breakdown, Context, Result};
@@ -21,6 +20,7 @@ use crate::folder::best::BestRound;
 use crate::folder::client_names::ClientNames;
 use crate::folder::far_updates::FarUpdates;
 use crate::folder::json_file;
+use crate::folder::regular_file;
 use crate::folder::round_files::RoundFiles;
 use crate::folder::round_log::{self, RoundLog};
 use crate::folder::run_folder::Folder;
@@ -38,7 +38,7 @@ use crate::prepare::public_text::PublicRows;
 use crate::prepare::remarks;
 use crate::prepare::token_lengths::TokenLengths;
 use crate::prepare::untrained::untrained;
-use crate::run_files::{CLIENTS, EARLY, LEDGER, ROUNDS, SCRATCH};
+use crate::run_files::{CLIENTS, EARLY, LEDGER, ROUNDS, SCRATCH, SUMMARY};
 
 /// How a run ended.
 #[derive(Debug)]
@@ -159,8 +159,7 @@ impl Run {
         recipe.check_model(prepared.model.layout(), &names).map_err(config_error_of)?;
         recipe.fits(prepared.model.layout())?;
         prepared.notes.extend(untrained(experiment, &recipe, prepared.model.layout())?);
-        prepared.notes.extend(private::unit_note(experiment));
-        prepared.notes.extend(private::rows_note(experiment));
+        prepared.notes.extend(private::notes(experiment));
         let longest = experiment.max_tokens;
         let lengths = TokenLengths::of(&prepared.shards, longest, prepared.model.longest());
         let remarks = lengths.note().into_iter().collect();
@@ -279,7 +278,7 @@ impl Run {
     fn run_here(&self, params: Params, folder: &Folder, listener: &dyn Listener) -> Result<Ending> {
         let Prepared { model, shards, .. } = &self.prepared;
         folder.settle_inputs(&self.inputs)?;
-        let placement = traffic::placement(&self.experiment, &self.prepared, &self.recipe)?;
+        let placement = traffic::placement((&self.experiment, &self.prepared, &self.recipe))?;
         let initial = to_values(&params);
         let fleet = LocalFleet::new(model.clone(), params, self.device.clone(), shards.clone())?
             .with_depths(&self.recipe.depths)?;
@@ -346,7 +345,8 @@ impl Run {
             files.recall(&report);
         })?;
         // What can be refused has been: from here on the folder is this run's.
-        folder.forget_summary()?;
+        // A run that goes on is not complete, whatever becomes of it.
+        regular_file::remove(&folder.path().join(SUMMARY))?;
         files.begin()?;
         let mut infos = fleet.clients().to_vec();
         let tell = |infos: &[ClientInfo]| {
@@ -410,9 +410,7 @@ impl Run {
     /// are another release each time that a round is done.
     fn finishes(&self, federation: &Federation) -> Result<Finishes> {
         let layout = self.prepared.model.layout();
-        let of_clients = |privacy: &fedra_engine::Privacy| privacy.promise.unit == Unit::Client;
-        let draws_anew =
-            self.recipe.privacy.as_ref().is_some_and(of_clients) && !federation.is_simulated();
+        let draws_anew = self.recipe.client_privacy().is_some() && !federation.is_simulated();
         let is_whole = draws_anew || self.recipe.rows_at_cut(layout)?.is_some();
         Ok(if is_whole { Finishes::Round } else { Finishes::Step })
     }

@@ -95,16 +95,14 @@ impl MaskCosts {
 }
 
 /// A client of a cut model beside one that trains the whole model, on the same batches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Saving {
-    /// The most tensor memory of the client.
-    pub client: ByteCount,
-    /// The same without a cut.
+    /// The most tensor memory of a client without a cut.
     pub whole: ByteCount,
-    /// Weights that the client holds.
-    pub client_weights: u64,
-    /// All weights.
-    pub whole_weights: u64,
+    /// How much less the client of a cut model holds, as a share.
+    pub memory: f64,
+    /// The same of weights alone.
+    pub weights: f64,
 }
 
 impl Saving {
@@ -115,22 +113,12 @@ impl Saving {
     ) -> Result<Self> {
         let (model, layout) = (&prepared.model, prepared.model.layout());
         let uncut = Plan::new(layout, plan.learns().clone(), Cut::none())?.keeping(plan.keeps());
-        Ok(Self {
-            client: largest.client(model, recipe, plan)?,
-            whole: largest.client(model, recipe, &uncut)?,
-            client_weights: plan.held_by(Side::Client).elements(layout) as u64,
-            whole_weights: layout.elements() as u64,
-        })
-    }
-
-    /// How much less the client holds, as a share.
-    pub fn memory(&self) -> f64 {
-        1.0 - self.client.0 as f64 / self.whole.0 as f64
-    }
-
-    /// The same of weights alone.
-    pub fn weights(&self) -> f64 {
-        1.0 - self.client_weights as f64 / self.whole_weights as f64
+        let share = |part: u64, whole: u64| 1.0 - part as f64 / whole as f64;
+        let (client, whole) =
+            (largest.client(model, recipe, plan)?, largest.client(model, recipe, &uncut)?);
+        let own = plan.held_by(Side::Client).elements(layout);
+        let weights = share(own as u64, layout.elements() as u64);
+        Ok(Self { whole, memory: share(client.0, whole.0), weights })
     }
 }
 
@@ -174,12 +162,11 @@ pub fn plan_of(run: &Run, cuts: Cuts) -> Result<PlanReport> {
     let unmade = if device.has_numbers() { ByteCount(0) } else { fresh_bytes(&prepared.model) };
     let resident = resident + unmade;
     let (model, layout) = (&prepared.model, prepared.model.layout());
-    let least = Forecast::of(experiment, prepared, recipe, Overlap::Most)?;
-    let most = Forecast::of(experiment, prepared, recipe, Overlap::Least)?;
+    let of = (experiment, prepared, recipe);
+    let (least, most) = (Forecast::of(of, Overlap::Most)?, Forecast::of(of, Overlap::Least)?);
     let clients = &prepared.shards.clients;
     let kept = least.stages.placement(experiment, prepared);
-    let (of, batches) =
-        ((experiment, prepared, recipe), LargestBatches::of(experiment, prepared, recipe));
+    let batches = LargestBatches::of(of);
     let stages = &least.stages.plans[..];
     let sides = memory::sides(of, stages, &batches)?;
     let cut_from_the_first = stages.first().filter(|_| recipe.split.is_some());

@@ -34,13 +34,6 @@ impl Grid {
         Self { columns, rows: vec![names], parts: Vec::new() }
     }
 
-    /// A table of a page.
-    pub fn of(table: &Table) -> Self {
-        let names = table.columns.iter().map(|column| column.name.clone()).collect();
-        let rows = [vec![names], table.rows.clone()].concat();
-        Self { columns: table.columns.clone(), rows, parts: Vec::new() }
-    }
-
     /// Adds a row, one cell a column.
     pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         let shown = |cell: String| match printable(&cell) {

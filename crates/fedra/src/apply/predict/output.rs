@@ -84,11 +84,6 @@ impl<W: Write + Send> PredictionWriter<W> {
         body: &Body,
         prediction: &Prediction,
     ) -> Result<()> {
-        if self.needs_columns() {
-            // Where nobody told the columns of a table, they are those of the first row.
-            let names: Vec<String> = record.fields.iter().map(|(name, _)| name.clone()).collect();
-            self.columns(&names)?;
-        }
         self.begin()?;
         let top = self.settings.top;
         let columns = self.columns.as_ref();
@@ -295,6 +290,10 @@ mod tests {
         let mut writer = PredictionWriter::new(Vec::new(), settings);
         for line in lines {
             let record = Record::parse(line).unwrap();
+            if writer.needs_columns() {
+                let names = record.fields.iter().map(|(name, _)| name.clone());
+                writer.columns(&names.collect::<Vec<_>>())?;
+            }
             writer.write(&record, &Body::Text("x".into()), &one("a;\"q\""))?;
         }
         Ok(String::from_utf8(writer.finish()?).unwrap())

@@ -18,13 +18,14 @@ mod tensorboard;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use fedra_engine::{EngineError, RoundReport, Sink, durable};
+use fedra_engine::{EngineError, RoundReport, Sink};
 
 use self::csv::CsvFile;
 use self::row::Rows;
 use self::tensorboard::EventFile;
 use crate::config::LogFormat;
 use crate::error::{Context, Result};
+use crate::folder::regular_file;
 use crate::run_files::{ROUNDS_PARQUET, TENSORBOARD};
 
 pub use self::tensorboard::is_event_file;
@@ -76,7 +77,7 @@ impl RoundFiles {
         let bytes = parquet::encoded(&self.rows).map_err(|error| {
             crate::error::Error::Refused(format!("{}: {error}", path.display()))
         })?;
-        durable::write(&path, &bytes).with_context(|| format!("cannot write {}", path.display()))
+        regular_file::write(&path, &bytes)
     }
 }
 

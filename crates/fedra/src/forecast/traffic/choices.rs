@@ -8,9 +8,8 @@
 use std::collections::BTreeMap;
 
 use crate::error::Result;
-use fedra_engine::{Choice, ClientId, ClientInfo, Masks, Privacy, PrivateSelection, Recipe};
+use fedra_engine::{Choice, ClientId, ClientInfo, Masks, Privacy, PrivateSelection};
 use fedra_plan::{Layout, Plan, Scope};
-use fedra_privacy::Unit;
 use fedra_wire::{Mask, Measured};
 
 /// How much the choices of clients and rounds overlap.
@@ -69,7 +68,7 @@ impl ForeseenChoices {
         let measures = recipe.selection.probe.is_some();
         if !choice.rule.needs_choice() {
             foreseen.plans = choice.plans(cohort.iter().copied())?;
-            if hides_clients(recipe) {
+            if recipe.client_privacy().is_some() {
                 let all = choice.plans(clients)?;
                 foreseen.may_change = all.values().flat_map(Plan::uploads).collect();
             }
@@ -101,7 +100,7 @@ impl ForeseenChoices {
             let order: Vec<u16> = order.into_iter().filter(|block| *block < has).collect();
             choice.plan(&client.name, &order)
         };
-        if hides_clients(recipe) {
+        if recipe.client_privacy().is_some() {
             for client in clients {
                 foreseen.may_change.extend(plan(self, client)?.uploads());
             }
@@ -136,9 +135,4 @@ impl ForeseenChoices {
     fn advance(&mut self, by: u16, layout: &Layout) {
         self.next = (self.next + by) % layout.blocks().max(1);
     }
-}
-
-/// Whether nothing may depend on who comes.
-fn hides_clients(recipe: &Recipe) -> bool {
-    recipe.privacy.as_ref().is_some_and(|privacy| privacy.promise.unit == Unit::Client)
 }

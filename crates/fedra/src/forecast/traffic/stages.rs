@@ -33,8 +33,7 @@ pub struct Stages {
 
 impl Stages {
     /// Looks at as many rounds as can tell something new.
-    pub fn of(experiment: &Experiment, prepared: &Prepared, recipe: &Recipe) -> Result<Self> {
-        let setting = Setting { experiment, prepared, recipe };
+    pub fn of(setting: Setting<'_>) -> Result<Self> {
         let course = Course::of(setting);
         let (mut stages, mut guess) = (Self::default(), ForeseenChoices::new(Overlap::Most));
         for stretch in course.stretches() {
@@ -47,7 +46,7 @@ impl Stages {
                     &course.infos(&drawn),
                     &course.clients,
                 )?;
-                let is_known = missing.is_empty() && is_alike(recipe, &rule);
+                let is_known = missing.is_empty() && is_alike(setting.2, &rule);
                 stages.note(setting, (number, rule), (drawn, &foreseen));
                 if is_known {
                     break;
@@ -60,7 +59,7 @@ impl Stages {
     /// Takes note of a round.
     pub(super) fn note(
         &mut self,
-        Setting { experiment, prepared, recipe }: Setting<'_>,
+        (experiment, prepared, recipe): Setting<'_>,
         (number, rule): (u32, Rule),
         (drawn, foreseen): (Vec<ClientId>, &Foreseen),
     ) {

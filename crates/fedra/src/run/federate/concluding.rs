@@ -6,14 +6,17 @@ use crate::folder::best::{self, BestRound};
 use crate::folder::json_file;
 use crate::folder::model_card::{self, CardSubject, Holds, WhichRound};
 use crate::folder::predictions::{self, Place};
-use crate::folder::round_log::{self};
+use crate::folder::regular_file;
+use crate::folder::round_log;
 use crate::folder::run_folder::Folder;
 use crate::folder::summary::{Stopped, Summary};
 use crate::forecast::private::{self, PrivacySummary, SIMULATED};
 use crate::listener::Listener;
 use crate::prepare::prepared::{Prepared, evaluator};
 use crate::process::peak_resident_bytes;
-use crate::run_files::{ADAPTER, ADAPTER_BEST, MODEL, MODEL_BEST, PREDICTIONS, ROUNDS, SUMMARY};
+use crate::run_files::{
+    ADAPTER, ADAPTER_BEST, BEST, MODEL, MODEL_BEST, PREDICTIONS, ROUNDS, SUMMARY,
+};
 use crate::text::headline::set_name;
 use fedra_client::{Examined, Meter, Scores, to_params};
 use fedra_data::Task;
@@ -147,7 +150,8 @@ impl Run {
         if !self.experiment.raw.evaluate.keeps_best() || !is_best || !self.shares_a_model()? {
             return Ok(());
         }
-        best::forget(folder.path())?;
+        // It is about to be written.
+        regular_file::remove(&folder.path().join(BEST))?;
         self.save(folder, (MODEL_BEST, ADAPTER_BEST), federation.model())?;
         best::remember(folder.path(), completed - 1)
     }
@@ -191,8 +195,7 @@ impl Run {
             let scores = evaluator.score_counted(&params, &shards.central_test, meter)?;
             each.push(scores.scored(Some(state.client)));
         }
-        let set = || SetScores::new(EvaluationSet::CentralTest, each.clone());
-        Ok((!each.is_empty()).then(set))
+        Ok((!each.is_empty()).then(|| SetScores::new(EvaluationSet::CentralTest, each)))
     }
 
     /// How the last model does label by label, and what it answers to each central test example where that is asked
@@ -235,7 +238,8 @@ impl Run {
             let each: &mut dyn FnMut(Examined) = &mut each;
             let scores = evaluator.examine_counted(&params, &shards.central_test, (meter, each));
             all = scores.context("evaluate.predictions")?;
-            folder.write(PREDICTIONS, lines.concat().as_bytes())?;
+            let path = folder.path().join(PREDICTIONS);
+            regular_file::write(&path, lines.concat().as_bytes())?;
         } else {
             for set in sets {
                 all.merge(&evaluator.score_counted(&params, set, meter)?);

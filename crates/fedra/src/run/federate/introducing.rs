@@ -68,17 +68,15 @@ impl Run {
     /// A warning when the run will need more memory than there is.
     pub fn memory_warning(&self) -> Result<Option<String>> {
         let before = resident_bytes().zip(available_bytes());
-        let (experiment, prepared, recipe) = (&self.experiment, &self.prepared, &self.recipe);
-        let stages = Stages::of(experiment, prepared, recipe)?;
-        let batches = LargestBatches::of(experiment, prepared, recipe);
-        let of = (experiment, prepared, recipe);
+        let of = (&self.experiment, &self.prepared, &self.recipe);
+        let (stages, batches) = (Stages::of(of)?, LargestBatches::of(of));
         // The sides of a cut are measured.
-        if recipe.split.is_none() {
+        if self.recipe.split.is_none() {
             let sides = memory::sides(of, &stages.plans, &batches)?;
             let _the_same = self.foreseen.set(sides);
         }
         let Some((held, free)) = before else { return Ok(None) };
-        let placement = stages.placement(experiment, prepared);
+        let placement = stages.placement(&self.experiment, &self.prepared);
         let kept = (&placement, &stages.plans[..]);
         let needed = RunMemory::of(of, kept, &batches, ByteCount(held))?.total();
         Ok((needed.0 > held.saturating_add(free)).then(|| {

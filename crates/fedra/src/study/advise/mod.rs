@@ -18,7 +18,7 @@ use std::path::PathBuf;
 
 use crate::config::{ConfigError, Experiment, Keep};
 use crate::error::Result;
-use crate::forecast::state_placement::{StateLocation, StatePlacement};
+use crate::forecast::state_placement::StatePlacement;
 use crate::forecast::traffic;
 use crate::listener::Listener;
 use crate::run::federate::{Run, on};
@@ -46,7 +46,7 @@ pub fn advise(
     let pilot = Pilot::new(&trunk, &run, plan)?;
     listener.note(&pilot.introduction());
     let placement =
-        traffic::placement(&trunk, &run.prepared, &run.recipe)?.with_moments(&trunk, moments);
+        traffic::placement((&trunk, &run.prepared, &run.recipe))?.with_moments(&trunk, moments);
     let scratch = scratch(asked, placement, &trunk, listener)?;
     let scratch = scratch.as_ref().map(|(placement, file)| (placement, file.as_path()));
     let outcome = on(run.thread_pool()?.as_ref(), || pilot.run(listener, scratch));
@@ -70,9 +70,9 @@ fn scratch(
             .note(&format!("note: a scratch file in {} grows to {most} at most", folder.display()));
         // Others may use the folder for the same.
         let file = folder.join(format!("{SCRATCH}.{}", std::process::id()));
-        return Ok(Some((StatePlacement { location: StateLocation::Disk, ..placement }, file)));
+        return Ok(Some((StatePlacement { on_disk: true, ..placement }, file)));
     }
-    if placement.location == StateLocation::Disk {
+    if placement.on_disk {
         ConfigError::new("scratch", "none", "a folder, since keep is \"disk\"")
             .when(trunk.raw.keep == Keep::Disk)?;
         listener.note(&format!(

@@ -170,8 +170,8 @@ impl<'e> Pilot<'e> {
     /// What a whole run with this warm-up sends; `None` is a run that never freezes.
     pub fn bytes(&self, warmup: Option<u32>) -> Result<Bytes> {
         let recipe = self.freezing_at(warmup.unwrap_or(self.experiment.rounds))?;
-        let most = Overlap::Most;
-        Ok(Forecast::of(self.experiment, self.prepared, &recipe, most)?.total())
+        let setting = (self.experiment, self.prepared, &recipe);
+        Ok(Forecast::of(setting, Overlap::Most)?.total())
     }
 
     fn freezing_at(&self, warmup: u32) -> Result<Recipe> {

@@ -18,7 +18,16 @@ pub trait CompareListener {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunEvent<'a> {
     /// Runs are about to begin: those that tune, or those that are compared.
-    Begin(RunsAhead<'a>),
+    Begin {
+        /// What they are for.
+        what: &'a str,
+        /// Runs that are complete already.
+        complete: u64,
+        /// Rounds of all runs together, those that are complete among them.
+        rounds: u64,
+        /// Rounds that are done already.
+        done: u64,
+    },
     /// A round is complete, and how it went.
     Round(&'a str, &'a str),
     /// How far the current round is: `in round 3/20: step 120/400`.
@@ -29,19 +38,6 @@ pub enum RunEvent<'a> {
     Failed(&'a str, &'a str),
     /// The runs that began last are over.
     End,
-}
-
-/// Runs that are about to begin or go on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RunsAhead<'a> {
-    /// What they are for.
-    pub what: &'a str,
-    /// Runs that are complete already.
-    pub complete: u64,
-    /// Rounds of all runs together, those that are complete among them.
-    pub rounds: u64,
-    /// Rounds that are done already.
-    pub done: u64,
 }
 
 impl CompareListener for Silent {

@@ -23,7 +23,7 @@ mod workers;
 mod written;
 
 pub use comparison::{Comparison, Judged, Line, Row, Standing};
-pub use listener::{CompareListener, RunEvent, RunsAhead};
+pub use listener::{CompareListener, RunEvent};
 pub use page::Page;
 pub use process_pool::{INTERRUPTED, ProcessPool};
 pub use statistics::{Average, Verdict, quantile};
@@ -31,19 +31,16 @@ pub use variants::{Assignment, Variant};
 pub use work_plan::{CompareRequest, WorkPlan};
 pub use workers::Workers;
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::config::ConfigError;
-use crate::error::{Context, Result};
+use crate::error::Result;
 use crate::folder::lock::Lock;
+use crate::folder::regular_file;
 use crate::folder::run_folder::Folder;
 use crate::report::write_page;
 use crate::run_files::{COMPARISON, EXPERIMENT};
-use comparison::Entry;
-use fedra_engine::durable;
 use progression::Progression;
-use results::RunResult;
 
 /// What came of a comparison.
 pub struct Compared {
@@ -90,23 +87,12 @@ pub fn compare(
     let mut progression = Progression::new(plan, (out, fingerprints), listener);
     let Some(done) = progression.run(workers)? else { return Ok(None) };
 
-    let mut entries = Vec::new();
-    for (place, variant) in plan.variants.iter().enumerate() {
-        let read = |(seed, folder): (&u64, &PathBuf)| Ok((*seed, RunResult::read(folder)?));
-        entries.push(Entry {
-            name: variant.name.clone(),
-            tuned: done.chosen[place].clone(),
-            baseline: plan.baselines[place],
-            runs: done.folders[place].iter().map(read).collect::<Result<BTreeMap<_, _>>>()?,
-        });
-    }
-    let mut comparison = Comparison::of(&plan.name, &plan.seeds, &entries);
+    let mut comparison = Comparison::of(&plan.name, &plan.seeds, &done.entries);
     comparison.notes.extend(done.notes);
     let compared = Compared { comparison, failures: done.failures };
     let (json, page) = (compared.json()?, compared.page().markdown());
     for (name, text) in [(COMPARISON, json), ("compare.md", page)] {
-        durable::write(&out.join(name), text.as_bytes())
-            .with_context(|| format!("cannot write {name}"))?;
+        regular_file::write(&out.join(name), text.as_bytes())?;
     }
     if let Err(error) = report_page::of_folder(out).and_then(|page| write_page(out, &page)) {
         let warning = format!("warning: there is no page of this comparison: {}", error.in_words());

@@ -4,12 +4,13 @@
 //! every variant with what was chosen for it, with all seeds; a candidate that already ran is
 //! copied, not repeated.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::listener::{CompareListener, RunEvent, RunsAhead};
+use super::comparison::Entry;
+use super::listener::{CompareListener, RunEvent};
 use super::process_pool::{Ending, Job, News};
+use super::results::RunResult;
 use super::tune::{self, Trial};
 use super::variants::{Assignment, Variant, combinations, folder_name, label};
 use super::work_plan::WorkPlan;
@@ -28,10 +29,8 @@ const GLANCE: Duration = Duration::from_millis(100);
 /// What came of it.
 #[derive(Debug, Default)]
 pub struct Done {
-    /// The folder of each complete run, by variant and seed.
-    pub folders: Vec<BTreeMap<u64, PathBuf>>,
-    /// The tuned values of each variant, in words.
-    pub chosen: Vec<Vec<String>>,
+    /// Each variant with its complete runs.
+    pub entries: Vec<Entry>,
     /// Runs that broke down, in words.
     pub failures: Vec<String>,
     /// What a reader has to know.
@@ -62,7 +61,6 @@ impl<'a> Progression<'a> {
         let Some(chosen) = self.tune(workers)? else { return Ok(None) };
         let (plan, mut tasks) = (self.plan, Vec::new());
         for (variant, chosen) in plan.variants.iter().zip(&chosen) {
-            self.done.chosen.push(spoken(chosen.as_deref().unwrap_or_default()));
             // Without one candidate that ran to its end there is nothing to run.
             let Some(chosen) = chosen else { continue };
             for seed in &plan.seeds {
@@ -86,10 +84,16 @@ impl<'a> Progression<'a> {
         if !self.wave("run", &tasks, workers)? {
             return Ok(None);
         }
-        for variant in &plan.variants {
+        for (place, (variant, chosen)) in plan.variants.iter().zip(&chosen).enumerate() {
             let folders = plan.seeds.iter().map(|seed| (*seed, self.folder(variant, None, *seed)));
-            let complete = folders.filter(|(_, folder)| folder.join(SUMMARY).is_file()).collect();
-            self.done.folders.push(complete);
+            let complete = folders.filter(|(_, folder)| folder.join(SUMMARY).is_file());
+            let runs = complete.map(|(seed, folder)| Ok((seed, RunResult::read(&folder)?)));
+            self.done.entries.push(Entry {
+                name: variant.name.clone(),
+                tuned: spoken(chosen.as_deref().unwrap_or_default()),
+                baseline: plan.baselines[place],
+                runs: runs.collect::<Result<_>>()?,
+            });
         }
         let failures = self.done.failures.iter().map(|failure| format!("failed: {failure}"));
         self.done.notes.extend(failures);
@@ -244,7 +248,7 @@ impl<'a> Progression<'a> {
         let (runs, complete) = (counted(all as u64, "run"), (all - missing) as u64);
         let note = format!("{what}: {runs}, {complete} complete already");
         listener.preparation().note(&note);
-        listener.hear(RunEvent::Begin(RunsAhead { what, complete, rounds, done }));
+        listener.hear(RunEvent::Begin { what, complete, rounds, done });
         let mut failures = Vec::new();
         let mut last = vec![String::new(); jobs.len()];
         let tell = &mut |place: usize, news| match news {
