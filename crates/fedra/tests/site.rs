@@ -91,7 +91,7 @@ fn what_one_site_cannot_know_is_refused() {
     };
     let text = std::fs::read_to_string(place.path().join("east.jsonl")).unwrap();
     let none = refused(&["data.shares.central=0.1"], "east.jsonl");
-    assert!(none.contains("data.shares.central: found 0.1, expected 0 at a site"), "{none}");
+    assert!(none.contains("data.shares.central: found 0.1, expected 0 at a client"), "{none}");
     let dealt = refused(&["data.partition.by=iid", "federation.clients=2"], "east.jsonl");
     assert!(dealt.contains("data.partition.by"), "{dealt}");
     let merged = refused(&["data.partition.min_examples=3"], "east.jsonl");

@@ -5,10 +5,8 @@
 
 use serde_json::{Map, Value};
 
-use crate::families::Family;
-use crate::head::Head;
-use crate::hf::config::Labels;
-use crate::hf::names::{Answers, Architecture};
+use crate::family::Family;
+use crate::hf::config::labels::Labels;
 use fedra_compute::Activation;
 
 /// A checked configuration: the sizes and properties of a model.
@@ -276,12 +274,6 @@ pub struct LanguageHead {
 }
 
 impl Config {
-    /// The class that saved the folder, when the file names one we know.
-    pub fn architecture(&self) -> Option<Architecture> {
-        let name = self.original.get("architectures")?.get(0)?.as_str()?;
-        Architecture::parse(name).filter(|architecture| architecture.family == self.family)
-    }
-
     /// Key and value heads of a block.
     pub fn kv_heads(&self) -> usize {
         self.num_key_value_heads.unwrap_or(self.num_attention_heads)
@@ -300,14 +292,6 @@ impl Config {
     /// Whether a norm stands behind the last block.
     pub fn has_final_norm(&self) -> bool {
         self.norm_place != NormPlace::AfterResidual
-    }
-
-    /// The head that classifies; a dense layer stands in front of a sequence's where the family has one.
-    pub fn head(&self, answers: Answers, classes: usize) -> Head {
-        match answers {
-            Answers::Sequences => Head::Sequence { classes, pooler: self.classifier.has_dense() },
-            Answers::Tokens => Head::Tokens { classes },
-        }
     }
 }
 

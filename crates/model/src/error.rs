@@ -7,8 +7,6 @@ use std::path::{Path, PathBuf};
 use fedra_compute::ComputeError;
 use fedra_plan::{ParamId, PlanError};
 
-use crate::hf::names::Architecture;
-
 /// An error of the model crate.
 #[derive(Debug, thiserror::Error)]
 pub enum ModelError {
@@ -106,12 +104,12 @@ pub enum ModelError {
     Plan(#[from] PlanError),
 
     /// A model has a parameter that the class it is saved as does not have.
-    #[error("cannot save {id}: {} has no such parameter", architecture.class_name())]
+    #[error("cannot save {id}: {class} has no such parameter")]
     Unnamed {
         /// The parameter.
         id: ParamId,
         /// The class.
-        architecture: Architecture,
+        class: String,
     },
 }
 

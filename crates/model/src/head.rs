@@ -2,7 +2,7 @@
 
 use crate::config::Config;
 use crate::error::ModelError;
-use crate::families::ClassKind;
+use crate::family::ClassKind;
 use crate::hf::names::{Answers, Architecture};
 
 /// The kinds of head.
@@ -63,5 +63,15 @@ impl Head {
             return Err(ModelError::structure("head to save", &found, &expected));
         }
         Ok(Architecture { family: config.family, kind: self.class() })
+    }
+}
+
+impl Config {
+    /// The head that classifies; a dense layer stands in front of a sequence's where the family has one.
+    pub fn head(&self, answers: Answers, classes: usize) -> Head {
+        match answers {
+            Answers::Sequences => Head::Sequence { classes, pooler: self.classifier.has_dense() },
+            Answers::Tokens => Head::Tokens { classes },
+        }
     }
 }

@@ -19,6 +19,7 @@ mod cache;
 mod config;
 mod embedding;
 mod families;
+mod family;
 mod head;
 mod lora;
 mod loss;
@@ -49,7 +50,7 @@ pub use config::{
     NormPlace, Pooling, Positions, QkNorm, Rope, RopeScaling, Window,
 };
 pub use error::ModelError;
-pub use families::{ClassKind, Family};
+pub use family::{ClassKind, Family};
 pub use head::Head;
 pub use load_report::{Fresh, LoadReport};
 pub use lora::Adapters;

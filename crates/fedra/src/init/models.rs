@@ -293,7 +293,7 @@ mod tests {
                 fs::write(folder.join(name), text).unwrap();
             }
         };
-        let other = [("config.json", "{\"model_type\": \"gpt2\"}"), ("model.safetensors", "")];
+        let other = [("config.json", "{\"model_type\": \"mamba\"}"), ("model.safetensors", "")];
         put("data/models/gpt", &other);
         put("data/web", &[("config.json", "{}")]);
         put("hub/models--org--name/snapshots/abc", &other);
@@ -320,6 +320,6 @@ mod tests {
         ];
         assert_eq!(reasons, expected);
         let reason = found[0].shape.as_ref().unwrap_err();
-        assert!(reason.contains("gpt2"), "{reason}");
+        assert!(reason.contains("mamba"), "{reason}");
     }
 }

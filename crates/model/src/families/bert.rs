@@ -4,13 +4,14 @@ use fedra_compute::Activation;
 use fedra_plan::Role;
 use serde_json::{Map, Value, json};
 
-use super::{Copied, Family, Module, Place, module};
+use super::sizes;
 use crate::config::{
     AttentionBias, ClassifierHead, ClassifierLayers, Config, LanguageHead, Mlp, Norm, NormKind,
     NormPlace, Pooling, Positions, QkNorm,
 };
 use crate::error::ModelError;
-use crate::hf::config::{Fields, limit};
+use crate::family::{Copied, Family, Module, Place, module};
+use crate::hf::config::fields::{Fields, limit};
 
 pub(crate) static FAMILY: Family = Family {
     model_type: "bert",
@@ -27,8 +28,6 @@ pub(crate) static FAMILY: Family = Family {
     ],
     buffers: &["embeddings.position_ids", "embeddings.token_type_ids"],
     other_heads: &["qa_outputs.", "cls.seq_relationship."],
-    read,
-    write,
 };
 
 /// The modules of the embedding, which RoBERTa and ELECTRA have too.
@@ -111,7 +110,7 @@ impl Config {
     }
 }
 
-fn read(fields: &Fields<'_>) -> Result<Config, ModelError> {
+pub(super) fn read(fields: &Fields<'_>) -> Result<Config, ModelError> {
     encoder(fields, Config::bert())
 }
 
@@ -127,7 +126,7 @@ pub(super) fn encoder(fields: &Fields<'_>, properties: Config) -> Result<Config,
     if !fields.flag_or("tie_word_embeddings", true)? {
         return Err(fields.refuse("tie_word_embeddings", "true"));
     }
-    let config = fields.sizes(properties)?;
+    let config = sizes::read(fields, properties)?;
     let segments = config.type_vocab_size;
     let epsilon = fields.positive_or("layer_norm_eps", config.norm.epsilon)?;
     Ok(Config {

@@ -3,13 +3,14 @@
 use fedra_plan::Role;
 use serde_json::{Map, Value, json};
 
-use super::{Family, Module, Place, module, rope};
+use super::{rope, sizes};
 use crate::config::{
     AttentionBias, ClassifierHead, ClassifierLayers, Config, LanguageHead, Mlp, Norm, NormKind,
     NormPlace, Pooling, Positions, QkNorm, Rope, RopeScaling,
 };
 use crate::error::ModelError;
-use crate::hf::config::{Fields, limit};
+use crate::family::{Family, Module, Place, module};
+use crate::hf::config::fields::{Fields, limit};
 use fedra_compute::Activation;
 
 /// The projections of a block.
@@ -47,8 +48,6 @@ pub(super) const QK_NORM: [Module; 2] = [
 pub(super) const fn family(
     (model_type, name, class): (&'static str, &'static str, &'static str),
     modules: &'static [&'static [Module]],
-    read: fn(&Fields<'_>) -> Result<Config, ModelError>,
-    write: fn(&Config, &mut Map<String, Value>),
 ) -> Family {
     Family {
         model_type,
@@ -62,8 +61,6 @@ pub(super) const fn family(
         copies: &[],
         buffers: &["rotary_emb.inv_freq"],
         other_heads: &["qa_outputs."],
-        read,
-        write,
     }
 }
 
@@ -125,7 +122,7 @@ pub(super) fn read_with(
     activation: &[&str],
 ) -> Result<Config, ModelError> {
     fields.one_of("hidden_act", activation)?;
-    let config = fields.sizes(properties)?;
+    let config = sizes::read(fields, properties)?;
     let heads = config.num_attention_heads;
     let kv_heads = fields.size_or("num_key_value_heads", 1..=limit::HEADS, heads)?;
     if !heads.is_multiple_of(kv_heads) {

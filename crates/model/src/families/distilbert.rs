@@ -5,10 +5,11 @@ use fedra_compute::Activation;
 use fedra_plan::Role;
 use serde_json::{Map, Value, json};
 
-use super::{Family, Module, Place, module};
+use super::sizes;
 use crate::config::{ClassifierHead, ClassifierLayers, Config, Pooling};
 use crate::error::ModelError;
-use crate::hf::config::Fields;
+use crate::family::{Family, Module, Place, module};
+use crate::hf::config::fields::Fields;
 
 pub(crate) static FAMILY: Family = Family {
     model_type: "distilbert",
@@ -27,8 +28,6 @@ pub(crate) static FAMILY: Family = Family {
     copies: &[],
     buffers: &["embeddings.position_ids"],
     other_heads: &["qa_outputs."],
-    read,
-    write,
 };
 
 const MODULES: [Module; 16] = [
@@ -51,23 +50,26 @@ const MODULES: [Module; 16] = [
     module(Place::Head, &[Role::Vocabulary], "vocab_projector"),
 ];
 
-fn read(fields: &Fields<'_>) -> Result<Config, ModelError> {
+pub(super) fn read(fields: &Fields<'_>) -> Result<Config, ModelError> {
     fields.only("activation", "gelu")?;
     if !fields.flag_or("tie_word_embeddings", true)? {
         return Err(fields.refuse("tie_word_embeddings", "true"));
     }
-    fields.sizes(Config {
-        family: &FAMILY,
-        type_vocab_size: 0,
-        classifier: ClassifierHead {
-            layers: ClassifierLayers::Dense(Activation::Relu),
-            bias: true,
-            pooling: Pooling::First,
+    sizes::read(
+        fields,
+        Config {
+            family: &FAMILY,
+            type_vocab_size: 0,
+            classifier: ClassifierHead {
+                layers: ClassifierLayers::Dense(Activation::Relu),
+                bias: true,
+                pooling: Pooling::First,
+            },
+            ..Config::bert()
         },
-        ..Config::bert()
-    })
+    )
 }
 
-fn write(_: &Config, object: &mut Map<String, Value>) {
+pub(super) fn write(_: &Config, object: &mut Map<String, Value>) {
     object.insert("activation".into(), json!("gelu"));
 }

@@ -6,10 +6,10 @@ use fedra_plan::Role;
 use serde_json::{Map, Value, json};
 
 use super::bert::{self, BLOCK, EMBEDDING};
-use super::{ClassKind, Family, Module, Place, module, of_class};
 use crate::config::{ClassifierHead, ClassifierLayers, Config, Pooling};
 use crate::error::ModelError;
-use crate::hf::config::{Fields, limit};
+use crate::family::{ClassKind, Family, Module, Place, module, of_class};
+use crate::hf::config::fields::{Fields, limit};
 
 pub(crate) static FAMILY: Family = Family {
     model_type: "electra",
@@ -23,8 +23,6 @@ pub(crate) static FAMILY: Family = Family {
     copies: &[],
     buffers: &["embeddings.position_ids", "embeddings.token_type_ids"],
     other_heads: &["qa_outputs.", "discriminator_predictions."],
-    read,
-    write,
 };
 
 const OTHERS: [Module; 7] = [
@@ -38,7 +36,7 @@ const OTHERS: [Module; 7] = [
     module(Place::Head, &[Role::Vocabulary], "generator_lm_head"),
 ];
 
-fn read(fields: &Fields<'_>) -> Result<Config, ModelError> {
+pub(super) fn read(fields: &Fields<'_>) -> Result<Config, ModelError> {
     let config = bert::encoder(
         fields,
         Config {
@@ -55,7 +53,7 @@ fn read(fields: &Fields<'_>) -> Result<Config, ModelError> {
     Ok(Config { embedding_size: (width != config.hidden_size).then_some(width), ..config })
 }
 
-fn write(config: &Config, object: &mut Map<String, Value>) {
+pub(super) fn write(config: &Config, object: &mut Map<String, Value>) {
     bert::write(config, object);
     object.insert("embedding_size".into(), json!(config.embedding_width()));
 }

@@ -7,30 +7,23 @@ use fedra_compute::Activation;
 use fedra_plan::Role;
 use serde_json::{Map, Value, json};
 
-use super::{Family, Module, Place, decoder, module, rope, windows};
+use super::{decoder, rope, windows};
 use crate::config::{AttentionBias, Config, Mlp, Norm, NormKind, NormPlace, Positions, QkNorm};
 use crate::error::ModelError;
-use crate::hf::config::Fields;
+use crate::family::{Family, Module, Place, module};
+use crate::hf::config::fields::{Fields, limit};
 
 pub(crate) static GEMMA: Family = decoder::family(
     ("gemma", "Gemma", "Gemma"),
     &[&decoder::OUTSIDE, &decoder::BLOCK, &decoder::NORMS],
-    read_gemma,
-    write,
 );
 
-pub(crate) static GEMMA2: Family = decoder::family(
-    ("gemma2", "Gemma 2", "Gemma2"),
-    &[&NORMS, &decoder::OUTSIDE, &decoder::BLOCK],
-    read_gemma2,
-    write,
-);
+pub(crate) static GEMMA2: Family =
+    decoder::family(("gemma2", "Gemma 2", "Gemma2"), &[&NORMS, &decoder::OUTSIDE, &decoder::BLOCK]);
 
 pub(crate) static GEMMA3: Family = decoder::family(
     ("gemma3_text", "Gemma 3", "Gemma3"),
     &[&NORMS, &decoder::OUTSIDE, &decoder::BLOCK, &decoder::QK_NORM],
-    read_gemma3,
-    write,
 );
 
 const NORMS: [Module; 4] = [
@@ -57,15 +50,15 @@ fn plain(fields: &Fields<'_>, family: &'static Family) -> Result<Config, ModelEr
     })
 }
 
-fn read_gemma(fields: &Fields<'_>) -> Result<Config, ModelError> {
+pub(super) fn read_gemma(fields: &Fields<'_>) -> Result<Config, ModelError> {
     decoder::read_with(fields, plain(fields, &GEMMA)?, &["gelu", "gelu_pytorch_tanh"])
 }
 
-fn read_gemma2(fields: &Fields<'_>) -> Result<Config, ModelError> {
+pub(super) fn read_gemma2(fields: &Fields<'_>) -> Result<Config, ModelError> {
     let properties = Config { norm_place: NormPlace::Around, ..plain(fields, &GEMMA2)? };
     let config = decoder::read_with(fields, properties, &["gelu_pytorch_tanh"])?;
     Ok(Config {
-        score_divisor: Some(fields.positive_or("query_pre_attn_scalar", 256.0)?),
+        score_divisor: Some(fields.size_or("query_pre_attn_scalar", 1..=limit::WIDTH, 256)? as f64),
         score_cap: fields.positive("attn_logit_softcapping", Some(50.0))?,
         logit_cap: fields.positive("final_logit_softcapping", Some(30.0))?,
         window: windows::read(fields, &config, Some(4096), |block| block % 2 == 0)?,
@@ -73,7 +66,7 @@ fn read_gemma2(fields: &Fields<'_>) -> Result<Config, ModelError> {
     })
 }
 
-fn read_gemma3(fields: &Fields<'_>) -> Result<Config, ModelError> {
+pub(super) fn read_gemma3(fields: &Fields<'_>) -> Result<Config, ModelError> {
     fields.must_be_false("use_bidirectional_attention")?;
     let properties = Config {
         norm_place: NormPlace::Around,
@@ -85,7 +78,7 @@ fn read_gemma3(fields: &Fields<'_>) -> Result<Config, ModelError> {
     let every = fields.size_or("sliding_window_pattern", 1..=1 << 10, 6)?;
     Ok(Config {
         positions: Positions::Rotary(rope),
-        score_divisor: Some(fields.positive_or("query_pre_attn_scalar", 256.0)?),
+        score_divisor: Some(fields.size_or("query_pre_attn_scalar", 1..=limit::WIDTH, 256)? as f64),
         score_cap: fields.positive("attn_logit_softcapping", None)?,
         logit_cap: fields.positive("final_logit_softcapping", None)?,
         window: windows::read(fields, &config, Some(4096), |block| {
@@ -95,13 +88,15 @@ fn read_gemma3(fields: &Fields<'_>) -> Result<Config, ModelError> {
     })
 }
 
-fn write(config: &Config, object: &mut Map<String, Value>) {
+pub(super) fn write(config: &Config, object: &mut Map<String, Value>) {
     decoder::write(config, object);
     object.insert("hidden_act".into(), json!("gelu_pytorch_tanh"));
     object.insert("hidden_activation".into(), json!("gelu_pytorch_tanh"));
     object.insert("attention_bias".into(), json!(config.attention_bias == AttentionBias::All));
     if config.norm_place == NormPlace::Around {
-        object.insert("query_pre_attn_scalar".into(), json!(config.score_divisor));
+        // The library accepts a whole number only.
+        let divisor = config.score_divisor.unwrap_or(config.head_width() as f64);
+        object.insert("query_pre_attn_scalar".into(), json!(divisor as u64));
         object.insert("attn_logit_softcapping".into(), json!(config.score_cap));
         object.insert("final_logit_softcapping".into(), json!(config.logit_cap));
         windows::write(config, object);

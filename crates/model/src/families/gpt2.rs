@@ -5,10 +5,11 @@ use fedra_compute::Activation;
 use fedra_plan::Role;
 use serde_json::{Map, Value, json};
 
-use super::{ClassKind, Family, Module, Place, decoder, module, of_class};
+use super::{decoder, sizes};
 use crate::config::{AttentionBias, Config, Mlp, Norm, NormKind, Positions};
 use crate::error::ModelError;
-use crate::hf::config::{Fields, limit};
+use crate::family::{ClassKind, Family, Module, Place, module, of_class};
+use crate::hf::config::fields::{Fields, limit};
 
 pub(crate) static FAMILY: Family = Family {
     model_type: "gpt2",
@@ -28,8 +29,6 @@ pub(crate) static FAMILY: Family = Family {
     copies: &[],
     buffers: &[".attn.bias", ".attn.masked_bias"],
     other_heads: &["qa_outputs."],
-    read,
-    write,
 };
 
 const MODULES: [Module; 12] = [
@@ -47,7 +46,7 @@ const MODULES: [Module; 12] = [
     of_class(ClassKind::Tokens, &[Role::Classifier], "classifier"),
 ];
 
-fn read(fields: &Fields<'_>) -> Result<Config, ModelError> {
+pub(super) fn read(fields: &Fields<'_>) -> Result<Config, ModelError> {
     fields.one_of("activation_function", &["gelu_new", "gelu_pytorch_tanh"])?;
     fields.must_be_false("add_cross_attention")?;
     fields.must_be_false("scale_attn_by_inverse_layer_idx")?;
@@ -60,18 +59,21 @@ fn read(fields: &Fields<'_>) -> Result<Config, ModelError> {
         object.insert("n_inner".into(), json!(4 * width));
     }
     let fields = &Fields { object: &object, ..*fields };
-    let config = fields.sizes(Config {
-        positions: Positions::Learned { offset: 0 },
-        norm: Norm {
-            kind: NormKind::Layer,
-            epsilon: fields.positive_or("layer_norm_epsilon", 1e-5)?,
+    let config = sizes::read(
+        fields,
+        Config {
+            positions: Positions::Learned { offset: 0 },
+            norm: Norm {
+                kind: NormKind::Layer,
+                epsilon: fields.positive_or("layer_norm_epsilon", 1e-5)?,
+            },
+            mlp: Mlp { activation: Activation::GeluTanh, gated: false },
+            attention_bias: AttentionBias::All,
+            mlp_bias: true,
+            tie_word_embeddings: true,
+            ..decoder::plain(&FAMILY)
         },
-        mlp: Mlp { activation: Activation::GeluTanh, gated: false },
-        attention_bias: AttentionBias::All,
-        mlp_bias: true,
-        tie_word_embeddings: true,
-        ..decoder::plain(&FAMILY)
-    })?;
+    )?;
     Ok(Config {
         tie_word_embeddings: fields.flag_or("tie_word_embeddings", true)?,
         bos_token_id: fields.token_or("bos_token_id", Some(50256))?,
@@ -80,7 +82,7 @@ fn read(fields: &Fields<'_>) -> Result<Config, ModelError> {
     })
 }
 
-fn write(config: &Config, object: &mut Map<String, Value>) {
+pub(super) fn write(config: &Config, object: &mut Map<String, Value>) {
     object.insert("activation_function".into(), json!("gelu_new"));
     object.insert("layer_norm_epsilon".into(), json!(config.norm.epsilon));
 }

@@ -2,16 +2,15 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Family, decoder};
+use super::decoder;
 use crate::config::{AttentionBias, Config};
 use crate::error::ModelError;
-use crate::hf::config::Fields;
+use crate::family::Family;
+use crate::hf::config::fields::Fields;
 
 pub(crate) static FAMILY: Family = decoder::family(
     ("llama", "LLaMA", "Llama"),
     &[&decoder::OUTSIDE, &decoder::BLOCK, &decoder::NORMS],
-    read,
-    write,
 );
 
 impl Config {
@@ -21,7 +20,7 @@ impl Config {
     }
 }
 
-fn read(fields: &Fields<'_>) -> Result<Config, ModelError> {
+pub(super) fn read(fields: &Fields<'_>) -> Result<Config, ModelError> {
     let biased = fields.flag_or("attention_bias", false)?;
     let config = Config {
         attention_bias: if biased { AttentionBias::All } else { AttentionBias::None },
@@ -31,7 +30,7 @@ fn read(fields: &Fields<'_>) -> Result<Config, ModelError> {
     decoder::read(fields, config)
 }
 
-fn write(config: &Config, object: &mut Map<String, Value>) {
+pub(super) fn write(config: &Config, object: &mut Map<String, Value>) {
     decoder::write(config, object);
     let biased = config.attention_bias == AttentionBias::All;
     object.insert("attention_bias".into(), json!(biased));

@@ -2,25 +2,24 @@
 
 use serde_json::{Map, Value};
 
-use super::{Family, decoder, windows};
+use super::{decoder, windows};
 use crate::config::Config;
 use crate::error::ModelError;
-use crate::hf::config::Fields;
+use crate::family::Family;
+use crate::hf::config::fields::Fields;
 
 pub(crate) static FAMILY: Family = decoder::family(
     ("mistral", "Mistral", "Mistral"),
     &[&decoder::OUTSIDE, &decoder::BLOCK, &decoder::NORMS],
-    read,
-    write,
 );
 
-fn read(fields: &Fields<'_>) -> Result<Config, ModelError> {
+pub(super) fn read(fields: &Fields<'_>) -> Result<Config, ModelError> {
     let config = decoder::read(fields, decoder::plain(&FAMILY))?;
     let window = windows::read(fields, &config, Some(4096), |_| true)?;
     Ok(Config { window, ..config })
 }
 
-fn write(config: &Config, object: &mut Map<String, Value>) {
+pub(super) fn write(config: &Config, object: &mut Map<String, Value>) {
     decoder::write(config, object);
     windows::write(config, object);
     object.remove("layer_types");

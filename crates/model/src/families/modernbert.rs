@@ -5,13 +5,14 @@ use fedra_compute::Activation;
 use fedra_plan::Role;
 use serde_json::{Map, Value, json};
 
-use super::{Family, Module, Place, module, rope, windows};
+use super::{rope, sizes, windows};
 use crate::config::{
     AttentionBias, ClassifierHead, ClassifierLayers, Config, LanguageHead, Mlp, Norm, NormKind,
     NormPlace, Pooling, Positions, Window,
 };
 use crate::error::ModelError;
-use crate::hf::config::{Fields, limit};
+use crate::family::{Family, Module, Place, module};
+use crate::hf::config::fields::{Fields, limit};
 
 pub(crate) static FAMILY: Family = Family {
     model_type: "modernbert",
@@ -25,8 +26,6 @@ pub(crate) static FAMILY: Family = Family {
     copies: &[],
     buffers: &["rotary_emb.inv_freq"],
     other_heads: &["qa_outputs."],
-    read,
-    write,
 };
 
 const MODULES: [Module; 13] = [
@@ -45,7 +44,7 @@ const MODULES: [Module; 13] = [
     module(Place::Head, &[Role::Vocabulary], "decoder"),
 ];
 
-fn read(fields: &Fields<'_>) -> Result<Config, ModelError> {
+pub(super) fn read(fields: &Fields<'_>) -> Result<Config, ModelError> {
     for key in ["hidden_activation", "classifier_activation"] {
         fields.only(key, "gelu")?;
     }
@@ -57,27 +56,30 @@ fn read(fields: &Fields<'_>) -> Result<Config, ModelError> {
         Some("mean") => Pooling::Mean,
         Some(_) => return Err(fields.refuse("classifier_pooling", r#""cls" or "mean""#)),
     };
-    let config = fields.sizes(Config {
-        family: &FAMILY,
-        type_vocab_size: 0,
-        norm: Norm {
-            kind: NormKind::LayerUnbiased,
-            epsilon: fields.positive_or("norm_eps", 1e-5)?,
+    let config = sizes::read(
+        fields,
+        Config {
+            family: &FAMILY,
+            type_vocab_size: 0,
+            norm: Norm {
+                kind: NormKind::LayerUnbiased,
+                epsilon: fields.positive_or("norm_eps", 1e-5)?,
+            },
+            norm_place: NormPlace::Before,
+            first_norm_skipped: true,
+            mlp: Mlp { activation: Activation::Gelu, gated: true },
+            attention_bias: AttentionBias::None,
+            mlp_bias: false,
+            classifier: ClassifierHead { layers: ClassifierLayers::Transform, bias: true, pooling },
+            language: LanguageHead {
+                transform: Some(Activation::Gelu),
+                transform_bias: fields.flag_or("classifier_bias", false)?,
+                bias: fields.flag_or("decoder_bias", true)?,
+            },
+            pad_token_id: Some(50283),
+            ..Config::bert()
         },
-        norm_place: NormPlace::Before,
-        first_norm_skipped: true,
-        mlp: Mlp { activation: Activation::Gelu, gated: true },
-        attention_bias: AttentionBias::None,
-        mlp_bias: false,
-        classifier: ClassifierHead { layers: ClassifierLayers::Transform, bias: true, pooling },
-        language: LanguageHead {
-            transform: Some(Activation::Gelu),
-            transform_bias: fields.flag_or("classifier_bias", false)?,
-            bias: fields.flag_or("decoder_bias", true)?,
-        },
-        pad_token_id: Some(50283),
-        ..Config::bert()
-    })?;
+    )?;
     let every = fields.size_or("global_attn_every_n_layers", 1..=1 << 10, 3)?;
     let local = fields.size_or("local_attention", 1..=limit::POSITIONS, 128)?;
     let blocks = windows::blocks(fields, &config, |block| !block.is_multiple_of(every))?;
@@ -91,7 +93,7 @@ fn read(fields: &Fields<'_>) -> Result<Config, ModelError> {
     })
 }
 
-fn write(config: &Config, object: &mut Map<String, Value>) {
+pub(super) fn write(config: &Config, object: &mut Map<String, Value>) {
     for key in ["hidden_activation", "classifier_activation"] {
         object.insert(key.into(), json!("gelu"));
     }

@@ -4,16 +4,15 @@
 use fedra_plan::Role;
 use serde_json::{Map, Value, json};
 
-use super::{Family, Module, Place, decoder, module};
+use super::decoder;
 use crate::config::{AttentionBias, Config, NormPlace, QkNorm};
 use crate::error::ModelError;
-use crate::hf::config::Fields;
+use crate::family::{Family, Module, Place, module};
+use crate::hf::config::fields::Fields;
 
 pub(crate) static FAMILY: Family = decoder::family(
     ("olmo2", "OLMo 2", "Olmo2"),
     &[&NORMS, &decoder::OUTSIDE, &decoder::BLOCK, &decoder::QK_NORM],
-    read,
-    write,
 );
 
 const NORMS: [Module; 2] = [
@@ -21,7 +20,7 @@ const NORMS: [Module; 2] = [
     module(Place::Block, &[Role::MlpOutputNorm], "post_feedforward_layernorm"),
 ];
 
-fn read(fields: &Fields<'_>) -> Result<Config, ModelError> {
+pub(super) fn read(fields: &Fields<'_>) -> Result<Config, ModelError> {
     let biased = fields.flag_or("attention_bias", false)?;
     let config = Config {
         attention_bias: if biased { AttentionBias::All } else { AttentionBias::None },
@@ -35,7 +34,7 @@ fn read(fields: &Fields<'_>) -> Result<Config, ModelError> {
     decoder::read(fields, config)
 }
 
-fn write(config: &Config, object: &mut Map<String, Value>) {
+pub(super) fn write(config: &Config, object: &mut Map<String, Value>) {
     decoder::write(config, object);
     object.insert("attention_bias".into(), json!(config.attention_bias == AttentionBias::All));
 }

@@ -4,17 +4,14 @@
 use fedra_plan::Role;
 use serde_json::{Map, Value, json};
 
-use super::{Family, Module, Place, decoder, module};
+use super::decoder;
 use crate::config::Config;
 use crate::error::ModelError;
-use crate::hf::config::Fields;
+use crate::family::{Family, Module, Place, module};
+use crate::hf::config::fields::Fields;
 
-pub(crate) static FAMILY: Family = decoder::family(
-    ("phi3", "Phi-3", "Phi3"),
-    &[&decoder::OUTSIDE, &BLOCK, &decoder::NORMS],
-    read,
-    write,
-);
+pub(crate) static FAMILY: Family =
+    decoder::family(("phi3", "Phi-3", "Phi3"), &[&decoder::OUTSIDE, &BLOCK, &decoder::NORMS]);
 
 const BLOCK: [Module; 4] = [
     module(Place::Block, &[Role::Query, Role::Key, Role::Value], "self_attn.qkv_proj"),
@@ -23,7 +20,7 @@ const BLOCK: [Module; 4] = [
     module(Place::Block, &[Role::Down], "mlp.down_proj"),
 ];
 
-fn read(fields: &Fields<'_>) -> Result<Config, ModelError> {
+pub(super) fn read(fields: &Fields<'_>) -> Result<Config, ModelError> {
     let config = Config {
         pad_token_id: Some(32000),
         bos_token_id: Some(1),
@@ -33,7 +30,7 @@ fn read(fields: &Fields<'_>) -> Result<Config, ModelError> {
     decoder::read(fields, config)
 }
 
-fn write(config: &Config, object: &mut Map<String, Value>) {
+pub(super) fn write(config: &Config, object: &mut Map<String, Value>) {
     decoder::write(config, object);
     // The library has no such key for this family and computes it.
     object.remove("head_dim");

@@ -4,32 +4,29 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Family, decoder};
+use super::decoder;
 use crate::config::{AttentionBias, Config, QkNorm};
 use crate::error::ModelError;
-use crate::hf::config::Fields;
+use crate::family::Family;
+use crate::hf::config::fields::Fields;
 
 pub(crate) static QWEN2: Family = decoder::family(
     ("qwen2", "Qwen 2", "Qwen2"),
     &[&decoder::OUTSIDE, &decoder::BLOCK, &decoder::NORMS],
-    read_qwen2,
-    decoder::write,
 );
 
 pub(crate) static QWEN3: Family = decoder::family(
     ("qwen3", "Qwen 3", "Qwen3"),
     &[&decoder::OUTSIDE, &decoder::BLOCK, &decoder::NORMS, &decoder::QK_NORM],
-    read_qwen3,
-    write_qwen3,
 );
 
-fn read_qwen2(fields: &Fields<'_>) -> Result<Config, ModelError> {
+pub(super) fn read_qwen2(fields: &Fields<'_>) -> Result<Config, ModelError> {
     fields.must_be_false("use_sliding_window")?;
     let plain = decoder::plain(&QWEN2);
     decoder::read(fields, Config { attention_bias: AttentionBias::Qkv, ..tokens(plain) })
 }
 
-fn read_qwen3(fields: &Fields<'_>) -> Result<Config, ModelError> {
+pub(super) fn read_qwen3(fields: &Fields<'_>) -> Result<Config, ModelError> {
     fields.must_be_false("use_sliding_window")?;
     let biased = fields.flag_or("attention_bias", false)?;
     let config = Config {
@@ -46,7 +43,7 @@ fn tokens(config: Config) -> Config {
     Config { bos_token_id: None, eos_token_ids: Vec::new(), ..config }
 }
 
-fn write_qwen3(config: &Config, object: &mut Map<String, Value>) {
+pub(super) fn write_qwen3(config: &Config, object: &mut Map<String, Value>) {
     decoder::write(config, object);
     object.insert("attention_bias".into(), json!(config.attention_bias == AttentionBias::All));
 }

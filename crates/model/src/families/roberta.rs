@@ -4,15 +4,14 @@
 use fedra_plan::Role;
 
 use super::bert::{self, BLOCK, EMBEDDING};
-use super::{ClassKind, Copied, Family, Module, Place, module, of_class};
 use crate::config::{Config, Positions};
 use crate::error::ModelError;
-use crate::hf::config::Fields;
+use crate::family::{ClassKind, Copied, Family, Module, Place, module, of_class};
+use crate::hf::config::fields::Fields;
 
-pub(crate) static ROBERTA: Family = family("roberta", "RoBERTa", "Roberta", read_roberta);
-pub(crate) static XLM_ROBERTA: Family =
-    family("xlm-roberta", "XLM-RoBERTa", "XLMRoberta", read_xlm_roberta);
-pub(crate) static CAMEMBERT: Family = family("camembert", "CamemBERT", "Camembert", read_camembert);
+pub(crate) static ROBERTA: Family = family("roberta", "RoBERTa", "Roberta");
+pub(crate) static XLM_ROBERTA: Family = family("xlm-roberta", "XLM-RoBERTa", "XLMRoberta");
+pub(crate) static CAMEMBERT: Family = family("camembert", "CamemBERT", "Camembert");
 
 const HEAD: [Module; 6] = [
     of_class(ClassKind::Sequences, &[Role::Pooler], "classifier.dense"),
@@ -24,12 +23,7 @@ const HEAD: [Module; 6] = [
     module(Place::Head, &[Role::Vocabulary], "lm_head"),
 ];
 
-const fn family(
-    model_type: &'static str,
-    name: &'static str,
-    class: &'static str,
-    read: fn(&Fields<'_>) -> Result<Config, ModelError>,
-) -> Family {
+const fn family(model_type: &'static str, name: &'static str, class: &'static str) -> Family {
     Family {
         model_type,
         name,
@@ -45,20 +39,18 @@ const fn family(
         ],
         buffers: &["embeddings.position_ids", "embeddings.token_type_ids"],
         other_heads: &["qa_outputs.", "pooler."],
-        read,
-        write: bert::write,
     }
 }
 
-fn read_roberta(fields: &Fields<'_>) -> Result<Config, ModelError> {
+pub(super) fn read_roberta(fields: &Fields<'_>) -> Result<Config, ModelError> {
     read(fields, &ROBERTA)
 }
 
-fn read_xlm_roberta(fields: &Fields<'_>) -> Result<Config, ModelError> {
+pub(super) fn read_xlm_roberta(fields: &Fields<'_>) -> Result<Config, ModelError> {
     read(fields, &XLM_ROBERTA)
 }
 
-fn read_camembert(fields: &Fields<'_>) -> Result<Config, ModelError> {
+pub(super) fn read_camembert(fields: &Fields<'_>) -> Result<Config, ModelError> {
     read(fields, &CAMEMBERT)
 }
 

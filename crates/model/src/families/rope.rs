@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use crate::config::{Rope, RopeScaling};
 use crate::error::ModelError;
-use crate::hf::config::Fields;
+use crate::hf::config::fields::Fields;
 
 /// What rotary positions use unless the file says otherwise.
 pub(super) const THETA: f64 = 10_000.0;
@@ -71,7 +71,10 @@ pub(super) fn read_two(
     Ok(rope)
 }
 
-fn read_scaling(fields: &Fields<'_>, nested: &Fields<'_>) -> Result<RopeScaling, ModelError> {
+pub(super) fn read_scaling(
+    fields: &Fields<'_>,
+    nested: &Fields<'_>,
+) -> Result<RopeScaling, ModelError> {
     let key = if nested.get("rope_type").is_some() { "rope_type" } else { "type" };
     let longest = fields.get("max_position_embeddings").and_then(Value::as_f64).unwrap_or(0.0);
     let number = |key: &str| -> Result<f64, ModelError> {

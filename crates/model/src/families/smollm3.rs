@@ -3,22 +3,21 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Family, decoder};
+use super::decoder;
 use crate::config::{AttentionBias, Config, Positions, Rope};
 use crate::error::ModelError;
-use crate::hf::config::Fields;
+use crate::family::Family;
+use crate::hf::config::fields::Fields;
 
 pub(crate) static FAMILY: Family = decoder::family(
     ("smollm3", "SmolLM3", "SmolLM3"),
     &[&decoder::OUTSIDE, &decoder::BLOCK, &decoder::NORMS],
-    read,
-    write,
 );
 
 /// Every so many blocks one is not turned, unless the file lists them.
 const INTERVAL: usize = 4;
 
-fn read(fields: &Fields<'_>) -> Result<Config, ModelError> {
+pub(super) fn read(fields: &Fields<'_>) -> Result<Config, ModelError> {
     fields.must_be_false("use_sliding_window")?;
     let biased = fields.flag_or("attention_bias", false)?;
     let config = Config {
@@ -48,7 +47,7 @@ fn read(fields: &Fields<'_>) -> Result<Config, ModelError> {
     Ok(Config { positions: Positions::Rotary(Rope { unturned, ..rope }), ..config })
 }
 
-fn write(config: &Config, object: &mut Map<String, Value>) {
+pub(super) fn write(config: &Config, object: &mut Map<String, Value>) {
     decoder::write(config, object);
     object.insert("attention_bias".into(), json!(config.attention_bias == AttentionBias::All));
     object.insert("mlp_bias".into(), json!(config.mlp_bias));

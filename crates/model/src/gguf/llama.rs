@@ -16,7 +16,7 @@ use serde_json::{Map, json};
 
 use super::reader::Reader;
 use crate::error::ModelError;
-use crate::families::ClassKind;
+use crate::family::ClassKind;
 use crate::hf::tensors::{Info, Tensors};
 use crate::hf::{Architecture, Config, Dtype};
 

@@ -19,7 +19,7 @@ use super::names::{Architecture, Meaning};
 use super::weights::Weights;
 use crate::config::Config;
 use crate::error::ModelError;
-use crate::families::ClassKind;
+use crate::family::ClassKind;
 
 /// A model folder: checked configuration, checked headers, companion files; no values yet.
 #[derive(Debug)]

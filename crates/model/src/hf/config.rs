@@ -6,13 +6,13 @@
 //! overflows.
 
 pub(crate) mod fields;
-mod labels;
+pub(crate) mod labels;
 
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-pub(crate) use fields::Fields;
+use self::fields::Fields;
 pub use fields::limit;
 pub use labels::{Labels, Problem};
 
@@ -22,7 +22,7 @@ use super::file;
 use super::names::Architecture;
 use crate::config::{Config, Positions};
 use crate::error::ModelError;
-use crate::families::Family;
+use crate::families;
 
 /// The file's name in a model folder.
 pub const FILE: &str = "config.json";
@@ -51,11 +51,11 @@ impl Config {
         let object: Map<String, Value> = serde_json::from_slice(json)
             .map_err(|e| ModelError::file(path, e.to_string(), "a JSON object"))?;
         let fields = Fields { path, object: &object, within: "", family: None };
-        let family = fields.text("model_type")?.and_then(Family::by_type);
+        let family = fields.text("model_type")?.and_then(families::by_type);
         let family = family.ok_or_else(|| {
-            fields.refuse("model_type", format!("one of {}", Family::known_types()))
+            fields.refuse("model_type", format!("one of {}", families::known_types()))
         })?;
-        (family.read)(&Fields { family: Some(family), ..fields })
+        families::read(family, &Fields { family: Some(family), ..fields })
     }
 
     /// The configuration as it goes into a saved folder: the original keys, overwritten by the
@@ -74,7 +74,7 @@ impl Config {
         let object = self.object();
         let family = Some(self.family);
         let fields = Fields { path: Path::new(FILE), object: &object, within: "", family };
-        (self.family.read)(&fields).map(drop)
+        families::read(self.family, &fields).map(drop)
     }
 
     /// The original keys, overwritten by the checked properties.
@@ -103,7 +103,7 @@ impl Config {
             put("eos_token_id", one_or_several(&self.eos_token_ids));
             put("tie_word_embeddings", json!(self.tie_word_embeddings));
         }
-        (self.family.write)(self, &mut object);
+        families::write(self, &mut object);
         if let Some(labels) = &self.labels {
             labels.write(&mut object);
         }

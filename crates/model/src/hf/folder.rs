@@ -19,7 +19,7 @@ use super::weights;
 use super::writer::{self, Outline};
 use crate::config::Config;
 use crate::error::ModelError;
-use crate::families::ClassKind;
+use crate::family::ClassKind;
 
 /// Everything of a model folder but the values.
 #[derive(Clone, Copy, Debug)]
@@ -112,7 +112,7 @@ impl Folder<'_> {
     fn tensor_name(&self, id: ParamId) -> Result<String, ModelError> {
         let adapter = matches!(id.part, Part::LoraA | Part::LoraB);
         let name = self.architecture.tensor_name(id).filter(|_| !adapter);
-        name.ok_or(ModelError::Unnamed { id, architecture: self.architecture })
+        name.ok_or(ModelError::Unnamed { id, class: self.architecture.class_name() })
     }
 
     /// The library would fill an output vocabulary that is neither tied nor saved with noise.

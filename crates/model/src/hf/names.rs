@@ -7,7 +7,9 @@
 
 use fedra_plan::{Layer, ParamId, Part, Role};
 
-use crate::families::{ALL, ClassKind, Copied, Family, Module, Place};
+use crate::config::Config;
+use crate::families;
+use crate::family::{ClassKind, Copied, Family, Module, Place};
 use crate::init::is_norm;
 
 /// What PEFT puts before the names of an adapter file.
@@ -26,7 +28,7 @@ impl Architecture {
     /// Every class of every family.
     pub fn all() -> impl Iterator<Item = Self> {
         let kinds = |family| ClassKind::ALL.into_iter().map(move |kind| Self { family, kind });
-        ALL.into_iter().flat_map(kinds)
+        families::all().flat_map(kinds)
     }
 
     /// The architecture with this class name.
@@ -129,6 +131,14 @@ impl Architecture {
                 && module.only.is_none_or(|kind| kind == self.kind)
         };
         self.family.modules.iter().copied().flatten().find(is_here)
+    }
+}
+
+impl Config {
+    /// The class that saved the folder, when the file names one we know.
+    pub fn architecture(&self) -> Option<Architecture> {
+        let name = self.original.get("architectures")?.get(0)?.as_str()?;
+        Architecture::parse(name).filter(|architecture| architecture.family == self.family)
     }
 }
 

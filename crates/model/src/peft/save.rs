@@ -63,7 +63,7 @@ pub fn save(
             None => architecture.tensor_name(id),
             Some(joined) => architecture.tensor_name(whole).map(|name| joined.name(&name)),
         };
-        let name = name.ok_or(ModelError::Unnamed { id, architecture })?;
+        let name = name.ok_or(ModelError::Unnamed { id, class: architecture.class_name() })?;
         let name = if name.starts_with(PREFIX) { name } else { format!("{PREFIX}{name}") };
         let shape = joined.as_ref().map_or(shape.dims().to_vec(), |joined| joined.shape(model));
         if stored.insert(name.clone(), (id, joined)).is_none() {

@@ -5,10 +5,8 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use super::labels::Labels;
-use crate::config::Config;
 use crate::error::ModelError;
-use crate::families::Family;
+use crate::family::Family;
 
 /// Largest accepted sizes. All are several times what published models have, and small enough that
 /// the product of any two is far from overflowing.
@@ -55,34 +53,8 @@ impl<'a> Fields<'a> {
         self.object.get(self.key(key))
     }
 
-    fn key<'k>(&self, key: &'k str) -> &'k str {
+    pub fn key<'k>(&self, key: &'k str) -> &'k str {
         self.family.map_or(key, |family| family.key(key))
-    }
-
-    /// The sizes and tokens that all families have, over the properties of one.
-    pub fn sizes(&self, properties: Config) -> Result<Config, ModelError> {
-        let hidden_size = self.size("hidden_size", 1..=limit::WIDTH)?;
-        let num_attention_heads = self.size("num_attention_heads", 1..=limit::HEADS)?;
-        if self.get("head_dim").is_none() && !hidden_size.is_multiple_of(num_attention_heads) {
-            let expected =
-                format!("a divisor of {}, which is {hidden_size}", self.key("hidden_size"));
-            return Err(self.refuse("num_attention_heads", expected));
-        }
-        self.refuse_quantised()?;
-        let vocab_size = self.size("vocab_size", 1..=limit::VOCABULARY)?;
-        Ok(Config {
-            vocab_size,
-            hidden_size,
-            num_hidden_layers: self.size("num_hidden_layers", 1..=limit::BLOCKS)?,
-            num_attention_heads,
-            intermediate_size: self.size("intermediate_size", 1..=limit::WIDTH)?,
-            max_position_embeddings: self.size("max_position_embeddings", 1..=limit::POSITIONS)?,
-            initializer_range: self.positive_or("initializer_range", INITIALIZER_RANGE)?,
-            pad_token_id: self.padding_or(properties.pad_token_id, vocab_size)?,
-            labels: Labels::read(self)?,
-            original: self.object.clone(),
-            ..properties
-        })
     }
 
     /// The error that `key` does not hold what was expected.

@@ -55,7 +55,7 @@ impl Labels {
     }
 
     /// Reads the labels; absent when the file names none.
-    pub(super) fn read(fields: &Fields<'_>) -> Result<Option<Self>, ModelError> {
+    pub(crate) fn read(fields: &Fields<'_>) -> Result<Option<Self>, ModelError> {
         let problem = match fields.text("problem_type")? {
             None => None,
             Some(name) => {
