@@ -353,7 +353,7 @@ fn a_pretrained_model_beside_the_data_is_proposed_and_others_are_named() {
     fs::rename(place.path("base/model"), place.path("models/own")).unwrap();
     let other = place.path("models/other");
     fs::create_dir(&other).unwrap();
-    fs::write(other.join("config.json"), "{\"model_type\": \"gpt2\"}").unwrap();
+    fs::write(other.join("config.json"), "{\"model_type\": \"mamba\"}").unwrap();
     fs::write(other.join("model.safetensors"), "").unwrap();
     let said = place.succeed_and_hear(&["init", "n.csv", "--yes", "--out", "-"]);
     for part in ["path = \"models/own\"", "proposed\n", "models/other", "cannot be used: "] {

@@ -9,6 +9,7 @@ use super::proposal::Proposal;
 use super::roles::{Roles, is_called_site, short};
 use super::sight::Sight;
 use super::training::ModelChoice;
+use crate::prepare::remarks::NO_VALUES;
 use crate::text::grid::{counted, grouped, listed};
 
 /// Labels from which on a label for every other row is no label.
@@ -27,6 +28,9 @@ impl Proposal {
             let shape = roles.task.value.shape();
             if shape == LabelShape::One && self.wishes.missing != Some(Missing::Drop) {
                 notes.extend(without_label(label, sight.survey.rows));
+            }
+            if matches!(shape, LabelShape::One | LabelShape::Many) {
+                notes.extend(missing(label));
             }
             notes.extend(too_many(label).filter(|_| shape == LabelShape::One));
         }
@@ -114,6 +118,24 @@ fn without_label(label: &ColumnSurvey, rows: usize) -> Option<String> {
             grouped(empty as u64),
             counted(rows as u64, "row"),
             short(&label.name)
+        )
+    })
+}
+
+fn missing(label: &ColumnSurvey) -> Option<String> {
+    let is_missing =
+        |(value, _): &(&String, &usize)| NO_VALUES.contains(&value.trim().to_lowercase().as_str());
+    let found: Vec<(&String, &usize)> = label.values.iter().filter(is_missing).collect();
+    let rows: usize = found.iter().map(|(_, count)| **count).sum();
+    let names: Vec<String> = found.iter().map(|(value, _)| format!("{:?}", short(value))).collect();
+    (rows > 0).then(|| {
+        format!(
+            "{} in column {:?} {} {}, which is learned as a label like any other: remove the rows if it stands \
+             for a missing value",
+            counted(rows as u64, "value"),
+            short(&label.name),
+            if rows == 1 { "is" } else { "are" },
+            names.join(" or ")
         )
     })
 }
