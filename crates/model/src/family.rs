@@ -123,3 +123,19 @@ pub(crate) const fn of_class(
 ) -> Module {
     Module { place: Place::Head, name, roles, only: Some(kind), transposed: false }
 }
+
+/// Whether the role is that of a norm.
+pub(crate) const fn is_norm(role: Role) -> bool {
+    matches!(
+        role,
+        Role::EmbeddingNorm
+            | Role::AttentionNorm
+            | Role::MlpNorm
+            | Role::FinalNorm
+            | Role::TransformNorm
+            | Role::AttentionOutputNorm
+            | Role::MlpOutputNorm
+            | Role::QueryNorm
+            | Role::KeyNorm
+    )
+}

@@ -1,6 +1,7 @@
 //! Fresh parameters, each from a seed of its own, so that adding one does not change another.
 
 use crate::error::ModelError;
+use crate::family::is_norm;
 use crate::model::Model;
 use fedra_compute::{Device, Params, Seed, Tensor};
 use fedra_plan::{ParamId, Part, Role, Shape};
@@ -75,20 +76,4 @@ fn deviation(id: ParamId, shape: &Shape) -> f64 {
     let is_table =
         matches!(id.role, Role::Token | Role::Position | Role::Segment | Role::Vocabulary);
     if is_table { DEVIATION } else { 1.0 / (matrix_shape(shape).1 as f64).sqrt() }
-}
-
-/// Whether the parameter is that of a norm.
-pub fn is_norm(role: Role) -> bool {
-    matches!(
-        role,
-        Role::EmbeddingNorm
-            | Role::AttentionNorm
-            | Role::MlpNorm
-            | Role::FinalNorm
-            | Role::TransformNorm
-            | Role::AttentionOutputNorm
-            | Role::MlpOutputNorm
-            | Role::QueryNorm
-            | Role::KeyNorm
-    )
 }

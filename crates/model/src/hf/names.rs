@@ -9,8 +9,7 @@ use fedra_plan::{Layer, ParamId, Part, Role};
 
 use crate::config::Config;
 use crate::families;
-use crate::family::{ClassKind, Copied, Family, Module, Place};
-use crate::init::is_norm;
+use crate::family::{ClassKind, Copied, Family, Module, Place, is_norm};
 
 /// What PEFT puts before the names of an adapter file.
 const PEFT: &str = "base_model.model.";
