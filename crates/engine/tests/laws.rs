@@ -82,7 +82,7 @@ fn who_cannot_be_reached_is_named_when_a_round_is_given_up() {
     (recipe.min_arrivals, recipe.retries) = (MinArrivals::Count(EXAMPLES.len() as u32), 1);
     let mut federation = Federation::new(recipe, layout(), initial(), Seed(1)).unwrap();
     let told = federation.run(&mut fleet, &mut [], 1, &|| false).unwrap_err().to_string();
-    assert!(told.contains("at best (client-1: is not there)"), "{told}");
+    assert!(told.contains("sent an update (client-1: is not there)"), "{told}");
 }
 
 #[test]

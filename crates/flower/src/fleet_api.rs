@@ -201,7 +201,7 @@ mod tests {
         };
         assert_eq!(
             told(described("1.39.1")),
-            "found a SuperLink of version 1.39.1 that does not know /v1/fleet/activate-node, \
+            "the SuperLink of version 1.39.1 does not support /v1/fleet/activate-node, \
              expected 1.40 to 1.42"
         );
         for (version, warnings) in [("1.42.0", 0), ("1.43.0", 1), ("2.0.0", 1)] {

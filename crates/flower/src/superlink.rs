@@ -94,7 +94,7 @@ impl SuperLink {
         let answers = is_known(&version);
         if !answers {
             tell(&format!(
-                "warning: the SuperLink is of version {version}, and fedra was tried with 1.40 to 1.42"
+                "warning: the SuperLink has version {version}, and fedra was tested with 1.40 to 1.42"
             ));
         }
         let mut clock = Clock::default();
