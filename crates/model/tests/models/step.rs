@@ -59,7 +59,7 @@ impl Step {
             let around_one = is_norm && entry.name.ends_with(".weight");
             let (scale, offset) = if around_one { (0.1, 1.0) } else { (0.2, 0.0) };
             let spec = Spec { shape: entry.shape.clone(), seed, scale, offset };
-            split(&device, &model, &tensors[&entry.name], &spec)
+            split(&device, &model, (&entry.name, &tensors[&entry.name]), &spec)
         });
         let params = made.collect();
         Self {
@@ -200,17 +200,36 @@ pub fn tensors(model: &Model, architecture: Architecture) -> BTreeMap<String, Ve
     tensors
 }
 
+/// Whether the library stores a tensor with inputs as rows: GPT-2's projections.
+pub fn is_transposed(model: &Model, name: &str) -> bool {
+    model.config().family.model_type == "gpt2" && name.contains(".c_") && name.ends_with(".weight")
+}
+
+/// A matrix with this many columns, the other way round.
+pub fn transpose(values: &[f32], columns: usize) -> Vec<f32> {
+    let rows = values.len() / columns;
+    let column = |column: usize| (0..rows).map(move |row| values[row * columns + column]);
+    (0..columns).flat_map(column).collect()
+}
+
 /// The parameters in a tensor by formula.
-fn split(device: &Device, model: &Model, ids: &[ParamId], spec: &Spec) -> Vec<(ParamId, Tensor)> {
-    let (values, cols) = (spec.values(), *spec.shape.last().unwrap());
+fn split(
+    device: &Device,
+    model: &Model,
+    (name, ids): (&str, &[ParamId]),
+    spec: &Spec,
+) -> Vec<(ParamId, Tensor)> {
+    let mut values = spec.values();
+    if is_transposed(model, name) {
+        values = transpose(&values, spec.shape[1]);
+    }
     let mut rest = &values[..];
     let mut made = Vec::new();
     for &id in ids {
         let shape = model.layout().get(id).unwrap();
         let (mine, behind) = rest.split_at(shape.elements());
-        let (rows, cols) =
-            if shape.dims().len() == 1 { (1, mine.len()) } else { (mine.len() / cols, cols) };
-        made.push((id, Tensor::from_slice(device, rows, cols, mine).unwrap()));
+        let cols = *shape.dims().last().unwrap();
+        made.push((id, Tensor::from_slice(device, mine.len() / cols, cols, mine).unwrap()));
         rest = behind;
     }
     assert!(rest.is_empty(), "{ids:?} and {:?}", spec.shape);

@@ -2,7 +2,7 @@
 
 use crate::agreement::{Agreement, HIDDEN, LOGITS, LOSS, PROBE};
 use crate::golden::{self, Case, TinyCase};
-use crate::step::{Outcome, Step, tensors};
+use crate::step::{Outcome, Step, is_transposed, tensors, transpose};
 use fedra_compute::Tape;
 use fedra_model::hf::Architecture;
 use fedra_model::{BlockProbe, Relevant};
@@ -71,7 +71,11 @@ pub fn check_outcome(
     assert_eq!(tensors.len(), case.gradients.len(), "{name}");
     for entry in &case.gradients {
         let gradient = |id| outcome.gradients.get(id).unwrap().to_dense();
-        let found: Vec<f32> = tensors[&entry.name].iter().flat_map(|id| gradient(*id)).collect();
+        let ids = &tensors[&entry.name];
+        let mut found: Vec<f32> = ids.iter().flat_map(|id| gradient(*id)).collect();
+        if is_transposed(&step.model, &entry.name) {
+            found = transpose(&found, entry.shape[0]);
+        }
         let what = format!("{name}, {}", entry.name);
         agreement.gradient(&found, (&entry.compact, &entry.first), whole, what);
     }
