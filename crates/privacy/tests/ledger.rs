@@ -114,7 +114,7 @@ fn an_edited_reordered_or_shortened_ledger_is_refused() {
     refused(&[split[0], split[1], split[3]].join("\n"), head, "line 3: found digest");
     refused(&split[..3].join("\n"), head, "found 2 entries that do not lead past");
     refused(split[0], head, "found 0 entries that do not lead past");
-    refused("", head, "line 1: found nothing");
+    refused("", head, "line 1: the privacy guarantee is missing");
     // A torn last line announced nothing; here it was one that the head knows.
     refused(&lines[..lines.len() - 9], head, "found 2 entries that do not lead past");
     refused(&format!("{}\n", &lines[..lines.len() - 9]), head, "line 4:");

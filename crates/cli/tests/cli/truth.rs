@@ -182,14 +182,14 @@ fn a_comparison_repeats_what_was_learned_from_other_data_and_says_so() {
     assert!(said(&compare).contains("run: 1 run, 1 complete already"));
     table(&place, &wrong);
     let again = said(&compare);
-    assert!(again.contains("table seed 3: it learned from other labels, runs again"), "{again}");
+    assert!(again.contains("table seed 3: its labels changed, so it runs again"), "{again}");
     assert!(again.contains("run: 1 run, 0 complete already"), "{again}");
     assert!(said(&compare).contains("run: 1 run, 1 complete already"));
     // A log that was changed would be a wrong curve.
     let log = place.path("runs/compare-table/table/seed-3/rounds.jsonl");
     fs::write(&log, "").unwrap();
     let again = said(&compare);
-    assert!(again.contains("its log of rounds was changed, runs again"), "{again}");
+    assert!(again.contains("its round log was changed, so it runs again"), "{again}");
     assert!(fs::metadata(&log).unwrap().len() > 0);
 }
 

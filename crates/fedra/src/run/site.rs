@@ -160,7 +160,7 @@ pub(crate) fn check_declared(experiment: &Experiment) -> Result<(), ConfigError>
         return Err(ConfigError::new("data.partition.min_examples", fewest, expected));
     }
     if let Some(name) = data.partition.leave_out.first() {
-        let expected = "it only where all rows are: a client that takes no part does not join";
+        let expected = "no such key at a client: one that takes no part does not join";
         let found = format!("{name:?}");
         return Err(ConfigError::new("data.partition.leave_out", found, expected));
     }

@@ -221,17 +221,17 @@ impl<'a> Progression<'a> {
                 }
                 Standing::Unfinished | Standing::Absent => None,
                 Standing::OtherExperiment => Some("the experiment has changed".to_owned()),
-                Standing::OtherLog => Some("its log of rounds was changed".to_owned()),
+                Standing::OtherLog => Some("its round log was changed".to_owned()),
                 Standing::OtherInputs(changes) if changes.is_empty() => {
                     Some("its inputs are unknown".to_owned())
                 }
                 Standing::OtherInputs(changes) => {
                     let names: Vec<&str> = changes.iter().map(|change| change.what).collect();
-                    Some(format!("its inputs have other {}", names.join(" and ")))
+                    Some(format!("its {} changed", names.join(" and ")))
                 }
             };
             if let Some(why) = why {
-                let note = format!("{}: {why}, runs again", task.name);
+                let note = format!("{}: {why}, so it runs again", task.name);
                 self.listener.preparation().note(&note);
             }
             if standing != Standing::Unfinished {
