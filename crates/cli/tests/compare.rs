@@ -157,7 +157,10 @@ fn what_is_complete_is_not_run_again_and_what_changed_is() {
     let (_, said) = compare(&["--set", "threads=1"]);
     assert!(said.contains("run: 2 runs, 2 complete already"), "{said}");
     let (_, said) = compare(&["--set", "work.batch=4"]);
-    assert!(said.contains("fedadam seed 3: the experiment has changed, so it runs again"), "{said}");
+    assert!(
+        said.contains("fedadam seed 3: the experiment has changed, so it runs again"),
+        "{said}"
+    );
 }
 
 #[test]

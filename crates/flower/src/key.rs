@@ -14,7 +14,7 @@ use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::PemObject;
 
 use crate::error::FlowerError;
-use crate::openssh::{Curve, P256, pem, read_private};
+use crate::openssh::{Curve, P256, pem};
 
 /// A key on P-256.
 pub struct NodeKey {
@@ -32,7 +32,7 @@ impl NodeKey {
         Ok(pem("PRIVATE KEY", document.map_err(wrong)?.as_ref()))
     }
 
-    /// The key in a file: PKCS#8 in PEM, or OpenSSH's own form without a passphrase.
+    /// The key in a file: PKCS#8 in PEM.
     pub fn open(file: &Path) -> Result<Self, FlowerError> {
         let text = std::fs::read_to_string(file).map_err(|error| error.to_string());
         text.and_then(|text| Self::read(&text))
@@ -44,12 +44,9 @@ impl NodeKey {
         const EXPECTED: &str = "expected an ECDSA key on P-256: `fedra flower key FILE` makes one";
         let random = SystemRandom::new();
         if text.contains("BEGIN OPENSSH PRIVATE KEY") {
-            let (secret, point) = read_private(text)?;
-            let algorithm = &ECDSA_P256_SHA256_ASN1_SIGNING;
-            let pair =
-                EcdsaKeyPair::from_private_key_and_public_key(algorithm, &secret, &point, &random);
-            let pair = pair.map_err(|error| format!("found {error}, {EXPECTED}"))?;
-            return Ok(Self { pair, random });
+            return Err("found a key in OpenSSH's own form, expected PKCS#8: `ssh-keygen -p -m PKCS8 -f FILE` \
+                        rewrites it"
+                .to_owned());
         }
         let key = PrivateKeyDer::from_pem_slice(text.as_bytes())
             .map_err(|error| format!("found no private key ({error}), {EXPECTED}"))?;
@@ -120,16 +117,7 @@ mod tests {
             told("-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n")
                 .contains("P-256")
         );
-        let ssh = |body: &[u8]| {
-            let text = STANDARD.encode(body);
-            format!(
-                "-----BEGIN OPENSSH PRIVATE KEY-----\n{text}\n-----END OPENSSH PRIVATE KEY-----\n"
-            )
-        };
-        assert_eq!(told(&ssh(b"x")), "found a broken OpenSSH key");
-        let locked = b"openssh-key-v1\0\0\0\0\x0aaes256-ctr".to_vec();
-        assert!(told(&ssh(&locked)).contains("passphrase"));
-        let giant = b"openssh-key-v1\0\xff\xff\xff\xffnone".to_vec();
-        assert_eq!(told(&ssh(&giant)), "found a broken OpenSSH key");
+        let own = "-----BEGIN OPENSSH PRIVATE KEY-----\nAAAA\n-----END OPENSSH PRIVATE KEY-----\n";
+        assert!(told(own).contains("ssh-keygen -p -m PKCS8"));
     }
 }

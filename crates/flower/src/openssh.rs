@@ -1,4 +1,4 @@
-//! Keys as OpenSSH writes them, on the curves that a SuperLink knows, and as PEM.
+//! Public keys as OpenSSH writes them, on the curves that a SuperLink knows, and as PEM.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -69,41 +69,6 @@ pub(crate) fn public_pem(line: &str) -> Result<String, String> {
         (is_of_curve && point.len() == curve.point).then(|| curve.public_pem(point))
     };
     words.next().and_then(read).ok_or_else(|| format!("found a broken key of kind {kind}"))
-}
-
-/// The secret and the point in a private key of OpenSSH.
-pub(crate) fn read_private(text: &str) -> Result<([u8; 32], Vec<u8>), String> {
-    const WRONG: &str = "found a broken OpenSSH key";
-    let lines = text.lines().map(str::trim).filter(|line| !line.starts_with("-----"));
-    let bytes = STANDARD.decode(lines.collect::<String>()).map_err(|_| WRONG.to_owned())?;
-    let rest = bytes.strip_prefix(b"openssh-key-v1\0").ok_or(WRONG)?;
-    let (cipher, rest) = field(rest).ok_or(WRONG)?;
-    if cipher != b"none" {
-        return Err(
-            "found a key with a passphrase, expected one without: a node starts unattended"
-                .to_owned(),
-        );
-    }
-    let (_kdf, rest) = field(rest).ok_or(WRONG)?;
-    let (_options, rest) = field(rest).ok_or(WRONG)?;
-    let rest = rest.strip_prefix(&[0, 0, 0, 1]).ok_or(WRONG)?;
-    let (_public, rest) = field(rest).ok_or(WRONG)?;
-    let (private, _) = field(rest).ok_or(WRONG)?;
-    let (kind, rest) = field(private.get(8..).ok_or(WRONG)?).ok_or(WRONG)?;
-    if kind != P256.kind.as_bytes() {
-        let (kind, expected) = (String::from_utf8_lossy(kind), P256.kind);
-        return Err(format!(
-            "found a key of kind {kind}, expected {expected}: `fedra flower key FILE` makes one"
-        ));
-    }
-    let (_curve, rest) = field(rest).ok_or(WRONG)?;
-    let (point, rest) = field(rest).ok_or(WRONG)?;
-    let (number, _) = field(rest).ok_or(WRONG)?;
-    let number = number.strip_prefix(&[0]).unwrap_or(number);
-    let mut secret = [0; 32];
-    let at = secret.len().checked_sub(number.len()).ok_or(WRONG)?;
-    secret[at..].copy_from_slice(number);
-    Ok((secret, point.to_vec()))
 }
 
 /// A field of OpenSSH: its length in four bytes, then itself.
