@@ -2,7 +2,7 @@
 //!
 //! No library: the matrices are a dozen numbers wide, and every element is one chain of additions in
 //! the order of the depth, so a result has the same bits on every machine and with every number of
-//! threads. Tiles only decide which chains run side by side.
+//! threads.
 
 use fedra_seed::Generator;
 
@@ -82,15 +82,13 @@ impl Matrix {
     /// The product `self * other`.
     pub fn times(&self, other: &Self) -> Self {
         assert_eq!(self.columns, other.rows, "inner sizes agree");
-        let left = Strided { values: &self.values, row: self.columns, depth: 1 };
-        product(&left, (self.rows, self.columns), other)
+        product(|row, k| self.values[row * self.columns + k], (self.rows, self.columns), other)
     }
 
     /// The product `self^T * other`, without a transposed copy.
     pub fn transposed_times(&self, other: &Self) -> Self {
         assert_eq!(self.rows, other.rows, "inner sizes agree");
-        let left = Strided { values: &self.values, row: 1, depth: self.columns };
-        product(&left, (self.columns, self.rows), other)
+        product(|row, k| self.values[k * self.columns + row], (self.columns, self.rows), other)
     }
 
     /// The transpose.
@@ -227,68 +225,21 @@ impl Matrix {
     }
 }
 
-/// The left factor of a product, read in rows or in columns.
-struct Strided<'m> {
-    values: &'m [f64],
-    row: usize,
-    depth: usize,
-}
-
-/// `left * right` in tiles whose sums stay in registers.
-fn product(left: &Strided<'_>, (rows, depth): (usize, usize), right: &Matrix) -> Matrix {
+/// `left * right`, whose left factor is read by row and depth; a row of sums at a time.
+fn product(
+    left: impl Fn(usize, usize) -> f64,
+    (rows, depth): (usize, usize),
+    right: &Matrix,
+) -> Matrix {
     let mut out = Matrix::zeros(rows, right.columns);
-    let mut row = 0;
-    while row < rows {
-        row += match rows - row {
-            4.. => tile_row::<4>(left, row, depth, right, &mut out),
-            _ => tile_row::<1>(left, row, depth, right, &mut out),
-        };
-    }
-    out
-}
-
-fn tile_row<const R: usize>(
-    left: &Strided<'_>,
-    row: usize,
-    depth: usize,
-    right: &Matrix,
-    out: &mut Matrix,
-) -> usize {
-    let mut column = 0;
-    while column < right.columns {
-        column += match right.columns - column {
-            6.. => tile::<R, 6>(left, (row, column), depth, right, out),
-            4.. => tile::<R, 4>(left, (row, column), depth, right, out),
-            2.. => tile::<R, 2>(left, (row, column), depth, right, out),
-            _ => tile::<R, 1>(left, (row, column), depth, right, out),
-        };
-    }
-    R
-}
-
-fn tile<const R: usize, const C: usize>(
-    left: &Strided<'_>,
-    (row, column): (usize, usize),
-    depth: usize,
-    right: &Matrix,
-    out: &mut Matrix,
-) -> usize {
-    let mut sums = [[0.0; C]; R];
-    for k in 0..depth {
-        let b: &[f64; C] = right.values[k * right.columns + column..]
-            .first_chunk()
-            .expect("a tile lies inside its matrix");
-        for (r, sums) in sums.iter_mut().enumerate() {
-            let a = left.values[(row + r) * left.row + k * left.depth];
-            for (sum, b) in sums.iter_mut().zip(b) {
-                *sum += a * b;
-            }
+    for row in 0..rows {
+        let sums = &mut out.values[row * right.columns..][..right.columns];
+        for k in 0..depth {
+            let a = left(row, k);
+            sums.iter_mut().zip(right.row(k)).for_each(|(sum, b)| *sum += a * b);
         }
     }
-    for (r, sums) in sums.iter().enumerate() {
-        out.values[(row + r) * right.columns + column..][..C].copy_from_slice(sums);
-    }
-    C
+    out
 }
 
 #[cfg(test)]
@@ -308,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn tiles_give_the_bits_of_the_plain_loop_at_every_size() {
+    fn products_are_sums_in_the_order_of_the_depth_at_every_size() {
         let mut draw = Seed(1).generator();
         for (rows, depth, columns) in [(1, 1, 1), (3, 5, 7), (4, 12, 6), (13, 2, 17), (9, 0, 3)] {
             let a = Matrix::normal(rows, depth, 1.0, &mut draw);
