@@ -204,6 +204,13 @@ impl Tensor {
         self.rows = self.rows.min(rows);
     }
 
+    /// The same numbers in this many rows.
+    pub(crate) fn reshaped(self, rows: usize) -> Self {
+        let cols = self.elements().checked_div(rows).unwrap_or(0);
+        assert_eq!(rows * cols, self.elements(), "rows of equal length");
+        Self { rows, cols, ..self }
+    }
+
     /// The numbers, for the kernels of the processor.
     pub(crate) fn read(&self) -> Numbers<'_> {
         self.storage.read(self.elements())

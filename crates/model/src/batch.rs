@@ -1,4 +1,4 @@
-//! Token ids of several sequences, one after another, without padding.
+//! Token ids of several sequences, one after another, without padding; or images, each of which is a sequence.
 
 use crate::error::ModelError;
 use crate::packing::Packing;
@@ -12,10 +12,11 @@ use crate::packing::Packing;
 /// assert_eq!(batch.packing().positions(), [0, 1, 2, 0, 1]);
 /// # Ok::<(), fedra_model::ModelError>(())
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Batch {
     ids: Vec<u32>,
     segments: Vec<u32>,
+    pixels: Vec<f32>,
     packing: Packing,
 }
 
@@ -35,7 +36,7 @@ impl Batch {
             return Err(ModelError::batch("number of ids", &ids.len(), &expected));
         }
         let segments = vec![0; ids.len()];
-        Ok(Self { ids, segments, packing })
+        Ok(Self { ids, segments, pixels: Vec::new(), packing })
     }
 
     /// Says which segment each token is in (sentence A or B).
@@ -45,6 +46,24 @@ impl Batch {
             return Err(ModelError::batch("number of segments", &found, &expected));
         }
         self.segments = segments;
+        Ok(self)
+    }
+
+    /// Says which image each sequence is: normalised values in the order channel, row, column, image after image.
+    ///
+    /// The ids of a batch of images are zeros, as many for each as it has tokens.
+    pub fn with_pixels(mut self, pixels: Vec<f32>) -> Result<Self, ModelError> {
+        let images = self.packing.sequences();
+        if pixels.is_empty() || !pixels.len().is_multiple_of(images) {
+            let expected = format!("as many for each of {images} images, at least 1");
+            return Err(ModelError::batch("number of pixel values", &pixels.len(), &expected));
+        }
+        if let Some(at) = pixels.iter().position(|value| !value.is_finite()) {
+            let image = at / (pixels.len() / images);
+            let found = format!("{} (image {image})", pixels[at]);
+            return Err(ModelError::batch("pixel value", &found, &"a finite number"));
+        }
+        self.pixels = pixels;
         Ok(self)
     }
 
@@ -63,6 +82,17 @@ impl Batch {
         &self.ids
     }
 
+    /// The values of all images; none in a batch of text.
+    pub fn pixels(&self) -> &[f32] {
+        &self.pixels
+    }
+
+    /// The values of one image; none in a batch of text.
+    pub fn pixels_of(&self, sequence: usize) -> &[f32] {
+        let each = self.pixels.len() / self.packing.sequences();
+        &self.pixels[sequence * each..(sequence + 1) * each]
+    }
+
     /// The segment of each token.
     pub fn segments(&self) -> &[u32] {
         &self.segments
@@ -72,6 +102,23 @@ impl Batch {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pixels_are_shared_evenly_by_the_images_and_finite() {
+        let batch = || Batch::packed(vec![0; 4], vec![2, 2]).unwrap();
+        let with = batch().with_pixels(vec![1.0, 2.0, 3.0, 4.0]).unwrap();
+        assert_eq!((with.pixels_of(0), with.pixels_of(1)), (&[1.0, 2.0][..], &[3.0, 4.0][..]));
+        assert!(batch().pixels_of(1).is_empty());
+        for wrong in [vec![], vec![0.0; 3]] {
+            let error = batch().with_pixels(wrong).unwrap_err().to_string();
+            assert!(error.contains("expected as many for each of 2 images"), "{error}");
+        }
+        let error = batch().with_pixels(vec![0.0, 0.0, f32::NAN, 0.0]).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "batch: pixel value is NaN (image 1), expected a finite number"
+        );
+    }
 
     #[test]
     fn an_empty_batch_and_an_empty_sequence_are_refused() {

@@ -6,6 +6,7 @@
 //! after                x = h + norm(attention(h))         h = x + norm(mlp(x))            OLMo 2
 //! around               x = h + norm(attention(norm(h)))   h = x + norm(mlp(norm(x)))      Gemma 2
 //! ```
+//! Where there is layer scale, what a half adds is multiplied by factors first (DINOv2; norms before).
 //! When only some rows are read afterwards, everything behind keys and values is computed for those rows alone.
 
 use crate::config::{Config, NormKind, NormPlace, Positions, QkNorm, Rope};
@@ -183,6 +184,12 @@ impl Blocks {
             let x = self.norm(tape, parts, &x, behind(norm))?;
             return Ok(tape.add(x, &residual)?);
         }
+        if self.config.layer_scale {
+            let x = tape.linear(&inner, &[projection])?;
+            drop(inner);
+            let x = tape.scale_columns(x, &parts.weight(scale(norm))?)?;
+            return Ok(tape.add(x, &residual)?);
+        }
         let x = tape.linear_onto(&inner, &projection, &residual)?;
         drop((inner, residual));
         match self.config.norm_place {
@@ -297,4 +304,9 @@ const fn behind(norm: Role) -> Role {
     } else {
         Role::MlpOutputNorm
     }
+}
+
+/// The factors of a half, beside the norm in front of it.
+const fn scale(norm: Role) -> Role {
+    if matches!(norm, Role::AttentionNorm) { Role::AttentionScale } else { Role::MlpScale }
 }

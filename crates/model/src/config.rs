@@ -7,18 +7,21 @@ use serde_json::{Map, Value};
 
 use crate::family::Family;
 use crate::hf::config::labels::Labels;
+use crate::image_input::ImageInput;
 use fedra_compute::Activation;
 
 /// A checked configuration: the sizes and properties of a model.
 ///
-/// One that is made in code begins with [`Config::bert`] or [`Config::llama`]; [`Config::check`] checks it
-/// as a file is checked.
+/// One that is made in code begins with [`Config::bert`], [`Config::llama`] or [`Config::vit`];
+/// [`Config::check`] checks it as a file is checked.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a property of its own")]
 pub struct Config {
     /// Whose names its tensors and its file have.
     pub family: &'static Family,
-    /// Rows of the token embedding.
+    /// The images that it reads in place of tokens.
+    pub image: Option<ImageInput>,
+    /// Rows of the token embedding; zero for a model that reads images.
     pub vocab_size: usize,
     /// Width of the hidden states.
     pub hidden_size: usize,
@@ -60,6 +63,8 @@ pub struct Config {
     pub norm_place: NormPlace,
     /// Whether the first block has no norm in front of its attention.
     pub first_norm_skipped: bool,
+    /// Whether what a half adds is multiplied by factors, one for each column: DINOv2.
+    pub layer_scale: bool,
     /// The norm of queries and keys.
     pub qk_norm: QkNorm,
     /// The feed-forward layer.
@@ -225,6 +230,8 @@ pub enum AttentionBias {
     None,
     /// Those of queries, keys and values: Qwen 2.
     Qkv,
+    /// That of the output: a ViT without `qkv_bias`.
+    Output,
     /// All four.
     All,
 }
@@ -258,6 +265,8 @@ pub enum Pooling {
     First,
     /// The mean of all.
     Mean,
+    /// The first, and beside it the mean of an image's patches: DINOv2.
+    FirstAndPatches,
     /// The last.
     Last,
 }
@@ -287,6 +296,19 @@ impl Config {
     /// Width of the token embedding.
     pub fn embedding_width(&self) -> usize {
         self.embedding_size.unwrap_or(self.hidden_size)
+    }
+
+    /// Width of what a sequence's classifier reads.
+    pub(crate) fn classifier_width(&self) -> usize {
+        match self.classifier.pooling {
+            Pooling::FirstAndPatches => 2 * self.hidden_size,
+            Pooling::First | Pooling::Mean | Pooling::Last => self.hidden_size,
+        }
+    }
+
+    /// The same model for other images.
+    pub fn with_image(self, image: ImageInput) -> Self {
+        Self { max_position_embeddings: image.tokens(), image: Some(image), ..self }
     }
 
     /// Whether a norm stands behind the last block.

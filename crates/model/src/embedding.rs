@@ -1,21 +1,31 @@
-//! Token ids to the hidden states in front of block 0.
+//! Token ids or images to the hidden states in front of block 0.
+//!
+//! A convolution over patches that do not overlap is a linear map of each patch.
 
 use crate::batch::Batch;
 use crate::config::Positions;
 use crate::error::ModelError;
+use crate::image_input::ImageInput;
 use crate::model::Model;
-use fedra_compute::{Tape, Value, Weights};
+use fedra_compute::{Sequences, Tape, Tensor, Value, Weights};
 use fedra_plan::{Layer, Role};
 
 impl Model {
-    /// Token ids to the hidden states in front of block 0.
+    /// Token ids, or images, to the hidden states in front of block 0.
     pub fn embed(
         &self,
         tape: &mut Tape,
         weights: Weights<'_>,
         batch: &Batch,
     ) -> Result<Value, ModelError> {
+        if let Some(image) = self.config().image {
+            return self.embed_images(tape, weights, batch, image);
+        }
         self.check_packing(batch.packing())?;
+        if !batch.pixels().is_empty() {
+            let expected = "none: the model reads text";
+            return Err(ModelError::batch("pixel values", &batch.pixels().len(), &expected));
+        }
         let (parts, config) = (self.parts(weights, Layer::Embedding), self.config());
         let token = parts.weight(Role::Token)?;
         let mut tables = vec![(&token, batch.ids())];
@@ -47,4 +57,58 @@ impl Model {
         }
         Ok(hidden.in_sequences(&batch.packing().boundaries())?)
     }
+
+    fn embed_images(
+        &self,
+        tape: &mut Tape,
+        weights: Weights<'_>,
+        batch: &Batch,
+        image: ImageInput,
+    ) -> Result<Value, ModelError> {
+        check_images(batch, image, tape.device().has_numbers())?;
+        let parts = self.parts(weights, Layer::Embedding);
+        let images = batch.packing().sequences();
+        let (rows, inputs) = (images * image.patches(), image.patch_inputs());
+        let patches = if tape.device().has_numbers() {
+            Tensor::from_slice(tape.device(), rows, inputs, &image.patched(batch.pixels()))?
+        } else {
+            Tensor::zeros(tape.device(), rows, inputs)
+        };
+        let sequences = Sequences::of_lengths(&vec![image.patches(); images]);
+        let patches = tape.constant(patches).in_sequences(&sequences)?;
+        let mut hidden = tape.linear(&patches, &[parts.projection(Role::Patch)?])?;
+        drop(patches);
+        if image.distillation {
+            hidden = tape.insert_rows(&hidden, 0, &parts.weight(Role::DistillationToken)?)?;
+        }
+        hidden = tape.insert_rows(&hidden, 0, &parts.weight(Role::ClassToken)?)?;
+        let positions: Vec<u32> = (0..images).flat_map(|_| 0..image.positions() as u32).collect();
+        hidden = tape.embed_onto(hidden, (&parts.weight(Role::Position)?, &positions))?;
+        if image.registers > 0 {
+            let table = parts.weight(Role::RegisterToken)?;
+            hidden = tape.insert_rows(&hidden, image.summaries(), &table)?;
+        }
+        Ok(hidden.in_sequences(&batch.packing().boundaries())?)
+    }
+}
+
+/// Refuses sequences that are no images of this size; without numbers, pixels may be absent.
+fn check_images(batch: &Batch, image: ImageInput, has_numbers: bool) -> Result<(), ModelError> {
+    let (tokens, packing) = (image.tokens(), batch.packing());
+    if let Some(found) = packing.lengths().iter().find(|length| **length != tokens) {
+        let expected = format!("{tokens}, the tokens of an image");
+        return Err(ModelError::batch("length of sequence", found, &expected));
+    }
+    if let Some(offset) = packing.offsets().iter().find(|offset| **offset != 0) {
+        return Err(ModelError::batch("tokens before an image", offset, &0));
+    }
+    let (found, expected) = (batch.pixels().len(), packing.sequences() * image.pixels());
+    if found != expected && (has_numbers || found != 0) {
+        let ImageInput { channels, height, width, .. } = image;
+        let images = packing.sequences();
+        let expected =
+            format!("{expected}: images of {channels} x {height} x {width}, {images} of them");
+        return Err(ModelError::batch("number of pixel values", &found, &expected));
+    }
+    Ok(())
 }

@@ -30,6 +30,9 @@ pub struct Family {
     pub(crate) buffers: &'static [&'static str],
     /// Beginnings of names that belong to heads which no model has here.
     pub(crate) other_heads: &'static [&'static str],
+    /// Names in the backbone of rows that every class of the library has and no head here reads; zeros are
+    /// written in their place.
+    pub(crate) unread: &'static [&'static str],
 }
 
 /// Which parameter a tensor is a copy of.
@@ -53,12 +56,20 @@ pub(crate) struct Module {
     pub only: Option<ClassKind>,
     /// Whether its weight is stored with inputs as rows.
     pub transposed: bool,
+    /// The dimensions of a parameter that stands alone: its name has no end, and ones stand in front of its
+    /// shape.
+    pub alone: Option<usize>,
 }
 
 impl Module {
     /// The same with its weight stored the other way round.
     pub(crate) const fn transposed(self) -> Self {
         Self { transposed: true, ..self }
+    }
+
+    /// A parameter that stands alone, with this many dimensions.
+    pub(crate) const fn alone(self, dimensions: usize) -> Self {
+        Self { alone: Some(dimensions), ..self }
     }
 }
 
@@ -94,6 +105,12 @@ impl Family {
     pub(crate) fn key<'k>(&self, key: &'k str) -> &'k str {
         self.keys.iter().find(|(ours, _)| *ours == key).map_or(key, |(_, theirs)| theirs)
     }
+
+    /// Whether it reads images.
+    pub(crate) fn reads_images(&self) -> bool {
+        let mut modules = self.modules.iter().copied().flatten();
+        modules.any(|module| module.roles.contains(&Role::Patch))
+    }
 }
 
 impl PartialEq for Family {
@@ -112,7 +129,7 @@ impl fmt::Debug for Family {
 
 /// A module with one role, or several.
 pub(crate) const fn module(place: Place, roles: &'static [Role], name: &'static str) -> Module {
-    Module { place, name, roles, only: None, transposed: false }
+    Module { place, name, roles, only: None, transposed: false, alone: None }
 }
 
 /// A module of one class only.
@@ -121,10 +138,10 @@ pub(crate) const fn of_class(
     roles: &'static [Role],
     name: &'static str,
 ) -> Module {
-    Module { place: Place::Head, name, roles, only: Some(kind), transposed: false }
+    Module { place: Place::Head, name, roles, only: Some(kind), transposed: false, alone: None }
 }
 
-/// Whether the role is that of a norm.
+/// Whether the role is that of a norm or of a layer scale: its weight begins as ones.
 pub(crate) const fn is_norm(role: Role) -> bool {
     matches!(
         role,
@@ -135,6 +152,8 @@ pub(crate) const fn is_norm(role: Role) -> bool {
             | Role::TransformNorm
             | Role::AttentionOutputNorm
             | Role::MlpOutputNorm
+            | Role::AttentionScale
+            | Role::MlpScale
             | Role::QueryNorm
             | Role::KeyNorm
     )

@@ -46,8 +46,8 @@ pub fn matrix_shape(shape: &Shape) -> (usize, usize) {
     }
 }
 
-/// A fresh parameter, its weights of this deviation and from a seed of its own. Norms are the
-/// identity, biases and LoRA's B are zero.
+/// A fresh parameter, its weights of this deviation and from a seed of its own. Norms and layer
+/// scales are the identity, biases and LoRA's B are zero.
 pub fn drawn(
     (id, shape): (ParamId, &Shape),
     deviation: f64,
@@ -73,7 +73,15 @@ pub fn drawn(
 
 /// The deviation of a weight in a model that has never learnt.
 fn deviation(id: ParamId, shape: &Shape) -> f64 {
-    let is_table =
-        matches!(id.role, Role::Token | Role::Position | Role::Segment | Role::Vocabulary);
+    let is_table = matches!(
+        id.role,
+        Role::Token
+            | Role::ClassToken
+            | Role::DistillationToken
+            | Role::RegisterToken
+            | Role::Position
+            | Role::Segment
+            | Role::Vocabulary
+    );
     if is_table { DEVIATION } else { 1.0 / (matrix_shape(shape).1 as f64).sqrt() }
 }

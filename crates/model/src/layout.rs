@@ -11,6 +11,14 @@ use fedra_plan::{Layer, Layout, ParamId, Part, Role, Shape};
 /// The layout of a model.
 pub fn of(config: &Config, head: Head, adapters: Option<&Adapters>) -> Result<Layout, ModelError> {
     config.check()?;
+    if let (true, Head::Tokens { .. } | Head::Language) = (config.image.is_some(), head) {
+        let expected = "one that classifies whole images, or none";
+        return Err(ModelError::structure(
+            "head of a model of images",
+            &format!("{head:?}"),
+            &expected,
+        ));
+    }
     let mut list = List { parameters: Vec::new(), norm: config.norm.kind };
     list.embedding(config);
     for block in 0..config.num_hidden_layers {
@@ -65,6 +73,17 @@ struct List {
 impl List {
     fn embedding(&mut self, config: &Config) {
         let (site, width) = (Layer::Embedding, config.embedding_width());
+        if let Some(image) = config.image {
+            self.projection(site, Role::Patch, (width, image.patch_inputs()), true);
+            self.vector(site, Role::ClassToken, Part::Weight, width);
+            if image.distillation {
+                self.vector(site, Role::DistillationToken, Part::Weight, width);
+            }
+            if image.registers > 0 {
+                self.matrix(site, Role::RegisterToken, (image.registers, width));
+            }
+            return self.matrix(site, Role::Position, (image.positions(), width));
+        }
         self.matrix(site, Role::Token, (config.vocab_size, width));
         if let Positions::Learned { offset } = config.positions {
             self.matrix(site, Role::Position, (config.max_position_embeddings + offset, width));
@@ -96,11 +115,15 @@ impl List {
             self.norm(site, Role::AttentionOutputNorm, width);
             self.norm(site, Role::MlpOutputNorm, width);
         }
-        let has_bias = config.attention_bias != AttentionBias::None;
+        if config.layer_scale {
+            self.vector(site, Role::AttentionScale, Part::Weight, width);
+            self.vector(site, Role::MlpScale, Part::Weight, width);
+        }
+        let has_bias = matches!(config.attention_bias, AttentionBias::Qkv | AttentionBias::All);
         self.projection(site, Role::Query, (queries, width), has_bias);
         self.projection(site, Role::Key, (keys, width), has_bias);
         self.projection(site, Role::Value, (keys, width), has_bias);
-        let has_bias = config.attention_bias == AttentionBias::All;
+        let has_bias = matches!(config.attention_bias, AttentionBias::Output | AttentionBias::All);
         self.projection(site, Role::Output, (width, queries), has_bias);
         match config.qk_norm {
             QkNorm::None => {}
@@ -142,6 +165,7 @@ impl List {
                 if pooler && config.classifier.has_dense() {
                     self.projection(site, Role::Pooler, (width, width), true);
                 }
+                let width = config.classifier_width();
                 self.projection(site, Role::Classifier, (classes, width), config.classifier.bias);
             }
             Head::Tokens { classes } => {

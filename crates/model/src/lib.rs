@@ -21,6 +21,8 @@ mod embedding;
 mod families;
 mod family;
 mod head;
+mod image_input;
+mod interpolation;
 mod lora;
 mod loss;
 mod model;
@@ -52,6 +54,7 @@ pub use config::{
 pub use error::ModelError;
 pub use family::{ClassKind, Family};
 pub use head::Head;
+pub use image_input::ImageInput;
 pub use load_report::{Fresh, LoadReport};
 pub use lora::Adapters;
 pub use loss::{Targets, Weighted};

@@ -62,6 +62,7 @@ impl LoadReport {
             let why = match &ignored.reason {
                 Reason::Buffer => "a computed constant".to_owned(),
                 Reason::OtherHead => "a head of another task".to_owned(),
+                Reason::Unread => "used in pre-training only".to_owned(),
                 Reason::UnwantedHead(_) => "a head that this task does not use".to_owned(),
                 Reason::Copy(id) => format!("an equal copy of {id}"),
                 // The line about what took its place has the reason.

@@ -156,9 +156,15 @@ impl Model {
             Head::Bare => self.behind_blocks(tape, weights, hidden),
             Head::Sequence { .. } | Head::Tokens { .. } => {
                 let mut features = self.behind_blocks(tape, weights, hidden)?;
-                if self.reads_means() {
-                    features = tape.sequence_means(&features)?;
-                }
+                features = match (self.head(), self.config().classifier.pooling) {
+                    (Head::Sequence { .. }, Pooling::Mean) => tape.sequence_means(&features)?,
+                    (Head::Sequence { .. }, Pooling::FirstAndPatches) => {
+                        let image = self.config().image;
+                        let skipped = image.map_or(1, |image| image.tokens() - image.patches());
+                        tape.first_and_mean(&features, skipped)?
+                    }
+                    (_, _) => features,
+                };
                 features = match (self.config().classifier.layers, self.head()) {
                     (ClassifierLayers::Dense(activation), Head::Sequence { pooler: true, .. }) => {
                         let pooler = parts.projection(Role::Pooler)?;
@@ -188,15 +194,16 @@ impl Model {
     pub fn answer_rows(&self, packing: &Packing) -> Vec<u32> {
         match self.config().classifier.pooling {
             Pooling::First => packing.first_rows(),
-            Pooling::Mean => (0..packing.tokens() as u32).collect(),
+            Pooling::Mean | Pooling::FirstAndPatches => (0..packing.tokens() as u32).collect(),
             Pooling::Last => packing.last_rows(),
         }
     }
 
-    /// Whether a sequence's classifier reads the mean of its rows.
+    /// Whether a sequence's classifier reads a mean of its rows.
     fn reads_means(&self) -> bool {
         let is_sequence = matches!(self.head(), Head::Sequence { .. });
-        is_sequence && self.config().classifier.pooling == Pooling::Mean
+        let pooling = self.config().classifier.pooling;
+        is_sequence && matches!(pooling, Pooling::Mean | Pooling::FirstAndPatches)
     }
 
     /// Which rows the head will read, and the targets of just those.

@@ -10,6 +10,7 @@ use crate::model::Model;
 use crate::reading::Reading;
 use fedra_compute::{Params, Tape, Tensor, Value};
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hasher as _};
 
 /// A cache for one set of frozen weights; throw it away when they change.
 #[derive(Debug)]
@@ -20,10 +21,12 @@ pub struct PrefixCache {
     kept: BTreeMap<u64, CachedPrefix>,
 }
 
-/// An example's hidden states, and the tokens they are of: a name alone proves nothing.
+/// An example's hidden states, and what they are of: a name alone proves nothing.
 #[derive(Debug)]
 struct CachedPrefix {
     ids: Vec<u32>,
+    /// Of an image, which may be flipped or cropped in another epoch.
+    pixels: u64,
     hidden: Tensor,
 }
 
@@ -68,13 +71,16 @@ impl PrefixCache {
         }
         let sequences = || {
             let rows = packing.starts().zip(packing.lengths());
-            rows.map(|(start, &length)| (start, &batch.ids()[start..start + length]))
+            let ids = rows.map(|(start, &length)| (start, &batch.ids()[start..start + length]));
+            ids.enumerate()
+                .map(|(number, (start, ids))| (start, ids, hash(batch.pixels_of(number))))
         };
         let cached: Option<Vec<Tensor>> = examples
             .iter()
             .zip(sequences())
-            .map(|(example, (_, ids))| {
-                let kept = self.kept.get(example).filter(|kept| kept.ids == ids)?;
+            .map(|(example, (_, ids, pixels))| {
+                let is_of = |kept: &&CachedPrefix| kept.ids == ids && kept.pixels == pixels;
+                let kept = self.kept.get(example).filter(is_of)?;
                 Some(kept.hidden.clone())
             })
             .collect();
@@ -86,14 +92,22 @@ impl PrefixCache {
         let hidden = model.embed(tape, frozen, batch)?;
         let range = 0..self.blocks;
         let hidden = model.run_blocks(tape, frozen, hidden, packing, range, &Reading::All)?;
-        for (&example, (start, ids)) in examples.iter().zip(sequences()) {
+        for (&example, (start, ids, pixels)) in examples.iter().zip(sequences()) {
             let bytes = ids.len() * hidden.tensor.cols() * size_of::<f32>();
             if self.used + bytes <= self.budget && !self.kept.contains_key(&example) {
                 let mine = hidden.tensor.row_range(tape.device(), start, ids.len())?;
-                self.kept.insert(example, CachedPrefix { ids: ids.to_vec(), hidden: mine });
+                let ids = ids.to_vec();
+                self.kept.insert(example, CachedPrefix { ids, pixels, hidden: mine });
                 self.used += bytes;
             }
         }
         Ok(hidden)
     }
+}
+
+/// Tells two images apart.
+fn hash(pixels: &[f32]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    pixels.iter().for_each(|value| hasher.write_u32(value.to_bits()));
+    hasher.finish()
 }

@@ -1,6 +1,7 @@
 //! Shapes with names: small ones to start from, known ones to measure with.
 
 use crate::config::Config;
+use crate::image_input::ImageInput;
 
 /// A shape by name; its weights are fresh, not pretrained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,12 +18,27 @@ pub enum Preset {
     Llama1B,
     /// `LLaMA2-7B`: a 32-block decoder of width 4096 with a head of its own.
     Llama2,
+    /// `ModernBERT-base`: a 22-block encoder of width 768 with windows in two of three blocks.
+    ModernBertBase,
+    /// A 4-block ViT of width 64 for grey images of 28 x 28 pixels in patches of 7.
+    VitTiny,
+    /// ViT-S: 12 blocks of width 384 for colour images of 224 x 224 pixels in patches of 16.
+    VitSmall,
 }
 
 impl Preset {
     /// Every preset.
-    pub const ALL: [Self; 6] =
-        [Self::Tiny, Self::MiniLm, Self::BertBase, Self::SmolLm2, Self::Llama1B, Self::Llama2];
+    pub const ALL: [Self; 9] = [
+        Self::Tiny,
+        Self::MiniLm,
+        Self::BertBase,
+        Self::SmolLm2,
+        Self::Llama1B,
+        Self::Llama2,
+        Self::ModernBertBase,
+        Self::VitTiny,
+        Self::VitSmall,
+    ];
 
     /// Its name.
     pub const fn name(self) -> &'static str {
@@ -33,6 +49,9 @@ impl Preset {
             Self::SmolLm2 => "smollm2",
             Self::Llama1B => "llama-1b",
             Self::Llama2 => "llama2-7b",
+            Self::ModernBertBase => "modernbert-base",
+            Self::VitTiny => "vit-tiny",
+            Self::VitSmall => "vit-s",
         }
     }
 
@@ -50,7 +69,20 @@ impl Preset {
             Self::SmolLm2 => decoder(30, 576, (9, 3), 1536, 49152),
             Self::Llama1B => decoder(16, 2048, (32, 8), 8192, 128_256),
             Self::Llama2 => Config::llama(),
+            Self::ModernBertBase => Config::modernbert(),
+            Self::VitTiny => images(4, 64, 4, ImageInput::new((28, 28), 7, 1)),
+            Self::VitSmall => images(12, 384, 6, ImageInput::new((224, 224), 16, 3)),
         }
+    }
+}
+
+fn images(blocks: usize, width: usize, heads: usize, image: ImageInput) -> Config {
+    Config {
+        hidden_size: width,
+        num_hidden_layers: blocks,
+        num_attention_heads: heads,
+        intermediate_size: 4 * width,
+        ..Config::vit().with_image(image)
     }
 }
 

@@ -224,7 +224,11 @@ fn a_new_head_begins_fresh_and_an_old_one_is_reported() {
     let reason = |reason: &Reason| match reason {
         Reason::OtherShape { id, .. } => format!("other shape of {id}"),
         Reason::UnwantedHead(id) => format!("unwanted {id}"),
-        Reason::Buffer | Reason::OtherHead | Reason::Copy(_) | Reason::OtherMeaning(_) => {
+        Reason::Buffer
+        | Reason::OtherHead
+        | Reason::Unread
+        | Reason::Copy(_)
+        | Reason::OtherMeaning(_) => {
             format!("{reason:?}")
         }
     };
@@ -422,7 +426,10 @@ fn check_published(dir: &Path, tensors: usize, elements: usize, ignored: &[&str]
                     Some((id, Shape::new(weights.info(name).unwrap().shape).unwrap()))
                 }
                 Meaning::Buffer => None,
-                other @ (Meaning::Copy(_) | Meaning::OtherHead | Meaning::Unknown) => {
+                other @ (Meaning::Copy(_)
+                | Meaning::OtherHead
+                | Meaning::Unread
+                | Meaning::Unknown) => {
                     panic!("{name}: {other:?}")
                 }
             },

@@ -10,6 +10,14 @@ words! {
     pub enum Role: "role" {
         /// Token embedding table.
         Token = "token",
+        /// Projection of a patch of an image.
+        Patch = "patch",
+        /// Token in front of an image's patches that a classifier reads.
+        ClassToken = "class_token",
+        /// Token behind the class token that learnt from a teacher.
+        DistillationToken = "distillation_token",
+        /// Tokens in front of the patches that no position is added to.
+        RegisterToken = "register_token",
         /// Learned position embedding table.
         Position = "position",
         /// Segment (token type) embedding table.
@@ -34,6 +42,8 @@ words! {
         Output = "output",
         /// Norm over what the attention half adds.
         AttentionOutputNorm = "attention_output_norm",
+        /// Factors of what the attention half adds.
+        AttentionScale = "attention_scale",
         /// Norm that belongs to the feed-forward half of a block.
         MlpNorm = "mlp_norm",
         /// Gate projection of a gated feed-forward layer.
@@ -44,6 +54,8 @@ words! {
         Down = "down",
         /// Norm over what the feed-forward half adds.
         MlpOutputNorm = "mlp_output_norm",
+        /// Factors of what the feed-forward half adds.
+        MlpScale = "mlp_scale",
         /// Norm after the last block.
         FinalNorm = "final_norm",
         /// Dense layer over the first token of an encoder.

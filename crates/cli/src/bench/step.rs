@@ -21,7 +21,7 @@ pub(super) const WARM_UP: usize = 3;
 /// Different batches that are replayed from a cached prefix.
 const CACHED_BATCHES: u64 = 4;
 
-/// Time one training step: forward, backward and optimiser on random tokens.
+/// Time one training step: forward, backward and optimiser on random tokens or images.
 #[derive(Args)]
 pub struct Step {
     /// Model shape
@@ -30,9 +30,9 @@ pub struct Step {
     /// Sequences in a batch
     #[arg(long, default_value_t = 16)]
     pub(super) batch: usize,
-    /// Tokens in a sequence
-    #[arg(long, default_value_t = 128)]
-    pub(super) seq: usize,
+    /// Tokens in a sequence [default: 128, or those of an image]
+    #[arg(long)]
+    seq: Option<usize>,
     /// Train only these blocks and the head, e.g. 4,5 [default: everything]
     #[arg(long, value_delimiter = ',', value_name = "BLOCKS")]
     train_blocks: Vec<u16>,
@@ -54,10 +54,19 @@ pub struct Step {
 impl Step {
     /// Checks the numbers and starts the threads.
     pub(super) fn pool(&self) -> Result<ThreadPool> {
-        if self.batch == 0 || self.seq == 0 || self.steps == 0 {
+        if self.batch == 0 || self.seq == Some(0) || self.steps == 0 {
             bail!("--batch, --seq and --steps must be at least 1");
         }
+        if self.seq.is_some() && self.shape.config().image.is_some() {
+            bail!("--seq applies to shapes that read text; {} reads images", self.shape.name());
+        }
         self.threads.pool()
+    }
+
+    /// Tokens in a sequence.
+    pub(super) fn seq(&self) -> usize {
+        let image = self.shape.config().image;
+        self.seq.unwrap_or_else(|| image.map_or(128, |image| image.tokens()))
     }
 
     /// Measures and prints.
@@ -73,7 +82,7 @@ impl Step {
             .collect::<Result<Vec<f64>>>()?;
         let seconds = median(&times).context("at least one step")?;
         let (median_ms, best_ms) = (rounded(seconds * 1e3, 2), rounded(least(&times) * 1e3, 2));
-        let tokens_per_s = ((self.batch * self.seq) as f64 / seconds).round() as u64;
+        let tokens_per_s = ((self.batch * self.seq()) as f64 / seconds).round() as u64;
         let peak_bytes = peak_resident_bytes().unwrap_or(0);
         let (setting, mut object) = self.setting();
         object["cached_prefix"] = self.cached_prefix.into();
@@ -93,15 +102,15 @@ impl Step {
     /// A fresh model with memory of its own, ready to be trained.
     pub(super) fn bench(&self) -> Result<Bench> {
         let device = Device::cpu();
-        let head = match self.shape {
-            Preset::Tiny | Preset::MiniLm | Preset::BertBase => {
-                Head::Sequence { classes: CLASSES as usize, pooler: false }
-            }
-            Preset::SmolLm2 | Preset::Llama1B | Preset::Llama2 => Head::Language,
+        let config = without_segments(self.shape);
+        let head = if config.causal {
+            Head::Language
+        } else {
+            Head::Sequence { classes: CLASSES as usize, pooler: false }
         };
-        let model = Model::new(without_segments(self.shape), head, None)?;
-        if self.seq > model.longest() {
-            bail!("--seq is {}, expected at most {} for this shape", self.seq, model.longest());
+        let model = Model::new(config, head, None)?;
+        if self.seq() > model.longest() {
+            bail!("--seq is {}, expected at most {} for this shape", self.seq(), model.longest());
         }
         let scope = self.scope(&model)?;
         let first = scope.blocks().first().copied().unwrap_or(0);
@@ -137,7 +146,7 @@ impl Step {
 
     /// What is measured: in words, and with the fields of the script it is compared with.
     pub(super) fn setting(&self) -> (String, Value) {
-        let Self { batch, seq, .. } = self;
+        let (batch, seq) = (self.batch, self.seq());
         let (shape, threads) = (self.shape.name(), self.threads.count());
         let blocks: Vec<String> = self.train_blocks.iter().map(ToString::to_string).collect();
         let blocks = if blocks.is_empty() { "all".to_owned() } else { blocks.join(",") };
@@ -171,18 +180,20 @@ impl Bench {
         Ok(start.elapsed().as_secs_f64())
     }
 
-    /// Random tokens and what should be said about them.
+    /// Random tokens or images, and what should be said about them.
     pub(super) fn batch(&self, shape: &Step, number: u64) -> Result<(Batch, Vec<Option<u32>>)> {
-        let words =
-            self.model.layout().iter().next().context("a model has parameters")?.1.dims()[0];
+        let config = self.model.config();
+        let (words, seq) = (config.vocab_size.max(1), shape.seq());
         let mut draw = Seed(1).with(number).generator();
-        let mut ids = || (0..shape.batch * shape.seq).map(|_| draw.below(words) as u32).collect();
-        let (x, y): (Vec<u32>, Vec<u32>) = (ids(), ids());
-        let batch = Batch::packed(x, vec![shape.seq; shape.batch])?;
+        let mut ids = |below| (0..shape.batch * seq).map(|_| draw.below(below) as u32).collect();
+        let (x, y): (Vec<u32>, Vec<u32>) = (ids(words), ids(words.max(CLASSES as usize)));
+        let mut batch = Batch::packed(x, vec![seq; shape.batch])?;
+        if let Some(image) = config.image {
+            let values = (0..shape.batch * image.pixels()).map(|_| draw.normal() as f32);
+            batch = batch.with_pixels(values.collect())?;
+        }
         let targets: Vec<Option<u32>> = match self.model.head() {
-            Head::Sequence { .. } => {
-                y.iter().step_by(shape.seq).map(|y| Some(y % CLASSES)).collect()
-            }
+            Head::Sequence { .. } => y.iter().step_by(seq).map(|y| Some(y % CLASSES)).collect(),
             Head::Language | Head::Tokens { .. } | Head::Bare => y.into_iter().map(Some).collect(),
         };
         Ok((batch, targets))

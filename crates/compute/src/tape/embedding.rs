@@ -1,7 +1,7 @@
 //! Sums of table look-ups: token, position, segment. Saves the indices; gradients stay sparse.
 
 use super::example_factors::{ExampleFactors, Lookup};
-use super::record::{Flow, Tape};
+use super::record::{Flow, Tape, wanted};
 use crate::error::ComputeError;
 use crate::gradients::Gradient;
 use crate::kernels;
@@ -43,6 +43,45 @@ impl Tape {
                         flow.add_gradient(id, Gradient::Rows { of, rows, values });
                     }
                 }
+            }
+        });
+        Ok(Value { sequences, ..sum })
+    }
+
+    /// `x[i] + table[index[i]]`, in place when nobody else holds `x`.
+    pub fn embed_onto(
+        &mut self,
+        x: Value,
+        (table, index): (&Weight, &[u32]),
+    ) -> Result<Value, ComputeError> {
+        let (rows, width) = x.tensor.shape();
+        ComputeError::not_empty("embedding", "row of a table", width)?;
+        ComputeError::expect("embedding", "table width", table.tensor.cols(), width)?;
+        ComputeError::expect("embedding", "number of indices", index.len(), rows)?;
+        ComputeError::within("embedding", table.id.role.name(), index, table.tensor.rows())?;
+        let examples = self.example_rows("embedding", x.sequences(), std::iter::once(table))?;
+        let wanted = wanted(&[&x], &[table]);
+        let mut looked_up = Tensor::scratch(&self.device, rows, width);
+        kernels::gather(&self.device, &mut looked_up, &[(&table.tensor, index)]);
+        let Value { tensor: mut sum, slot, sequences } = x;
+        sum.add_scaled(1.0, &looked_up)?;
+        drop(looked_up);
+        let sum = self.finish(sum, wanted, || {
+            let (id, of) = (table.id, table.tensor.rows());
+            let index = table.trains.then(|| index.to_vec());
+            move |flow: &mut Flow, dy: Tensor| {
+                match (index, examples) {
+                    (Some(index), Some(examples)) => {
+                        let lookup = Lookup { id, of, index, dy: dy.clone(), examples };
+                        flow.keep(ExampleFactors::Lookup(lookup));
+                    }
+                    (Some(index), None) => {
+                        let (rows, values) = kernels::sum_by_row(&flow.device, &index, &dy);
+                        flow.add_gradient(id, Gradient::Rows { of, rows, values });
+                    }
+                    (None, _) => {}
+                }
+                flow.add(slot, dy);
             }
         });
         Ok(Value { sequences, ..sum })

@@ -15,6 +15,7 @@ mod embedding;
 mod example_factors;
 mod example_gradients;
 mod gated;
+mod inserted_rows;
 mod linear;
 mod norm;
 mod projection;

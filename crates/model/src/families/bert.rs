@@ -28,6 +28,7 @@ pub(crate) static FAMILY: Family = Family {
     ],
     buffers: &["embeddings.position_ids", "embeddings.token_type_ids"],
     other_heads: &["qa_outputs.", "cls.seq_relationship."],
+    unread: &[],
 };
 
 /// The modules of the embedding, which RoBERTa and ELECTRA have too.
@@ -64,6 +65,7 @@ impl Config {
     pub fn bert() -> Self {
         Self {
             family: &FAMILY,
+            image: None,
             vocab_size: 30522,
             hidden_size: 768,
             num_hidden_layers: 12,
@@ -81,6 +83,7 @@ impl Config {
             score_cap: None,
             logit_cap: None,
             first_norm_skipped: false,
+            layer_scale: false,
             causal: false,
             positions: Positions::Learned { offset: 0 },
             norm: Norm { kind: NormKind::Layer, epsilon: 1e-12 },

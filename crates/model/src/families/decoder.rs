@@ -61,6 +61,7 @@ pub(super) const fn family(
         copies: &[],
         buffers: &["rotary_emb.inv_freq"],
         other_heads: &["qa_outputs."],
+        unread: &[],
     }
 }
 
@@ -68,6 +69,7 @@ pub(super) const fn family(
 pub(super) fn plain(family: &'static Family) -> Config {
     Config {
         family,
+        image: None,
         vocab_size: 32000,
         hidden_size: 4096,
         num_hidden_layers: 32,
@@ -85,6 +87,7 @@ pub(super) fn plain(family: &'static Family) -> Config {
         score_cap: None,
         logit_cap: None,
         first_norm_skipped: false,
+        layer_scale: false,
         causal: true,
         positions: Positions::Rotary(Rope::plain(rope::THETA)),
         norm: Norm { kind: NormKind::Rms, epsilon: 1e-5 },

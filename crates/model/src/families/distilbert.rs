@@ -28,6 +28,7 @@ pub(crate) static FAMILY: Family = Family {
     copies: &[],
     buffers: &["embeddings.position_ids"],
     other_heads: &["qa_outputs."],
+    unread: &[],
 };
 
 const MODULES: [Module; 16] = [

@@ -23,6 +23,7 @@ pub(crate) static FAMILY: Family = Family {
     copies: &[],
     buffers: &["embeddings.position_ids", "embeddings.token_type_ids"],
     other_heads: &["qa_outputs.", "discriminator_predictions."],
+    unread: &[],
 };
 
 const OTHERS: [Module; 7] = [

@@ -29,6 +29,7 @@ pub(crate) static FAMILY: Family = Family {
     copies: &[],
     buffers: &[".attn.bias", ".attn.masked_bias"],
     other_heads: &["qa_outputs."],
+    unread: &[],
 };
 
 const MODULES: [Module; 12] = [

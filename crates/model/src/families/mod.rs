@@ -4,10 +4,12 @@
 
 mod bert;
 mod decoder;
+mod dinov2;
 mod distilbert;
 mod electra;
 mod gemma;
 mod gpt2;
+mod images;
 mod llama;
 mod mistral;
 mod modernbert;
@@ -18,6 +20,7 @@ mod roberta;
 mod rope;
 mod sizes;
 mod smollm3;
+mod vit;
 mod windows;
 
 use serde_json::{Map, Value};
@@ -33,7 +36,7 @@ type Read = fn(&Fields<'_>) -> Result<Config, ModelError>;
 type Write = fn(&Config, &mut Map<String, Value>);
 
 /// Every family, in the order in which an error lists them.
-static ALL: [(&Family, Read, Write); 18] = [
+static ALL: [(&Family, Read, Write); 22] = [
     (&bert::FAMILY, bert::read, bert::write),
     (&roberta::ROBERTA, roberta::read_roberta, bert::write),
     (&roberta::XLM_ROBERTA, roberta::read_xlm_roberta, bert::write),
@@ -52,6 +55,10 @@ static ALL: [(&Family, Read, Write); 18] = [
     (&olmo2::FAMILY, olmo2::read, olmo2::write),
     (&smollm3::FAMILY, smollm3::read, smollm3::write),
     (&gpt2::FAMILY, gpt2::read, gpt2::write),
+    (&vit::VIT, vit::read_vit, images::write),
+    (&vit::DEIT, vit::read_deit, images::write),
+    (&dinov2::DINOV2, dinov2::read_plain, dinov2::write),
+    (&dinov2::WITH_REGISTERS, dinov2::read_with_registers, dinov2::write),
 ];
 
 /// Every family.

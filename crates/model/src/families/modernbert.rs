@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::{rope, sizes, windows};
 use crate::config::{
     AttentionBias, ClassifierHead, ClassifierLayers, Config, LanguageHead, Mlp, Norm, NormKind,
-    NormPlace, Pooling, Positions, Window,
+    NormPlace, Pooling, Positions, Rope, Window,
 };
 use crate::error::ModelError;
 use crate::family::{Family, Module, Place, module};
@@ -26,6 +26,7 @@ pub(crate) static FAMILY: Family = Family {
     copies: &[],
     buffers: &["rotary_emb.inv_freq"],
     other_heads: &["qa_outputs."],
+    unread: &[],
 };
 
 const MODULES: [Module; 13] = [
@@ -44,6 +45,50 @@ const MODULES: [Module; 13] = [
     module(Place::Head, &[Role::Vocabulary], "decoder"),
 ];
 
+/// Every third block sees everything.
+const GLOBAL_EVERY: usize = 3;
+/// Tokens that the others see, on both sides together.
+const LOCAL: usize = 128;
+/// The rotary bases of the ones and of the others.
+const THETAS: [f64; 2] = [160_000.0, 10_000.0];
+
+impl Config {
+    /// ModernBERT-base.
+    pub fn modernbert() -> Self {
+        let blocks = (0..22).map(|block: usize| !block.is_multiple_of(GLOBAL_EVERY)).collect();
+        let [theta, near] = THETAS;
+        Self {
+            family: &FAMILY,
+            vocab_size: 50368,
+            num_hidden_layers: 22,
+            intermediate_size: 1152,
+            max_position_embeddings: 8192,
+            type_vocab_size: 0,
+            positions: Positions::Rotary(Rope { local_theta: Some(near), ..Rope::plain(theta) }),
+            // Half of it lies on either side.
+            window: Some(Window { distance: LOCAL / 2, blocks }),
+            norm: Norm { kind: NormKind::LayerUnbiased, epsilon: 1e-5 },
+            norm_place: NormPlace::Before,
+            first_norm_skipped: true,
+            mlp: Mlp { activation: Activation::Gelu, gated: true },
+            attention_bias: AttentionBias::None,
+            mlp_bias: false,
+            classifier: ClassifierHead {
+                layers: ClassifierLayers::Transform,
+                bias: true,
+                pooling: Pooling::First,
+            },
+            language: LanguageHead {
+                transform: Some(Activation::Gelu),
+                transform_bias: false,
+                bias: true,
+            },
+            pad_token_id: Some(50283),
+            ..Self::bert()
+        }
+    }
+}
+
 pub(super) fn read(fields: &Fields<'_>) -> Result<Config, ModelError> {
     for key in ["hidden_activation", "classifier_activation"] {
         fields.only(key, "gelu")?;
@@ -56,35 +101,29 @@ pub(super) fn read(fields: &Fields<'_>) -> Result<Config, ModelError> {
         Some("mean") => Pooling::Mean,
         Some(_) => return Err(fields.refuse("classifier_pooling", r#""cls" or "mean""#)),
     };
+    let usual = Config::modernbert();
     let config = sizes::read(
         fields,
         Config {
-            family: &FAMILY,
-            type_vocab_size: 0,
             norm: Norm {
-                kind: NormKind::LayerUnbiased,
-                epsilon: fields.positive_or("norm_eps", 1e-5)?,
+                epsilon: fields.positive_or("norm_eps", usual.norm.epsilon)?,
+                ..usual.norm
             },
-            norm_place: NormPlace::Before,
-            first_norm_skipped: true,
-            mlp: Mlp { activation: Activation::Gelu, gated: true },
-            attention_bias: AttentionBias::None,
-            mlp_bias: false,
-            classifier: ClassifierHead { layers: ClassifierLayers::Transform, bias: true, pooling },
+            classifier: ClassifierHead { pooling, ..usual.classifier },
             language: LanguageHead {
-                transform: Some(Activation::Gelu),
                 transform_bias: fields.flag_or("classifier_bias", false)?,
                 bias: fields.flag_or("decoder_bias", true)?,
+                ..usual.language
             },
-            pad_token_id: Some(50283),
-            ..Config::bert()
+            ..usual
         },
     )?;
-    let every = fields.size_or("global_attn_every_n_layers", 1..=1 << 10, 3)?;
-    let local = fields.size_or("local_attention", 1..=limit::POSITIONS, 128)?;
+    let every = fields.size_or("global_attn_every_n_layers", 1..=1 << 10, GLOBAL_EVERY)?;
+    let local = fields.size_or("local_attention", 1..=limit::POSITIONS, LOCAL)?;
     let blocks = windows::blocks(fields, &config, |block| !block.is_multiple_of(every))?;
+    let [global, near] = THETAS;
     let positions =
-        rope::read_two(fields, ("global_rope_theta", 160_000.0), ("local_rope_theta", 10_000.0))?;
+        rope::read_two(fields, ("global_rope_theta", global), ("local_rope_theta", near))?;
     Ok(Config {
         // Half of it lies on either side.
         window: Some(Window { distance: local / 2, blocks }),

@@ -20,6 +20,8 @@ use super::weights::Weights;
 use crate::config::Config;
 use crate::error::ModelError;
 use crate::family::ClassKind;
+use crate::image_input::ImageInput;
+use crate::interpolation::interpolate;
 
 /// A model folder: checked configuration, checked headers, companion files; no values yet.
 #[derive(Debug)]
@@ -27,6 +29,8 @@ pub struct Checkpoint {
     config: Config,
     weights: Weights,
     companions: Companions,
+    /// The images that the stored positions are of, where the configuration is for others.
+    stored_image: Option<ImageInput>,
 }
 
 /// How a folder answers to a wanted layout.
@@ -67,6 +71,8 @@ pub enum Reason {
     Buffer,
     /// Part of a head that this crate does not have.
     OtherHead,
+    /// What no head here reads, as the mask token of an image model's pre-training.
+    Unread,
     /// Part of a head that the wanted layout does not have.
     UnwantedHead(ParamId),
     /// A second copy of a shared parameter, equal to the bit.
@@ -87,12 +93,21 @@ impl Checkpoint {
     pub fn open(dir: &Path) -> Result<Self, ModelError> {
         let (config, weights) = (Config::open(dir)?, Weights::open(dir)?);
         refuse_quantised(&weights)?;
-        Ok(Self { config, weights, companions: Companions::open(dir)? })
+        Ok(Self::new(config, weights, Companions::open(dir)?))
     }
 
     /// The parts of a checkpoint of another format.
     pub(crate) fn new(config: Config, weights: Weights, companions: Companions) -> Self {
-        Self { config, weights, companions }
+        Self { config, weights, companions, stored_image: None }
+    }
+
+    /// The same model for images of another height and width: positions are interpolated when they are
+    /// read.
+    pub fn resized(mut self, height: usize, width: usize) -> Result<Self, ModelError> {
+        let stored = self.stored_image.or(self.config.image);
+        self.config = self.config.resized(height, width)?;
+        self.stored_image = stored.filter(|stored| Some(*stored) != self.config.image);
+        Ok(self)
     }
 
     /// What the folder says the model is.
@@ -137,7 +152,8 @@ impl Checkpoint {
                     found.ignore(tensor, Reason::OtherShape { id, stored });
                 }
                 Some((tensor, place)) => {
-                    return Err(self.other_shape((id, tensor), &place.whole((id, shape), wanted)));
+                    let whole = place.whole((id, shape), wanted);
+                    return Err(self.other_shape((id, tensor), &self.stored_dims(id, &whole)));
                 }
                 None if fresh => found.fresh.push(id),
                 None => missing.push(id),
@@ -167,6 +183,11 @@ impl Checkpoint {
     pub(crate) fn values(&self, id: ParamId, stored: &Stored) -> Result<Vec<f32>, ModelError> {
         let Stored { tensor, elements, transposed } = stored;
         let mut values = self.weights.read_f32(tensor)?;
+        if let (Role::Position, Some(from), Some(to)) =
+            (id.role, self.stored_image, self.config.image)
+        {
+            values = interpolate(&values, (from, to));
+        }
         if let Some(columns) = *transposed {
             values = transpose(&values, columns);
         }
@@ -202,6 +223,7 @@ impl Checkpoint {
                 Meaning::Copy(id) => copies.push((id, tensor)),
                 Meaning::Buffer => ignore(Reason::Buffer),
                 Meaning::OtherHead => ignore(Reason::OtherHead),
+                Meaning::Unread => ignore(Reason::Unread),
                 Meaning::Unknown => {
                     let expected = format!("a tensor of a {} model", self.config.family.name);
                     return Err(self.tensor_error(tensor, "an unknown name".into(), &expected));
@@ -239,6 +261,18 @@ impl Checkpoint {
         Architecture { family, kind }.is_transposed(id)
     }
 
+    /// The dimensions of a tensor that holds numbers of this shape.
+    fn stored_dims(&self, id: ParamId, shape: &Shape) -> Vec<usize> {
+        let mut shape = *shape;
+        if let (Role::Position, Some(stored), &[_, width]) =
+            (id.role, self.stored_image, shape.dims())
+        {
+            shape = Shape::matrix(stored.positions(), width);
+        }
+        let (family, kind) = (self.config.family, ClassKind::Base);
+        Architecture { family, kind }.stored_dims(id, &shape, &self.config)
+    }
+
     /// Two tensors for one parameter contradict each other unless they are equal.
     fn check_copy(&self, original: &str, copy: &str) -> Result<(), ModelError> {
         let info = |name| self.weights.info(name).map(|info| info.shape.to_vec());
@@ -266,10 +300,10 @@ impl Checkpoint {
         ModelError::parameter(self.weights.path_of(tensor), (id, tensor), found, expected)
     }
 
-    fn other_shape(&self, (id, tensor): (ParamId, &str), shape: &Shape) -> ModelError {
+    fn other_shape(&self, (id, tensor): (ParamId, &str), dims: &[usize]) -> ModelError {
         let stored = self.weights.info(tensor);
         let found = stored.map(|info| format!("{} of shape {:?}", info.dtype, info.shape));
-        let expected = format!("F32, F16 or BF16 of shape {shape}");
+        let expected = format!("F32, F16 or BF16 of shape {dims:?}");
         self.misfit((id, tensor), found.unwrap_or_default(), expected)
     }
 
@@ -338,7 +372,8 @@ impl Together {
         {
             whole = Shape::matrix(columns, rows);
         }
-        checkpoint.weights.info(tensor).is_some_and(|info| info.fits(&whole))
+        let dims = checkpoint.stored_dims(parameter.0, &whole);
+        checkpoint.weights.info(tensor).is_some_and(|info| info.has(&dims))
     }
 
     /// Where the parameter's elements are in the tensor.

@@ -84,7 +84,6 @@ impl Config {
             object.insert(self.family.key(key).to_owned(), value);
         };
         put("model_type", json!(self.family.model_type));
-        put("vocab_size", json!(self.vocab_size));
         put("hidden_size", json!(self.hidden_size));
         put("num_hidden_layers", json!(self.num_hidden_layers));
         put("num_attention_heads", json!(self.num_attention_heads));
@@ -93,8 +92,11 @@ impl Config {
             Positions::Learned { offset } => offset,
             Positions::Rotary(_) => 0,
         };
-        put("max_position_embeddings", json!(self.max_position_embeddings + before));
-        put("pad_token_id", json!(self.pad_token_id));
+        if self.image.is_none() {
+            put("vocab_size", json!(self.vocab_size));
+            put("max_position_embeddings", json!(self.max_position_embeddings + before));
+            put("pad_token_id", json!(self.pad_token_id));
+        }
         if self.initializer_range != INITIALIZER_RANGE {
             put("initializer_range", json!(self.initializer_range));
         }

@@ -56,8 +56,11 @@ impl Folder<'_> {
             if ids.contains_key(&name) {
                 continue;
             }
-            let mut shape = shape.dims().to_vec();
-            shape[0] = together.iter().map(|id| layout.get(*id).map_or(0, |it| it.dims()[0])).sum();
+            let mut shape = self.architecture.stored_dims(id, shape, self.config);
+            if together.len() > 1 {
+                let rows = |id: &ParamId| layout.get(*id).map_or(0, |it| it.dims()[0]);
+                shape[0] = together.iter().map(rows).sum();
+            }
             if self.architecture.is_transposed(id) {
                 shape.reverse();
             }
@@ -67,6 +70,7 @@ impl Folder<'_> {
         self.check_vocabulary(layout)?;
         let segments = self.stand_in_segments(layout);
         outlines.extend(segments.clone());
+        outlines.extend(self.unread());
 
         fs::create_dir_all(dir).map_err(ModelError::io("create", dir))?;
         self.companions.completed(self.config).save(dir)?;
@@ -74,7 +78,7 @@ impl Folder<'_> {
             match (ids.get(name), &segments) {
                 (Some(ids), _) => self.together(ids, layout, &mut values),
                 (None, Some(zeros)) => Ok(vec![0.0; zeros.shape.iter().product()].into()),
-                (None, None) => unreachable!("{name} is neither in the layout nor stand-in"),
+                (None, None) => Ok(vec![0.0; self.config.hidden_size].into()),
             }
         })?;
 
@@ -126,6 +130,16 @@ impl Folder<'_> {
         let expected = format!("{} for a model with{} {id}", !own, if own { "" } else { "out" });
         let file = Path::new(config::FILE);
         Err(ModelError::config(file, "tie_word_embeddings", own.to_string(), expected))
+    }
+
+    /// Zeros for rows that the library's classes have and nothing here reads.
+    fn unread(&self) -> Vec<Outline> {
+        let Architecture { family, kind } = self.architecture;
+        let prefix = if kind == ClassKind::Base { "" } else { family.prefix };
+        let shape = vec![1, self.config.hidden_size];
+        let outline =
+            |name: &&str| Outline { name: format!("{prefix}{name}"), shape: shape.clone() };
+        family.unread.iter().map(outline).collect()
     }
 
     /// Other libraries always add a segment embedding; a row of zeros stands in where the model has

@@ -5,7 +5,7 @@
 //! names that older libraries wrote are understood. A tensor may hold several parameters, one after the other in
 //! its rows.
 
-use fedra_plan::{Layer, ParamId, Part, Role};
+use fedra_plan::{Layer, ParamId, Part, Role, Shape};
 
 use crate::config::Config;
 use crate::families;
@@ -26,7 +26,14 @@ pub struct Architecture {
 impl Architecture {
     /// Every class of every family.
     pub fn all() -> impl Iterator<Item = Self> {
-        let kinds = |family| ClassKind::ALL.into_iter().map(move |kind| Self { family, kind });
+        let has = |family: &Family, kind| match kind {
+            ClassKind::Base | ClassKind::Sequences => true,
+            ClassKind::Tokens | ClassKind::Language => !family.reads_images(),
+        };
+        let kinds = move |family: &'static Family| {
+            let kinds = ClassKind::ALL.into_iter().filter(move |kind| has(family, *kind));
+            kinds.map(move |kind| Self { family, kind })
+        };
         families::all().flat_map(kinds)
     }
 
@@ -39,6 +46,7 @@ impl Architecture {
     pub fn class_name(self) -> String {
         let end = match self.kind {
             ClassKind::Base => "Model",
+            ClassKind::Sequences if self.family.reads_images() => "ForImageClassification",
             ClassKind::Sequences => "ForSequenceClassification",
             ClassKind::Tokens => "ForTokenClassification",
             ClassKind::Language => self.family.language,
@@ -82,9 +90,12 @@ impl Architecture {
     /// ```
     pub fn tensor_name(self, id: ParamId) -> Option<String> {
         let ParamId { site, role, part } = id;
-        let Module { place, name, roles, .. } = self.module(id)?;
+        let Module { place, name, roles, alone, .. } = self.module(id)?;
         let is_adapter = matches!(part, Part::LoraA | Part::LoraB);
         if is_adapter && (*place != Place::Block || is_norm(role) || roles.len() > 1) {
+            return None;
+        }
+        if alone.is_some() && part != Part::Weight {
             return None;
         }
         let adapter = if is_adapter { PEFT } else { "" };
@@ -96,7 +107,20 @@ impl Architecture {
             Layer::Block(number) => format!("{}{number}.", self.family.blocks),
             Layer::Embedding | Layer::Head => String::new(),
         };
-        Some(format!("{adapter}{backbone}{block}{name}{}", suffix(part)))
+        let end = if alone.is_some() { "" } else { suffix(part) };
+        Some(format!("{adapter}{backbone}{block}{name}{end}"))
+    }
+
+    /// The dimensions of a tensor whose numbers have this shape in a model of this configuration.
+    pub(crate) fn stored_dims(self, id: ParamId, shape: &Shape, config: &Config) -> Vec<usize> {
+        let mut dims = shape.dims().to_vec();
+        if let (Role::Patch, Part::Weight, Some(image)) = (id.role, id.part, config.image) {
+            return vec![dims[0], image.channels, image.patch_height, image.patch_width];
+        }
+        while self.module(id).and_then(|module| module.alone).is_some_and(|it| dims.len() < it) {
+            dims.insert(0, 1);
+        }
+        dims
     }
 
     /// The parameters that lie in the same tensor as this one, in the order of their rows.
@@ -137,7 +161,10 @@ impl Config {
     /// The class that saved the folder, when the file names one we know.
     pub fn architecture(&self) -> Option<Architecture> {
         let name = self.original.get("architectures")?.get(0)?.as_str()?;
-        Architecture::parse(name).filter(|architecture| architecture.family == self.family)
+        let architecture = Architecture::parse(name)?;
+        // Two families may share the names of their classes: those of a DINOv2 with another MLP.
+        let is_ours = architecture.family == self.family;
+        is_ours.then_some(Architecture { family: self.family, ..architecture })
     }
 }
 
@@ -201,23 +228,36 @@ impl Family {
         if self.other_heads.iter().any(|begin| bare.starts_with(begin)) {
             return Meaning::OtherHead;
         }
+        if self.unread.contains(&bare) {
+            return Meaning::Unread;
+        }
         Meaning::Unknown
     }
 
     /// The parameters called `name`, or `bare` once the prefix of the backbone is taken off.
     fn parameters(&self, name: &str, bare: &str) -> Option<Vec<ParamId>> {
-        let (path, part) = split_part(bare)?;
-        let (number, path) = match path.strip_prefix(self.blocks) {
+        let (number, path) = match bare.strip_prefix(self.blocks) {
             Some(rest) => {
                 let (digits, path) = rest.split_once('.')?;
                 (Some(Layer::Block(block_number(digits)?)), path)
             }
-            None => (None, path),
+            None => (None, bare),
         };
-        let is_meant = |module: &&Module| {
-            module.name == path && (module.place == Place::Block) == number.is_some()
+        let named = |path: &str, alone: bool| {
+            let is_meant = |module: &&Module| {
+                module.name == path
+                    && module.alone.is_some() == alone
+                    && (module.place == Place::Block) == number.is_some()
+            };
+            self.modules.iter().copied().flatten().find(is_meant)
         };
-        let module = self.modules.iter().copied().flatten().find(is_meant)?;
+        let (module, part) = match named(path, true) {
+            Some(module) => (module, Part::Weight),
+            None => {
+                let (path, part) = split_part(path)?;
+                (named(path, false)?, part)
+            }
+        };
         let has_prefix = name.len() != bare.len();
         let is_old = matches!(bare.rsplit_once('.'), Some((_, "gamma" | "beta")));
         let is_norm = module.roles.iter().all(|role| is_norm(*role));
@@ -244,6 +284,8 @@ pub enum Meaning {
     Buffer,
     /// Part of a head that this crate does not have.
     OtherHead,
+    /// What every class of the library has and no head here reads.
+    Unread,
     /// None of these.
     Unknown,
 }

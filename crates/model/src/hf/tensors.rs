@@ -44,6 +44,11 @@ pub struct Info<'a> {
 impl Info<'_> {
     /// Whether a parameter of this shape can be read from it.
     pub(crate) fn fits(&self, shape: &Shape) -> bool {
-        self.shape == shape.dims() && Precision::of(self.dtype).is_some()
+        self.has(shape.dims())
+    }
+
+    /// Whether numbers of these dimensions can be read from it.
+    pub(crate) fn has(&self, dims: &[usize]) -> bool {
+        self.shape == dims && Precision::of(self.dtype).is_some()
     }
 }

@@ -55,7 +55,11 @@ impl AdapterFolder {
                     let found = "an adapter of projections that the folder stores together";
                     return refuse(name, found, "one for each projection");
                 }
-                Meaning::Copy(_) | Meaning::Buffer | Meaning::OtherHead | Meaning::Unknown => {
+                Meaning::Copy(_)
+                | Meaning::Buffer
+                | Meaning::OtherHead
+                | Meaning::Unread
+                | Meaning::Unknown => {
                     return refuse(name, "an unknown name", "an adapter inside a block, or a head");
                 }
             };

@@ -23,6 +23,12 @@ pub mod limit {
     pub const POSITIONS: usize = 1 << 26;
     /// Rows of a segment embedding.
     pub const SEGMENTS: usize = 1 << 10;
+    /// Rows or columns of pixels.
+    pub const IMAGE_SIDE: usize = 1 << 13;
+    /// Numbers of a pixel.
+    pub const CHANNELS: usize = 1 << 8;
+    /// Tokens in front of an image's patches.
+    pub const REGISTERS: usize = 1 << 10;
 }
 
 /// The deviation of new weights unless the file says otherwise.
