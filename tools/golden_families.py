@@ -1,21 +1,27 @@
-"""Makes the golden values of all model families: crates/model/tests/golden/families.json.
+"""Makes the golden values of all model families: crates/model/tests/golden/families.json, and positions.json.
 
     python -m pip install -r tools/requirements.txt
     python tools/golden_families.py [NAME ...]
 
 Tiny models with weights by the formula of tools/golden.py, one case for each family and task: configuration,
-logits, loss, the last hidden state and every gradient, in f64.
+logits, loss, the last hidden state and every gradient, in f64. Models of images are filled and read under the names
+of their files, which the library turns into its modules' names and back; their pixels are by formula too.
+positions.json holds position tables that the library interpolated for images of another size.
 """
 
 import json
 import sys
+import tempfile
+from pathlib import Path
 
+import safetensors.torch
 import torch
 import transformers
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 import golden
-from golden import IGNORED, MODEL, compact, digits, fill, gradients, integers, numbers, tags
+from golden import (IGNORED, MODEL, Float64, compact, digits, distance, fill, gradients, integers, numbers, spec, tags,
+                    tensor)
 
 LENGTHS = [6, 1, 11]
 COMMON = dict(vocab_size=37, hidden_size=16, num_hidden_layers=2, num_attention_heads=4,
@@ -75,6 +81,22 @@ FAMILIES = {
                                 bos_token_id=1, eos_token_id=2, classifier_pooling="cls",
                                 reference_compile=False),
 }
+
+IMAGES = dict(hidden_size=16, num_hidden_layers=2, num_attention_heads=4, num_labels=5, patch_size=4,
+              attn_implementation="eager")
+VIT = IMAGES | dict(intermediate_size=24)
+# Those that write a square image_size only run on squares: the library takes the root of the number of patches.
+PICTURES = {
+    "vit": ("ViT", VIT | dict(image_size=[8, 12], num_channels=3)),
+    "vit without biases": ("ViT", VIT | dict(image_size=8, num_channels=1, qkv_bias=False)),
+    "deit": ("DeiT", VIT | dict(image_size=8, num_channels=2)),
+    "dinov2": ("Dinov2", IMAGES | dict(image_size=12, num_channels=3, mlp_ratio=2)),
+    "dinov2 swiglu": ("Dinov2", IMAGES | dict(image_size=8, num_channels=1, use_swiglu_ffn=True)),
+    "dinov2 registers": ("Dinov2WithRegisters", IMAGES | dict(image_size=8, num_channels=1, mlp_ratio=2,
+                                                              num_register_tokens=3)),
+}
+# Never read where images are classified.
+MASK = "embeddings.mask_token"
 
 
 RENAMED = {
@@ -155,8 +177,107 @@ def case(family, task):
             "float32_gap": seen["gap"]} | gradients(seen["gradients"])
 
 
+def stored(model):
+    """The tensors of the file that the library writes for a model."""
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        tensors = safetensors.torch.load_file(Path(folder) / "model.safetensors")
+    return {name: tensors[name] for name in sorted(tensors) if not name.endswith(MASK)}
+
+
+def filled(architecture, config):
+    """A model whose file has weights by formula, as golden.fill has them."""
+    tensors = stored(architecture(config))
+    for seed, name in enumerate(tensors):
+        is_norm = "norm" in name.lower() and name.endswith(".weight")
+        scale, offset = (0.1, 1.0) if is_norm else (0.2, 0.0)
+        tensors[name] = tensor(spec(tensors[name].shape, seed, scale, offset)).float()
+    with tempfile.TemporaryDirectory() as folder:
+        config.save_pretrained(folder)
+        safetensors.torch.save_file(tensors, Path(folder) / "model.safetensors", {"format": "pt"})
+        model, report = architecture.from_pretrained(folder, output_loading_info=True,
+                                                     attn_implementation="eager")
+    assert all(name.endswith(MASK) for name in report["missing_keys"]), report
+    assert not report["unexpected_keys"] and not report["mismatched_keys"], report
+    return model.eval()
+
+
+def seen_by(model, pixels, labels):
+    """Forward and backward over images; gradients under the names of the file."""
+    base, hidden = model.base_model, []
+    keep = lambda _module, _inputs, output: hidden.append(
+        output if isinstance(output, torch.Tensor) else output[0])
+    hooks = [module.register_forward_hook(keep)
+             for module in [embedding_of(base), *blocks_of(base), base]]
+    model.zero_grad()
+    output = model(pixel_values=pixels, labels=torch.tensor(labels), output_attentions=True)
+    output.loss.backward()
+    for hook in hooks:
+        hook.remove()
+    numbers_of = [parameter.data for parameter in model.parameters()]
+    for parameter in model.parameters():
+        parameter.data = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+    found = {name: gradient.double() for name, gradient in stored(model).items()}
+    for parameter, data in zip(model.parameters(), numbers_of):
+        parameter.data = data
+    return {"hidden": [h.detach().flatten(0, 1) for h in hidden], "attentions": output.attentions,
+            "loss": output.loss.item(), "logits": output.logits.detach(), "gradients": found}
+
+
+def picture_case(family):
+    name, settings = PICTURES[family]
+    config = getattr(transformers, f"{name}Config")(**settings)
+    architecture = getattr(transformers, f"{name}ForImageClassification")
+    model = filled(architecture, config)
+    size = config.image_size if isinstance(config.image_size, list) else [config.image_size] * 2
+    pixels = spec([3, config.num_channels, *size], 900)
+    labels = integers(700, 3, 0, 5)
+    plain = seen_by(model, tensor(pixels).float(), labels)
+    model.double()
+    with Float64():
+        exact = seen_by(model, tensor(pixels), labels)
+    gap = {key: distance(plain[key], exact[key]) for key in ("hidden", "logits")}
+    gap["loss"] = abs(plain["loss"] / exact["loss"] - 1)
+    gap["gradients"] = distance(plain["gradients"].values(), exact["gradients"].values())
+    assert max(gap.values()) < golden.FLOAT32_GAP, gap
+    assert exact["hidden"][-1].dtype == torch.float64
+    tokens = len(exact["hidden"][0]) // 3
+    ids = [[0] * tokens] * 3
+    written = json.loads(config.to_json_string()) | {"architectures": [architecture.__name__]}
+    return {"family": family, "task": "image_classification", "config": written, "ids": ids,
+            "pixels": pixels, "labels": labels, "loss": digits(exact["loss"]),
+            "logits_shape": list(exact["logits"].shape), "logits": numbers(exact["logits"]),
+            "last_hidden_state": numbers(exact["hidden"][-1]),
+            "hidden": [numbers(h) for h in exact["hidden"][:-1]] if "registers" in family else None,
+            "attention": golden.probes(exact["attentions"], ids, False),
+            "float32_gap": {key: float(f"{value:.1e}") for key, value in gap.items()},
+            } | gradients(exact["gradients"])
+
+
+def positions():
+    """Position tables for other images: from a square, the only form that the library interpolates."""
+    cases = []
+    for family, size, other in [("vit", 12, (20, 8)), ("deit", 8, (12, 16)), ("dinov2", 20, (8, 12)),
+                                ("dinov2 registers", 20, (8, 12)), ("dinov2 registers", 8, (20, 12))]:
+        name, settings = PICTURES[family]
+        settings = settings | dict(image_size=size, num_channels=1, hidden_size=3, num_attention_heads=1)
+        config = getattr(transformers, f"{name}Config")(**settings)
+        architecture = getattr(transformers, f"{name}ForImageClassification")
+        model = architecture(config).double()
+        table = model.base_model.embeddings.position_embeddings
+        table.data = tensor(spec(table.shape, 5)).double()
+        tokens = table.shape[1] - (size // 4) ** 2 + (other[0] // 4) * (other[1] // 4)
+        with Float64():
+            found = model.base_model.embeddings.interpolate_pos_encoding(torch.zeros(1, tokens, 3), *other)
+        written = json.loads(config.to_json_string()) | {"architectures": [architecture.__name__]}
+        cases.append({"config": written, "size": list(other), "positions": numbers(found)})
+    return {"about": golden.about("position tables: seed 5, scale 1"), "cases": cases}
+
+
 def families(names):
-    cases = [case(family, task) for family in names for task in FAMILIES[family][1]]
+    text = [name for name in names if name in FAMILIES]
+    cases = [case(family, task) for family in text for task in FAMILIES[family][1]]
+    cases += [picture_case(family) for family in names if family in PICTURES]
     note = ("weights: seed = index in sorted name order, scale 0.2; norm weights scale 0.1, "
             "offset 1; causal labels are the ids, shifted by the loss")
     return {"about": golden.about(note), "cases": cases}
@@ -166,8 +287,10 @@ def main():
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
     transformers.logging.set_verbosity_error()
-    names = sys.argv[1:] or list(FAMILIES)
+    transformers.logging.disable_progress_bar()
+    names = sys.argv[1:] or [*FAMILIES, *PICTURES]
     golden.write(MODEL / "families.json", lambda: families(names))
+    golden.write(MODEL / "positions.json", positions)
 
 
 if __name__ == "__main__":

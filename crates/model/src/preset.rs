@@ -69,7 +69,8 @@ impl Preset {
             Self::SmolLm2 => decoder(30, 576, (9, 3), 1536, 49152),
             Self::Llama1B => decoder(16, 2048, (32, 8), 8192, 128_256),
             Self::Llama2 => Config::llama(),
-            Self::ModernBertBase => Config::modernbert(),
+            // A vocabulary that is grown has its padding in front.
+            Self::ModernBertBase => Config { pad_token_id: Some(0), ..Config::modernbert() },
             Self::VitTiny => images(4, 64, 4, ImageInput::new((28, 28), 7, 1)),
             Self::VitSmall => images(12, 384, 6, ImageInput::new((224, 224), 16, 3)),
         }

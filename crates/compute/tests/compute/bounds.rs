@@ -147,6 +147,23 @@ fn columns_and_numbers_of_any_shape_answer_or_refuse() {
                 tape.sequence_means(&x)
             });
             assert_eq!(fits, cols > 0 && rows >= 3, "means of {rows} x {cols}");
+            for skipped in [1, 4] {
+                let fits = tried(|tape| {
+                    let x = input(tape, (rows, cols)).in_sequences(&sequences)?;
+                    tape.first_and_mean(&x, skipped)
+                });
+                let expected = cols > 0 && rows / 3 > skipped;
+                assert_eq!(fits, expected, "first and mean of {rows} x {cols}");
+            }
+            for (place, more) in [(0, 1), (1, 0), (1, 2), (5, 1)] {
+                let table = weight(Role::ClassToken, (more, cols));
+                let fits = tried(|tape| {
+                    let x = input(tape, (rows, cols)).in_sequences(&sequences)?;
+                    tape.insert_rows(&x, place, &table)
+                });
+                let expected = cols > 0 && more > 0 && rows / 3 >= place;
+                assert_eq!(fits, expected, "{more} rows at {place} of {rows} x {cols}");
+            }
         }
     }
 }

@@ -38,6 +38,33 @@ fn embedding_refuses_what_is_not_in_its_tables() {
 }
 
 #[test]
+fn rows_are_put_only_into_sequences_that_reach_so_far() {
+    let table = weight(Role::ClassToken, (1, 6));
+    check(
+        |tape| tape.insert_rows(&x((3, 6)), 0, &table),
+        "inserted rows: description of where sequences begin is empty",
+    );
+    let in_two = |rows| x((rows, 6)).in_sequences(&Sequences::of_lengths(&[rows - 1, 1]));
+    check(
+        |tape| tape.insert_rows(&in_two(4)?, 2, &table),
+        "inserted rows: place is 2, expected at most 1, the length of a sequence",
+    );
+    check(
+        |tape| tape.insert_rows(&in_two(4)?, 0, &weight(Role::ClassToken, (1, 5))),
+        "inserted rows: table width is 5, expected 6",
+    );
+    check(
+        |tape| tape.embed_onto(x((2, 6)), (&weight(Role::Position, (2, 6)), &[0, 2])),
+        "embedding: position 2 at place 1 is out of range, expected less than 2",
+    );
+    check(
+        |tape| tape.embed_onto(x((2, 6)), (&weight(Role::Position, (2, 6)), &[0])),
+        "embedding: number of indices is 1, expected 2",
+    );
+    check(|tape| tape.first_and_mean(&in_two(4)?, 1), "sequence means: sequence is empty");
+}
+
+#[test]
 fn linear_refuses_shapes_that_do_not_fit() {
     let up = || bare(weight(Role::Up, (3, 6)));
     let with_bias = |cols| Projection {

@@ -89,6 +89,12 @@ fn every_operation_takes_as_much_on_a_device_without_numbers() {
             let spans = spans(&[100, 37, 163]);
             let y = tape.attention(geometry, Projected::Together(&x), &spans, None).unwrap();
             let y = tape.gated(&y, Activation::GeluTanh).unwrap();
+            let rows = trained(id(Role::ClassToken), tensor(device, (2, 11), 4));
+            let y = tape.insert_rows(&y, 1, &rows).unwrap();
+            let table = trained(id(Role::Position), tensor(device, (7, 11), 4));
+            let at: Vec<u32> = (0..306).map(|row| row % 7).collect();
+            let y = tape.embed_onto(y, (&table, &at)).unwrap();
+            let y = tape.first_and_mean(&y, 3).unwrap();
             let means = tape.sequence_means(&y).unwrap();
             let seed = tensor(device, means.tensor.shape(), 3);
             drop(tape.backward(&[(&means, seed)]).unwrap());

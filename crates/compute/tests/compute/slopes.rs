@@ -241,6 +241,29 @@ fn sums_factors_caps_dropout_and_means_of_sequences() {
 }
 
 #[test]
+fn rows_put_into_sequences_and_what_a_classifier_of_images_reads() {
+    let (token, position) = (id(Role::ClassToken), id(Role::Position));
+    for (lengths, place, more) in [(vec![1], 0, 1), (vec![4, 2, 3], 0, 1), (vec![4, 2, 3], 2, 3)] {
+        let (rows, sequences) = (lengths.iter().sum(), Sequences::of_lengths(&lengths));
+        check(&[(rows, 5)], &[(token, (more, 5))], |tape, x, weights| {
+            let x = x[0].clone().in_sequences(&sequences)?;
+            tape.insert_rows(&x, place, &weights.get(token)?)
+        });
+        let at: Vec<u32> = lengths.iter().flat_map(|length| 0..*length as u32).collect();
+        check(&[(rows, 5)], &[(position, (4, 5))], |tape, x, weights| {
+            let x = x[0].clone().in_sequences(&sequences)?;
+            tape.embed_onto(x, (&weights.get(position)?, &at))
+        });
+    }
+    let sequences = Sequences::of_lengths(&[4, 3]);
+    for skipped in [1, 2] {
+        check(&[(7, 5)], &[], |tape, x, _| {
+            tape.first_and_mean(&x[0].clone().in_sequences(&sequences)?, skipped)
+        });
+    }
+}
+
+#[test]
 fn picked_rows_may_repeat_and_be_left_out() {
     check(&[(1, 3)], &[], |tape, x, _| tape.rows(&x[0], &[0]));
     check(&[(7, 3)], &[], |tape, x, _| tape.rows(&x[0], &[6, 2, 2, 0]));

@@ -67,7 +67,7 @@ fn check(step: &Step, scope: &Scope) {
 
 #[test]
 fn every_task_of_every_model_can_be_told_apart_by_example() {
-    for step in Step::every_tiny() {
+    for step in Step::every_kind() {
         check(&step, &step.everything());
         for site in [Layer::Embedding, Layer::Block(0), Layer::Head] {
             let scope = Scope::of_sites(step.model.layout(), [site]);
@@ -80,7 +80,7 @@ fn every_task_of_every_model_can_be_told_apart_by_example() {
 
 #[test]
 fn adapters_can_be_told_apart_by_example() {
-    for step in Step::every_tiny() {
+    for step in Step::every_kind() {
         let step = adapted(&step, 0.2);
         check(&step, &step.everything());
         let adapters = step.model.layout().iter().map(|(id, _)| id);

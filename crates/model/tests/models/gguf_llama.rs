@@ -70,6 +70,12 @@ fn name(id: ParamId) -> String {
         | Role::Pooler
         | Role::Transform
         | Role::TransformNorm
+        | Role::Patch
+        | Role::ClassToken
+        | Role::DistillationToken
+        | Role::RegisterToken
+        | Role::AttentionScale
+        | Role::MlpScale
         | Role::Classifier => panic!("{id} is no decoder's"),
     };
     match id.site {

@@ -69,6 +69,8 @@ pub struct CheckpointCase {
 pub struct Case {
     pub task: Task,
     pub ids: Vec<Vec<u32>>,
+    /// Images in place of ids that mean something.
+    pixels: Option<Spec>,
     labels: Option<Labels>,
     pub attention: Attention,
     pub loss: Option<f64>,
@@ -84,6 +86,7 @@ pub enum Task {
     SequenceClassification,
     MultiLabel,
     TokenClassification,
+    ImageClassification,
     MaskedLm,
     CausalLm,
     CausalLmTied,
@@ -136,14 +139,18 @@ pub struct Logits {
 
 impl Case {
     pub fn batch(&self) -> Batch {
-        Batch::new(&self.ids).unwrap()
+        let batch = Batch::new(&self.ids).unwrap();
+        match &self.pixels {
+            None => batch,
+            Some(pixels) => batch.with_pixels(pixels.values()).unwrap(),
+        }
     }
 
     /// The head that the task needs.
     pub fn head(&self) -> Head {
         let classes = self.logits_shape.map_or(0, |[_, classes]| classes);
         match self.task {
-            Task::SequenceClassification | Task::MultiLabel => {
+            Task::SequenceClassification | Task::ImageClassification | Task::MultiLabel => {
                 Head::Sequence { classes, pooler: true }
             }
             Task::TokenClassification => Head::Tokens { classes },

@@ -16,7 +16,7 @@ const ALPHA: f32 = 2.1;
 /// The step with an adapter on every projection of every block; A is by formula, B is `scale` times
 /// that.
 pub fn adapted(base: &Step, scale: f64) -> Step {
-    let gated = base.model.is_decoder();
+    let gated = base.model.config().mlp.gated;
     let roles = Adapters::ROLES.into_iter().filter(|role| gated || *role != Role::Gate);
     let adapters = Adapters::new(RANK, ALPHA, roles).unwrap();
     let model = Model::new(base.model.config().clone(), base.model.head(), Some(adapters)).unwrap();

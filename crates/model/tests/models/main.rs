@@ -29,6 +29,7 @@ mod peft;
 
 mod folders;
 mod heads;
+mod images;
 mod refusals;
 mod transformers;
 

@@ -29,7 +29,7 @@ const PLENTY: usize = 1 << 20;
 
 #[test]
 fn a_replayed_prefix_gives_the_bits_of_a_computed_one() {
-    for step in Step::every_tiny() {
+    for step in Step::every_kind() {
         for blocks in 0..=step.model.blocks() {
             let scope = behind(&step, blocks);
             let expected = step.take(&scope);

@@ -21,7 +21,7 @@ fn scopes(step: &Step) -> impl Iterator<Item = Scope> {
 
 #[test]
 fn every_set_of_sites_gets_exactly_its_gradients_with_the_bits_of_the_whole() {
-    for step in Step::every_tiny() {
+    for step in Step::every_kind() {
         let whole = step.take(&step.everything());
         for scope in scopes(&step) {
             let outcome = step.take(&scope);
@@ -38,7 +38,7 @@ const OTHER_WAY: f64 = 1e-5;
 
 #[test]
 fn every_role_and_part_trains_alone() {
-    for step in Step::every_tiny() {
+    for step in Step::every_kind() {
         let whole = step.take(&step.everything());
         let norm = whole.gradients.sum_of_squares().sqrt();
         for id in step.model.layout().ids() {
@@ -60,7 +60,7 @@ fn every_role_and_part_trains_alone() {
 
 #[test]
 fn an_empty_scope_computes_the_loss_and_records_nothing() {
-    for step in Step::every_tiny() {
+    for step in Step::every_kind() {
         let mut tape = Tape::new(&step.device);
         let targets = step.answers.targets();
         let loss = step.model.loss(&mut tape, step.params.frozen(), &step.batch, targets).unwrap();
@@ -73,7 +73,7 @@ fn an_empty_scope_computes_the_loss_and_records_nothing() {
 
 #[test]
 fn what_is_frozen_stays_identical_under_adamw() {
-    for step in Step::every_tiny() {
+    for step in Step::every_kind() {
         let frozen = Scope::of_roles(step.model.layout(), [Role::Query, Role::Key]);
         let frozen = frozen | Scope::of_sites(step.model.layout(), [Layer::Embedding]);
         let scope = step.everything() - frozen.clone();

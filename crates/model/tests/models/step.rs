@@ -1,7 +1,7 @@
 //! A training step ready to be taken: a model, its numbers, a batch and the right answers.
 
 use crate::formula::Spec;
-use crate::golden::{self, TinyCase};
+use crate::golden::{self, Task, TinyCase};
 use fedra_compute::{Device, Gradients, Params, Tape, Tensor, Value};
 use fedra_model::hf::{Architecture, Config};
 use fedra_model::{Batch, Head, Model, Reading, Targets};
@@ -77,6 +77,18 @@ impl Step {
         let files = ["tiny_bert.json", "tiny_llama.json"];
         let cases = files.into_iter().flat_map(golden::cases::<TinyCase>);
         cases.map(|case| Self::tiny(&case)).collect()
+    }
+
+    /// One of every family of images.
+    pub fn images() -> Vec<Self> {
+        let cases: Vec<TinyCase> = golden::cases("families.json");
+        let images = cases.iter().filter(|case| case.case.task == Task::ImageClassification);
+        images.map(Self::tiny).collect()
+    }
+
+    /// Every task of text, and every family of images.
+    pub fn every_kind() -> Vec<Self> {
+        Self::every_tiny().into_iter().chain(Self::images()).collect()
     }
 
     pub fn everything(&self) -> Scope {

@@ -28,7 +28,11 @@ pub fn alone(step: &Step, number: usize) -> Step {
     let rows = step.batch.packing().boundaries().ranges().nth(number).unwrap();
     let ids = &step.batch.ids()[rows.clone()];
     let segments = step.batch.segments()[rows.clone()].to_vec();
-    let batch = Batch::new(&[ids]).unwrap().with_segments(segments).unwrap();
+    let mut batch = Batch::new(&[ids]).unwrap().with_segments(segments).unwrap();
+    let pixels = step.batch.pixels_of(number);
+    if !pixels.is_empty() {
+        batch = batch.with_pixels(pixels.to_vec()).unwrap();
+    }
     let by_sequence = matches!(step.model.head(), Head::Sequence { .. });
     let answers = match &step.answers {
         Answers::Classes(classes) if by_sequence => Answers::Classes(vec![classes[number]]),
@@ -50,7 +54,7 @@ pub fn counted(step: &Step) -> usize {
 
 #[test]
 fn a_weight_on_one_sequence_alone_gives_the_gradient_of_that_sequence() {
-    for step in Step::every_tiny() {
+    for step in Step::every_kind() {
         for number in 0..step.batch.packing().sequences() {
             let one = alone(&step, number);
             if counted(&one) == 0 {
