@@ -3,8 +3,8 @@
     python tools/check_peft.py ROOT
 
 ROOT has one folder per case: `base` (a model), `ours` (an adapter of it) and `ours.json` ({"ids":
-sequences, "logits": packed numbers}), the logits that our model gave. The library has to load the
-adapter with no key missing or left over and to give the same logits. Then it makes an adapter of its
+sequences, "logits": packed numbers}, or images in "pixels"), the logits that our model gave. The library has to
+load the adapter with no key missing or left over and to give the same logits. Then it makes an adapter of its
 own at random, saves it as `theirs` and its logits as `theirs.json`, for our side to compare. The test
 `peft` of the model crate makes such folders and runs this script with the Python that FEDRA_PYTHON
 names:
@@ -21,6 +21,8 @@ import torch
 import transformers
 from peft import LoraConfig, PeftModel, get_peft_model
 
+from check_transformers import inputs
+
 # Two f32 implementations of a few blocks, each within 1e-6 of the true answer.
 TOLERANCE = 1e-5
 
@@ -30,9 +32,9 @@ def opened(base):
     return getattr(transformers, config["architectures"][0]).from_pretrained(base).eval()
 
 
-def logits(model, ids):
+def logits(model, answers):
     with torch.no_grad():
-        rows = [model(input_ids=torch.tensor([row])).logits for row in ids]
+        rows = [model(**row).logits for row in inputs(answers)]
     return torch.cat([row.flatten() for row in rows])
 
 
@@ -43,10 +45,10 @@ def check(case):
         warnings.simplefilter("error", UserWarning)
         adapted = PeftModel.from_pretrained(opened(case / "base"), case / "ours").eval()
     ours = torch.tensor(answers["logits"])
-    error = ((logits(adapted, answers["ids"]) - ours).abs().max() / ours.abs().max()).item()
+    error = ((logits(adapted, answers) - ours).abs().max() / ours.abs().max()).item()
     name = type(adapted.base_model.model).__name__
     assert error < TOLERANCE, f"{case}: {name}: logits differ by {error:.1e}"
-    without = logits(opened(case / "base"), answers["ids"])
+    without = logits(opened(case / "base"), answers)
     assert not torch.equal(without, ours), f"{case}: the adapter does nothing"
     print(f"{name}: ours read by PEFT {error:.1e}")
 
@@ -68,7 +70,7 @@ def check(case):
             if weight.requires_grad:
                 weight.add_(torch.randn_like(weight) * 0.2)
     theirs.save_pretrained(case / "theirs")
-    made = logits(theirs, answers["ids"]).tolist()
+    made = logits(theirs, answers).tolist()
     (case / "theirs.json").write_text(json.dumps({"logits": made}))
 
 

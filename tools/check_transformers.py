@@ -3,7 +3,7 @@
     python tools/check_transformers.py FOLDER [FOLDER ...]
 
 Beside its model, each folder holds `answers.json`: {"ids": sequences, "logits": packed numbers},
-the logits that our model gave for these sequences. Where it has "names" too, the logits of a row
+the logits that our model gave for these sequences, or for the images in "pixels". Where it has "names" too, the logits of a row
 stand in the order of these classes, which need not be the folder's: they are looked up in id2label.
 A folder passes when the class named in its
 config.json loads it with no weight missing, left over or of another shape, and its f32 logits are
@@ -32,9 +32,17 @@ TOLERANCE = 5e-6
 DEEP_TOLERANCE = 5e-5
 
 
+def inputs(answers, dtype=torch.float32):
+    """One input after the other: images where there are some, sequences of ids otherwise."""
+    if not answers.get("pixels"):
+        return [{"input_ids": torch.tensor([row])} for row in answers["ids"]]
+    images = torch.tensor(answers["pixels"]["values"], dtype=dtype).reshape(answers["pixels"]["shape"])
+    return [{"pixel_values": image[None]} for image in images]
+
+
 def answered(model, rows):
     with torch.no_grad():
-        outputs = [model(input_ids=torch.tensor([row])) for row in rows]
+        outputs = [model(**row) for row in rows]
     logits = [getattr(o, "logits", None) for o in outputs]
     return [o.last_hidden_state if l is None else l for o, l in zip(outputs, logits)]
 
@@ -49,15 +57,15 @@ def check(folder, double):
     answers = json.loads((folder / "answers.json").read_text())
     architecture = getattr(transformers, config["architectures"][0])
     model, report = architecture.from_pretrained(folder, output_loading_info=True)
-    # A pooler belongs to every BertModel of the library; a bare encoder of ours has none.
-    bare = architecture is transformers.BertModel
+    # A pooler belongs to these bare models of the library; ours have none.
+    bare = architecture in (transformers.BertModel, transformers.ViTModel, transformers.DeiTModel)
     missing = {key for key in report["missing_keys"] if not (bare and key.startswith("pooler."))}
     assert not missing, f"missing: {missing}"
     for kind in ("unexpected_keys", "mismatched_keys", "error_msgs"):
         assert not report.get(kind), f"{kind}: {report[kind]}"
     assert model.dtype == torch.float32, model.dtype
     model.eval()
-    found = answered(model, answers["ids"])
+    found = answered(model, inputs(answers))
     if "names" in answers:
         places = {name: int(row) for row, name in model.config.id2label.items()}
         order = [places[name] for name in answers["names"]]
@@ -66,7 +74,7 @@ def check(folder, double):
     ours = torch.tensor(answers["logits"])
     assert found.shape == ours.shape, f"{len(ours)} numbers of ours, {len(found)} of theirs"
     if double:
-        truth = answered(model.double(), answers["ids"])
+        truth = answered(model.double(), inputs(answers, torch.float64))
         truth = torch.cat([part.flatten() for part in truth])
         error, own, both = apart(ours, truth), apart(found, truth), apart(found, ours)
         print(f"from f64: ours {error:.1e}, the library's f32 {own:.1e}; from each other {both:.1e}")

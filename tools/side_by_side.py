@@ -2,6 +2,7 @@
 """Time `fedra bench step` against a peer, interleaved, and print medians and ratios as a table.
 
     python tools/side_by_side.py --peer "python torch_step.py" --fedra target/release/fedra --repeats 5
+    python tools/side_by_side.py --peer "python tools/transformers_step.py" --shapes vit-s,modernbert-base --batch 8
 
 The peer is any command that takes --shape, --batch, --seq, --threads, --steps and --train-blocks and
 prints one JSON object with median_ms, best_ms and peak_bytes. Each case runs peer, fedra, peer, fedra,
@@ -33,12 +34,19 @@ def main():
     parser.add_argument("--fedra", default="target/release/fedra")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--shapes", help="measure these, with everything trained, in place of the usual cases")
+    parser.add_argument("--batch", type=int, help="sequences or images in a batch, in place of 16")
     options = parser.parse_args()
     peer, fedra = shlex.split(options.peer), [options.fedra, "bench", "step", "--json"]
     threads = ["--threads", str(options.threads)]
-    runs = {name: ([], []) for name, _, _ in CASES}
+    if options.batch:
+        threads += ["--batch", str(options.batch)]
+    cases = CASES
+    if options.shapes:
+        cases = [(f"{shape}, everything trains", ["--shape", shape], []) for shape in options.shapes.split(",")]
+    runs = {name: ([], []) for name, _, _ in cases}
     for _ in range(options.repeats):
-        for name, flags, ours in CASES:
+        for name, flags, ours in cases:
             runs[name][0].append(measure(peer, flags + threads))
             runs[name][1].append(measure(fedra, flags + ours + threads))
     print("| work | peer ms (best) | fedra ms (best) | peer / fedra, medians (best) | peak memory, fedra / peer |")

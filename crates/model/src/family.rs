@@ -33,6 +33,9 @@ pub struct Family {
     /// Names in the backbone of rows that every class of the library has and no head here reads; zeros are
     /// written in their place.
     pub(crate) unread: &'static [&'static str],
+    /// The same family under the names of the library's modules, where its files have older ones: those that
+    /// adapters are for.
+    pub(crate) as_modules: Option<&'static Family>,
 }
 
 /// Which parameter a tensor is a copy of.

@@ -29,6 +29,7 @@ pub(crate) static FAMILY: Family = Family {
     buffers: &["embeddings.position_ids", "embeddings.token_type_ids"],
     other_heads: &["qa_outputs.", "cls.seq_relationship."],
     unread: &[],
+    as_modules: None,
 };
 
 /// The modules of the embedding, which RoBERTa and ELECTRA have too.

@@ -62,6 +62,7 @@ pub(super) const fn family(
         buffers: &["rotary_emb.inv_freq"],
         other_heads: &["qa_outputs."],
         unread: &[],
+        as_modules: None,
     }
 }
 

@@ -6,7 +6,7 @@ use fedra_compute::Activation;
 use fedra_plan::Role;
 use serde_json::{Map, Value, json};
 
-use super::images::{self, ATTENTION, EMBEDDING, HEAD};
+use super::images::{self, ATTENTION, ATTENTION_MODULES, EMBEDDING, HEAD};
 use crate::config::{ClassifierHead, Config, Mlp, Norm, Pooling};
 use crate::error::ModelError;
 use crate::family::{Family, Module, Place, module};
@@ -26,6 +26,7 @@ pub(crate) static DINOV2: Family = Family {
     buffers: &[],
     other_heads: &[],
     unread: &["embeddings.mask_token"],
+    as_modules: Some(&DINOV2_MODULES),
 };
 
 pub(crate) static WITH_REGISTERS: Family = Family {
@@ -34,16 +35,40 @@ pub(crate) static WITH_REGISTERS: Family = Family {
     class: "Dinov2WithRegisters",
     prefix: "dinov2_with_registers.",
     modules: &[&EMBEDDING, &REGISTERS, &ATTENTION, &BLOCK, &GELU, &HEAD],
+    as_modules: Some(&REGISTERS_MODULES),
     ..DINOV2
 };
 
 /// The same with SwiGLU, whose weights have other names.
-static GATED: Family =
-    Family { modules: &[&EMBEDDING, &ATTENTION, &BLOCK, &SWIGLU, &HEAD], ..DINOV2 };
+static GATED: Family = Family {
+    modules: &[&EMBEDDING, &ATTENTION, &BLOCK, &SWIGLU, &HEAD],
+    as_modules: Some(&GATED_MODULES),
+    ..DINOV2
+};
 
 static GATED_WITH_REGISTERS: Family = Family {
     modules: &[&EMBEDDING, &REGISTERS, &ATTENTION, &BLOCK, &SWIGLU, &HEAD],
+    as_modules: Some(&GATED_REGISTERS_MODULES),
     ..WITH_REGISTERS
+};
+
+static DINOV2_MODULES: Family = Family {
+    modules: &[&EMBEDDING, &ATTENTION_MODULES, &BLOCK, &GELU, &HEAD],
+    as_modules: None,
+    ..DINOV2
+};
+
+static REGISTERS_MODULES: Family =
+    Family { prefix: "dinov2_with_registers.", class: "Dinov2WithRegisters", ..DINOV2_MODULES };
+
+static GATED_MODULES: Family = Family {
+    modules: &[&EMBEDDING, &ATTENTION_MODULES, &BLOCK, &SWIGLU_MODULES, &HEAD],
+    ..DINOV2_MODULES
+};
+
+static GATED_REGISTERS_MODULES: Family = Family {
+    modules: &[&EMBEDDING, &ATTENTION_MODULES, &BLOCK, &SWIGLU_MODULES, &HEAD],
+    ..REGISTERS_MODULES
 };
 
 const REGISTERS: [Module; 1] =
@@ -62,6 +87,12 @@ const GELU: [Module; 2] =
 const SWIGLU: [Module; 2] = [
     module(Place::Block, &[Role::Gate, Role::Up], "mlp.weights_in"),
     module(Place::Block, &[Role::Down], "mlp.weights_out"),
+];
+
+const SWIGLU_MODULES: [Module; 3] = [
+    module(Place::Block, &[Role::Gate], "mlp.gate_proj"),
+    module(Place::Block, &[Role::Up], "mlp.up_proj"),
+    module(Place::Block, &[Role::Down], "mlp.down_proj"),
 ];
 
 pub(super) fn read_plain(fields: &Fields<'_>) -> Result<Config, ModelError> {

@@ -29,6 +29,7 @@ pub(crate) static FAMILY: Family = Family {
     buffers: &["embeddings.position_ids"],
     other_heads: &["qa_outputs."],
     unread: &[],
+    as_modules: None,
 };
 
 const MODULES: [Module; 16] = [

@@ -24,6 +24,7 @@ pub(crate) static FAMILY: Family = Family {
     buffers: &["embeddings.position_ids", "embeddings.token_type_ids"],
     other_heads: &["qa_outputs.", "discriminator_predictions."],
     unread: &[],
+    as_modules: None,
 };
 
 const OTHERS: [Module; 7] = [

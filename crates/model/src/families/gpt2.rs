@@ -30,6 +30,7 @@ pub(crate) static FAMILY: Family = Family {
     buffers: &[".attn.bias", ".attn.masked_bias"],
     other_heads: &["qa_outputs."],
     unread: &[],
+    as_modules: None,
 };
 
 const MODULES: [Module; 12] = [

@@ -30,6 +30,14 @@ pub(super) const ATTENTION: [Module; 4] = [
     module(Place::Block, &[Role::Output], "attention.output.dense"),
 ];
 
+/// The same as the library has called them since version 5; its files keep the older names.
+pub(super) const ATTENTION_MODULES: [Module; 4] = [
+    module(Place::Block, &[Role::Query], "attention.q_proj"),
+    module(Place::Block, &[Role::Key], "attention.k_proj"),
+    module(Place::Block, &[Role::Value], "attention.v_proj"),
+    module(Place::Block, &[Role::Output], "attention.o_proj"),
+];
+
 /// The modules behind the blocks.
 pub(super) const HEAD: [Module; 2] = [
     module(Place::BackboneHead, &[Role::FinalNorm], "layernorm"),

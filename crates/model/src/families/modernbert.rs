@@ -27,6 +27,7 @@ pub(crate) static FAMILY: Family = Family {
     buffers: &["rotary_emb.inv_freq"],
     other_heads: &["qa_outputs."],
     unread: &[],
+    as_modules: None,
 };
 
 const MODULES: [Module; 13] = [

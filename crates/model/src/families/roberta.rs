@@ -40,6 +40,7 @@ const fn family(model_type: &'static str, name: &'static str, class: &'static st
         buffers: &["embeddings.position_ids", "embeddings.token_type_ids"],
         other_heads: &["qa_outputs.", "pooler."],
         unread: &[],
+        as_modules: None,
     }
 }
 

@@ -3,7 +3,7 @@
 
 use fedra_plan::Role;
 
-use super::images::{self, ATTENTION, EMBEDDING, HEAD};
+use super::images::{self, ATTENTION, ATTENTION_MODULES, EMBEDDING, HEAD};
 use crate::config::Config;
 use crate::error::ModelError;
 use crate::family::{Family, Module, Place, module};
@@ -23,6 +23,7 @@ pub(crate) static VIT: Family = Family {
     buffers: &[],
     other_heads: &["pooler.", "decoder.", "embeddings.mask_token"],
     unread: &[],
+    as_modules: Some(&VIT_MODULES),
 };
 
 pub(crate) static DEIT: Family = Family {
@@ -38,8 +39,18 @@ pub(crate) static DEIT: Family = Family {
         "cls_classifier.",
         "distillation_classifier.",
     ],
+    as_modules: Some(&DEIT_MODULES),
     ..VIT
 };
+
+static VIT_MODULES: Family = Family {
+    blocks: "layers.",
+    modules: &[&EMBEDDING, &ATTENTION_MODULES, &BLOCK_MODULES, &HEAD],
+    as_modules: None,
+    ..VIT
+};
+
+static DEIT_MODULES: Family = Family { prefix: "deit.", class: "DeiT", ..VIT_MODULES };
 
 const DISTILLATION: [Module; 1] =
     [module(Place::Embedding, &[Role::DistillationToken], "embeddings.distillation_token")
@@ -51,6 +62,9 @@ const BLOCK: [Module; 4] = [
     module(Place::Block, &[Role::Up], "intermediate.dense"),
     module(Place::Block, &[Role::Down], "output.dense"),
 ];
+
+const BLOCK_MODULES: [Module; 2] =
+    [module(Place::Block, &[Role::Up], "mlp.fc1"), module(Place::Block, &[Role::Down], "mlp.fc2")];
 
 impl Config {
     /// ViT-base for images of 224 x 224 pixels in patches of 16.

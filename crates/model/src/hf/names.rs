@@ -111,6 +111,11 @@ impl Architecture {
         Some(format!("{adapter}{backbone}{block}{name}{end}"))
     }
 
+    /// The same class under the names that adapters are for.
+    pub(crate) fn of_modules(self) -> Self {
+        Self { family: self.family.as_modules.unwrap_or(self.family), ..self }
+    }
+
     /// The dimensions of a tensor whose numbers have this shape in a model of this configuration.
     pub(crate) fn stored_dims(self, id: ParamId, shape: &Shape, config: &Config) -> Vec<usize> {
         let mut dims = shape.dims().to_vec();

@@ -49,7 +49,10 @@ impl AdapterFolder {
         };
         let mut tensors = BTreeMap::new();
         for name in weights.names() {
-            let id = match config.family.meaning(name) {
+            // Files of before version 5 of the library have the names of folders.
+            let newer = config.family.as_modules.map(|family| family.meaning(name));
+            let known = newer.filter(|meaning| matches!(meaning, Meaning::Parameters(_)));
+            let id = match known.unwrap_or_else(|| config.family.meaning(name)) {
                 Meaning::Parameters(ids) if ids.len() == 1 => ids[0],
                 Meaning::Parameters(_) => {
                     let found = "an adapter of projections that the folder stores together";

@@ -46,13 +46,15 @@ pub fn save(
         return refuse("a model without adapters", "one with low-rank adapters");
     };
     let task = match model.head() {
-        Head::Language if model.is_decoder() => "CAUSAL_LM",
+        // The library has no word for images.
+        Head::Sequence { .. } if model.config().image.is_some() => None,
+        Head::Language if model.is_decoder() => Some("CAUSAL_LM"),
         Head::Language => return refuse("an encoder's vocabulary", "a head that classifies"),
-        Head::Sequence { .. } => "SEQ_CLS",
-        Head::Tokens { .. } => "TOKEN_CLS",
+        Head::Sequence { .. } => Some("SEQ_CLS"),
+        Head::Tokens { .. } => Some("TOKEN_CLS"),
         Head::Bare => return refuse("a model without a head", "one with a head"),
     };
-    let architecture = model.head().architecture(model.config())?;
+    let architecture = model.head().architecture(model.config())?.of_modules();
     let (mut outlines, mut stored) = (Vec::new(), BTreeMap::new());
     let is_part =
         |id: &ParamId| id.site == Layer::Head || matches!(id.part, Part::LoraA | Part::LoraB);

@@ -28,13 +28,16 @@ fn read(dir: &Path, step: &Step, head: Head) -> Result<Loaded, ModelError> {
 /// Every task, and both backbones alone.
 pub fn every_architecture() -> Vec<Step> {
     let mut steps = Step::every_tiny();
-    for bare in [steps[0].clone(), steps[4].clone()] {
-        let model = Model::new(bare.model.config().clone(), Head::Bare, None).unwrap();
-        let own = bare.params.iter().filter(|(id, _)| model.layout().contains(*id));
-        let params = own.map(|(id, tensor)| (id, tensor.clone())).collect();
-        steps.push(Step { name: "bare".into(), model, params, ..bare });
-    }
+    steps.extend([bare(&steps[0]), bare(&steps[4])]);
     steps
+}
+
+/// The backbone of a step alone.
+pub fn bare(step: &Step) -> Step {
+    let model = Model::new(step.model.config().clone(), Head::Bare, None).unwrap();
+    let own = step.params.iter().filter(|(id, _)| model.layout().contains(*id));
+    let params = own.map(|(id, tensor)| (id, tensor.clone())).collect();
+    Step { name: "bare".into(), model, params, ..step.clone() }
 }
 
 #[track_caller]

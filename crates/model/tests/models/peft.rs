@@ -22,7 +22,7 @@ fn steps() -> Vec<(Step, Step)> {
         matches!(step.model.head(), Head::Sequence { pooler: false, .. })
             && step.name.starts_with("Bert")
     };
-    let bases = Step::every_tiny().into_iter();
+    let bases = Step::every_kind().into_iter();
     let bases = bases.filter(|step| !is_bert_language(step) && !is_odd(step));
     bases.map(|base| (adapted(&base, 0.2), base)).collect()
 }
@@ -176,7 +176,9 @@ fn peft_answers_with_our_adapters_as_we_do_and_we_with_its_own() {
             Saving { precision: Precision::F32, labels, problem: None, companions: &companions };
         save(&dir.join("base"), &base.model, &base.params, &saving).unwrap();
         saved(&dir.join("ours"), step);
-        let answers = json!({ "ids": step.sequences(), "logits": step.logits().to_host() });
+        let (ids, logits) = (step.sequences(), step.logits());
+        let pixels = crate::transformers::pixels(step);
+        let answers = json!({ "ids": ids, "pixels": pixels, "logits": logits.to_host() });
         std::fs::write(dir.join("ours.json"), answers.to_string()).unwrap();
     }
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools/check_peft.py");

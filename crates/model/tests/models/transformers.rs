@@ -1,6 +1,6 @@
 //! Other libraries: what is saved here loads in transformers, and answers the same there.
 
-use crate::folders::every_architecture;
+use crate::folders::{bare, every_architecture};
 use crate::step::Step;
 use fedra_compute::Seed;
 use fedra_model::hf::{Checkpoint, Companions, HeadFit, Precision};
@@ -16,7 +16,9 @@ fn transformers_loads_every_saved_folder_unchanged_and_answers_the_same() {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools/check_transformers.py");
     let mut command = Command::new(python);
     command.arg(script).env("HF_HUB_OFFLINE", "1");
-    for (number, step) in every_architecture().iter().enumerate() {
+    let images = Step::images();
+    let bare = images.iter().map(bare).collect::<Vec<_>>();
+    for (number, step) in every_architecture().iter().chain(&images).chain(&bare).enumerate() {
         let dir = root.path().join(format!("{number}"));
         let companions = Companions::default();
         let classes = step.model.head().classes();
@@ -39,7 +41,9 @@ fn transformers_loads_every_saved_folder_unchanged_and_answers_the_same() {
 /// What our model answers from the folder; that of classes, in the order of their names.
 fn answers(dir: &Path, step: &Step) -> serde_json::Value {
     let Some(answers) = step.model.head().answers() else {
-        return serde_json::json!({ "ids": step.sequences(), "logits": step.logits().to_host() });
+        return serde_json::json!({
+            "ids": step.sequences(), "pixels": pixels(step), "logits": step.logits().to_host(),
+        });
     };
     let checkpoint = Checkpoint::open(dir).unwrap();
     let mut names = checkpoint.config().labels.as_ref().unwrap().names.clone();
@@ -53,6 +57,15 @@ fn answers(dir: &Path, step: &Step) -> serde_json::Value {
     let loaded = load_checkpoint(&checkpoint, wanted, (&step.device, Seed(1))).unwrap();
     let sorted = Step { model: loaded.model, params: loaded.params, ..step.clone() };
     serde_json::json!({
-        "ids": sorted.sequences(), "logits": sorted.logits().to_host(), "names": names,
+        "ids": sorted.sequences(), "pixels": pixels(step), "logits": sorted.logits().to_host(),
+        "names": names,
+    })
+}
+
+/// The images of a step, and their shape; nothing of a step with text.
+pub fn pixels(step: &Step) -> serde_json::Value {
+    step.model.config().image.map_or(serde_json::Value::Null, |image| {
+        let shape = [step.batch.packing().sequences(), image.channels, image.height, image.width];
+        serde_json::json!({ "shape": shape, "values": step.batch.pixels() })
     })
 }
