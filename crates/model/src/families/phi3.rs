@@ -4,7 +4,7 @@
 use fedra_plan::Role;
 use serde_json::{Map, Value, json};
 
-use super::decoder;
+use super::{decoder, windows};
 use crate::config::Config;
 use crate::error::ModelError;
 use crate::family::{Family, Module, Place, module};
@@ -27,11 +27,15 @@ pub(super) fn read(fields: &Fields<'_>) -> Result<Config, ModelError> {
         eos_token_ids: vec![32000],
         ..decoder::plain(&FAMILY)
     };
-    decoder::read(fields, config)
+    let config = decoder::read(fields, config)?;
+    let window = windows::read(fields, &config, None, |_| true)?;
+    Ok(Config { window, ..config })
 }
 
 pub(super) fn write(config: &Config, object: &mut Map<String, Value>) {
     decoder::write(config, object);
+    windows::write(config, object);
+    object.remove("layer_types");
     // The library has no such key for this family and computes it.
     object.remove("head_dim");
     object.insert("attention_bias".into(), json!(false));

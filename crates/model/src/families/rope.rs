@@ -48,6 +48,8 @@ pub(super) fn read_two(
     (local_key, local): (&str, f64),
 ) -> Result<Rope, ModelError> {
     let mut rope = Rope {
+        // Older files scale the blocks without a window by `rope_scaling`.
+        scaling: read(fields)?.scaling,
         local_theta: Some(fields.positive_or(local_key, local)?),
         ..Rope::plain(fields.positive_or(global_key, global)?)
     };

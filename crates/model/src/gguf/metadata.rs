@@ -84,8 +84,11 @@ impl Metadata {
     }
 
     pub fn flag(&self, key: &str) -> Result<Option<bool>, ModelError> {
-        let flag = |value: &Value| if let Value::Flag(flag) = value { Some(*flag) } else { None };
-        self.typed(key, "true or false", flag)
+        self.typed(key, "true or false", Value::flag)
+    }
+
+    pub fn flags(&self, key: &str) -> Result<Option<Vec<bool>>, ModelError> {
+        self.typed(key, "a list of flags", |value| value.list(Value::flag))
     }
 
     pub fn texts(&self, key: &str) -> Result<Option<Vec<&str>>, ModelError> {
@@ -123,6 +126,10 @@ impl Value {
 
     fn number(&self) -> Option<f64> {
         if let Self::Number(number) = self { Some(*number) } else { None }
+    }
+
+    fn flag(&self) -> Option<bool> {
+        if let Self::Flag(flag) = self { Some(*flag) } else { None }
     }
 
     fn list<'v, T>(&'v self, read: impl Fn(&'v Self) -> Option<T>) -> Option<Vec<T>> {

@@ -1,4 +1,4 @@
-//! One GGUF file (versions 2 and 3, LLaMA) as a model: configuration, weights and tokenizer.
+//! One GGUF file (versions 2 and 3, any decoder family) as a model: configuration, weights and tokenizer.
 //!
 //! The file is shown in the terms of a Hugging Face folder: the configuration is checked by the
 //! same rules, tensors have the folder's names and row order, and the tokenizer is a
@@ -13,18 +13,22 @@
 //! | "GGUF" | version | counts | metadata: key, type, value .. | tensors: name, dims, type, offset .. |
 //! | padding | data: each tensor at its offset, a multiple of the alignment                          |
 //!
-//! Cursor -> Metadata -> config, tokenizer         (llama.rs, tokenizer.rs)
-//!        -> Placed   -> Reader::read_part -> f32  (placed.rs, reader.rs, block.rs)
+//! Cursor -> Metadata -> config, tokenizer      (architecture.rs, config_json.rs, rope.rs, tokenizer.rs)
+//!        -> Placed   -> Reader::read_f32       (placed.rs, reader.rs, block.rs)
+//!                    -> names and row order    (tensors.rs)
 //! ```
 
+mod architecture;
 mod block;
 mod checkpoint;
+mod config_json;
 mod convert;
 mod cursor;
-mod llama;
 mod metadata;
 mod placed;
 mod reader;
+mod rope;
+mod tensors;
 mod tokenizer;
 
 pub use block::BlockType;

@@ -1,6 +1,6 @@
 //! GGUF files: values to the bit, a model that answers as its folder does, and files that lie.
 
-use crate::gguf_llama;
+use crate::gguf_decoder;
 use crate::gguf_writer::{GgufFile, GgufTensor, Value};
 use crate::step::{Step, bits};
 use fedra_compute::{Device, Seed};
@@ -56,7 +56,7 @@ fn blocks_of_every_type_have_the_values_of_the_formats_own_tools() {
 fn a_file_answers_to_the_bit_as_the_model_it_was_made_from() {
     let step = decoder();
     for version in [2, 3] {
-        let mut file = gguf_llama::file(&step.model, &step.params);
+        let mut file = gguf_decoder::file(&step.model, &step.params);
         file.version = version;
         let dir = tempfile::tempdir().unwrap();
         let path = written(&dir, &file.bytes());
@@ -93,7 +93,7 @@ fn check(file: &GgufFile, expected: &str) {
 #[test]
 fn a_file_that_lies_is_refused_by_what_is_false() {
     let step = decoder();
-    let honest = gguf_llama::file(&step.model, &step.params);
+    let honest = gguf_decoder::file(&step.model, &step.params);
     let changed = |change: &dyn Fn(&mut GgufFile)| {
         let mut file = honest.clone();
         change(&mut file);
@@ -124,12 +124,12 @@ fn a_file_that_lies_is_refused_by_what_is_false() {
     check(&changed(&|file| file.tensors[1].kind = 999), "found elements of type 999");
     let twice = honest.tensors[0].name.clone();
     check(&changed(&|file| file.tensors[1].name.clone_from(&twice)), "found a duplicate");
-    check(&changed(&|file| file.tensors[1].name = "blk.0.attn_q.bias".into()), "an unknown name");
+    check(&changed(&|file| file.tensors[1].name = "blk.0.attn_z.bias".into()), "an unknown name");
     check(&changed(&|file| file.tensors[1].name = "a\u{7}".into()), "control character");
     check(&changed(&|file| file.tensors.truncate(3)), "found no such tensor");
     let with = |key: &str, value: Value| honest.clone().with(key, value);
     let text = |text: &str| Value::Text(text.into());
-    check(&with("general.architecture", text("bert")), "found \"bert\", expected \"llama\"");
+    check(&with("general.architecture", text("bert")), "found \"bert\", expected one of \"llama\"");
     check(&with("general.alignment", Value::U32(7)), "general.alignment: found 7");
     check(&with("split.count", Value::U32(3)), "split.count: found 3");
     check(&with("llama.expert_count", Value::U32(8)), "llama.expert_count: found 8");
@@ -142,8 +142,9 @@ fn a_file_that_lies_is_refused_by_what_is_false() {
         "llama.attention.layer_norm_rms_epsilon: found inf, expected a finite number",
     );
     check(
-        &with("llama.rope.scaling.type", text("yarn")),
-        "llama.rope.scaling.type: found \"yarn\"",
+        &with("llama.rope.scaling.type", text("su"))
+            .with("llama.rope.scaling.factor", Value::F32(2.0)),
+        "llama.rope.scaling.type: found \"su\"",
     );
     check(&with("llama.block_count", Value::U32(0)), "num_hidden_layers: found 0");
     check(
@@ -166,14 +167,16 @@ fn a_file_that_lies_is_refused_by_what_is_false() {
     check(&with("x", list(0, 1 << 61)), "elements of a list at byte");
     check(&with("x", list(9, 1)), "x: found a list of lists");
     let mut scaled = honest.clone();
-    scaled.tensors.push(GgufTensor::f32("rope_freqs.weight", &[2], &[1.0, 1.0]));
-    check(&scaled, "factors of scaled rotary positions");
+    scaled.tensors.push(GgufTensor::f32("rope_freqs.weight", &[3], &[2.0, 1.0, 2.0]));
+    check(&scaled, "found divisors that no scaling of Llama 3 makes");
+    scaled.tensors.last_mut().unwrap().dims = vec![1];
+    check(&scaled, "rope_freqs.weight\": found another shape");
 }
 
 #[test]
 fn no_prefix_and_no_changed_byte_of_a_header_panics() {
     let step = decoder();
-    let file = with_tokenizer(gguf_llama::file(&step.model, &step.params));
+    let file = with_tokenizer(gguf_decoder::file(&step.model, &step.params));
     let bytes = file.bytes();
     let data: usize = file.tensors.iter().map(|t| t.bytes.len().next_multiple_of(32)).sum();
     let header = bytes.len() - data;
@@ -206,7 +209,7 @@ fn with_tokenizer(file: GgufFile) -> GgufFile {
 #[test]
 fn a_tokenizer_that_contradicts_itself_is_refused() {
     let step = decoder();
-    let honest = with_tokenizer(gguf_llama::file(&step.model, &step.params));
+    let honest = with_tokenizer(gguf_decoder::file(&step.model, &step.params));
     let texts = |texts: &[&str]| Value::Texts(texts.iter().map(|&text| text.into()).collect());
     for (key, value, expected) in [
         ("tokens", texts(&["a", "a", "b", "ab", "c"]), "0 and 1 are both \"a\""),

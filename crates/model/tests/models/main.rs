@@ -34,5 +34,6 @@ mod refusals;
 mod transformers;
 
 mod gguf;
-mod gguf_llama;
+mod gguf_decoder;
+mod gguf_families;
 mod gguf_writer;
