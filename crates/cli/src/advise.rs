@@ -51,7 +51,7 @@ pub struct Advise {
 impl Advise {
     /// Runs the pilot and prints what it measured and what follows from it.
     pub fn run(self) -> Result<ExitCode> {
-        let experiment = self.written.experiment()?;
+        let experiment = self.written.fetched(self.quiet.voice())?;
         let Self { rounds, warmups, tolerance, scratch, quiet, .. } = self;
         let asked = AdviceRequest { rounds, warmups, tolerance, scratch };
         let Some(advice) = fedra::advise(&experiment, &asked, &Terminal::new(quiet.voice()))?

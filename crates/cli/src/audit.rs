@@ -51,8 +51,8 @@ pub struct Audit {
 impl Audit {
     /// Runs the experiment with canaries, guesses, tells.
     pub fn run(&self) -> Result<ExitCode> {
-        let experiment = self.written.experiment()?;
         let voice = self.quiet.voice();
+        let experiment = self.written.fetched(voice)?;
         let usual = || PathBuf::from("runs").join(format!("audit-{}", experiment.name));
         let scratch = self.out.clone().unwrap_or_else(usual);
         if scratch.exists() {

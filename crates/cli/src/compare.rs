@@ -20,6 +20,7 @@ use fedra_data::printable;
 use crate::console;
 use crate::experiment::Overrides;
 use crate::flags::{Quiet, Verbosity};
+use crate::hub;
 use crate::interrupt;
 use crate::live::{A_WHILE, fitted};
 use crate::run;
@@ -74,14 +75,16 @@ impl Compare {
     /// Runs what is missing and prints the tables.
     pub fn run(self) -> Result<ExitCode> {
         let voice = self.quiet.voice();
-        let plan = WorkPlan::new(&CompareRequest {
+        let request = CompareRequest {
             files: self.files,
             overrides: self.overrides.as_given(),
             seeds: self.seeds,
             sweeps: self.sweeps,
             tunes: self.tunes,
             baseline: self.baseline,
-        })?;
+        };
+        hub::provide(voice, || WorkPlan::new(&request)?.open_all())?;
+        let plan = WorkPlan::new(&request)?;
         let usual = || Path::new("runs").join(format!("compare-{}", plan.name));
         let out = self.out.unwrap_or_else(usual);
         let shown = out.display();

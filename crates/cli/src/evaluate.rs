@@ -16,6 +16,7 @@ use serde_json::Value;
 use crate::console;
 use crate::experiment::Overrides;
 use crate::flags::{MISSING, Threads, Verbosity, one_of};
+use crate::hub;
 use crate::interrupt;
 use crate::keyed_errors::{FILE, MODEL, in_flags};
 use crate::predict::{Chosen, existing, parse_encoding};
@@ -89,7 +90,7 @@ impl Evaluate {
     }
 
     fn score(&self) -> Result<()> {
-        let data = self.data()?;
+        let (data, choice) = (self.data()?, self.model.choice()?);
         let mut predictions = match &self.predictions {
             Some(path) => Some(OutputFile::create("--predictions", path, existing(self.force))?),
             None => None,
@@ -97,7 +98,7 @@ impl Evaluate {
         interrupt::removes(predictions.as_ref().and_then(OutputFile::part));
         let terminal = Terminal::new(Verbosity::Lively);
         let written = predictions.as_mut().map(|file| file as &mut dyn Write);
-        let report = fedra::evaluate(&self.model.choice(), &data, written, &terminal)?;
+        let report = fedra::evaluate(&choice, &data, written, &terminal)?;
         if let Some(file) = predictions {
             file.finish()?;
         }
@@ -137,7 +138,9 @@ impl Evaluate {
                     );
                 }
             }
-            let experiment = Experiment::open(&self.file, &self.overrides.as_given())?;
+            let overrides = self.overrides.as_given();
+            let open = || Experiment::open(&self.file, &overrides);
+            let experiment = hub::opened(Verbosity::Lively, open)?;
             return Ok(EvaluationData::Experiment(Box::new(experiment)));
         }
         if self.overrides.is_given() {

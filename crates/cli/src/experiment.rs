@@ -6,7 +6,8 @@ use clap::Args;
 use fedra::Experiment;
 use fedra::config::Party;
 
-use crate::flags::parse_seed;
+use crate::flags::{Verbosity, parse_seed};
+use crate::hub;
 
 /// A file and what overrides it.
 #[derive(Args, Clone, Debug)]
@@ -30,7 +31,12 @@ pub struct Overrides {
 }
 
 impl Written {
-    /// Reads and checks it.
+    /// Reads and checks it; models of the hub that it names and this machine lacks are fetched.
+    pub fn fetched(&self, voice: Verbosity) -> fedra::Result<Experiment> {
+        hub::opened(voice, || self.experiment())
+    }
+
+    /// Reads and checks it, and makes no connection.
     pub fn experiment(&self) -> fedra::Result<Experiment> {
         Experiment::open(&self.file, &self.overrides.as_given())
     }

@@ -25,6 +25,7 @@ use fedra_wire::RowEncoding;
 
 use crate::console;
 use crate::flags::{Threads, Verbosity, one_of};
+use crate::hub;
 use crate::interrupt;
 use crate::join::Said;
 use crate::model_server::{self, CutFlags, identity, load_side};
@@ -51,7 +52,7 @@ const LONGEST_PROMPT: u64 = 64 << 20;
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Generate {
-    /// Folder of a decoder in Hugging Face layout, or one GGUF file
+    /// A decoder: a folder in Hugging Face layout, one GGUF file, or hf:ORG/NAME
     #[arg(long, value_name = "DIR")]
     model: PathBuf,
     #[command(flatten)]
@@ -207,24 +208,25 @@ impl Generate {
 
     fn write(&self, text: &str, sampling: Sampling) -> Result<ExitCode> {
         let device = Device::cpu();
-        let Pretrained { tokenizer, .. } = Pretrained::open(&self.model)?;
+        let path = &hub::folder("--model", &self.model, Verbosity::Lively)?;
+        let Pretrained { tokenizer, .. } = Pretrained::open(path)?;
         let (mut loaded, cut) = if self.far.server.is_some() {
-            let (loaded, cut) = load_side(&self.model, self.far.ends, Side::Client)?;
+            let (loaded, cut) = load_side(path, self.far.ends, Side::Client)?;
             (loaded, Some(cut))
         } else {
             let how = (&device, Seed(0));
-            (fedra_model::load(&self.model, Head::Language, None, how)?, None)
+            (fedra_model::load(path, Head::Language, None, how)?, None)
         };
         if self.bf16 {
             loaded.params = loaded.params.with_bf16_outside(&Scope::empty());
         }
         let prompt = prompt_tokens(&tokenizer, text)?;
-        let stop_tokens = stop_tokens(&self.model, &loaded)?;
+        let stop_tokens = stop_tokens(path, &loaded)?;
         let settings = GenerateSettings { sampling, max_tokens: self.max_tokens, stop_tokens };
         let given = (&loaded.model, &loaded.params);
         let decoder = match (&self.far.server, &cut) {
             (Some(server), Some(cut)) => {
-                let peer = self.far.dial(server, (&self.model, &loaded.model), cut)?;
+                let peer = self.far.dial(server, (path, &loaded.model), cut)?;
                 let decoder = CachedDecoder::cut(&device, given, cut, Box::new(peer))?;
                 match self.far.leaving()? {
                     None => decoder,

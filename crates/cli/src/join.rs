@@ -24,6 +24,7 @@ use crate::experiment::Overrides;
 use crate::files;
 use crate::flags::{Quiet, Verbosity};
 use crate::flower::AtSuperLink;
+use crate::hub;
 use crate::interrupt;
 use crate::site_steps::SiteSteps;
 use crate::tensor_names::tensor_names;
@@ -95,8 +96,9 @@ impl Join {
         fedra_compute::Allocator.keep_little();
         let voice = self.quiet.voice();
         let way = self.way()?;
-        let experiment =
-            Experiment::open_for(&self.file, Some(Party::Site), &self.overrides.as_given())?;
+        let overrides = self.overrides.as_given();
+        let open = || Experiment::open_for(&self.file, Some(Party::Site), &overrides);
+        let experiment = hub::opened(voice, open)?;
         let Joining { mut client, agreement, notes } =
             fedra::join(&experiment, &self.client, &Terminal::new(voice))?;
         let usual =

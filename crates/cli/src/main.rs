@@ -14,11 +14,13 @@ mod convert;
 mod data;
 mod evaluate;
 mod experiment;
+mod fetch;
 mod files;
 mod flags;
 mod flower;
 mod generate;
 mod help;
+mod hub;
 mod init;
 mod interrupt;
 mod join;
@@ -114,6 +116,8 @@ enum Command {
     Advise(advise::Advise),
     /// Show how a dataset is read: rows, labels, lengths, clients, splits
     Data(data::Data),
+    /// Fetch a model of the Hugging Face hub into its cache
+    Fetch(fetch::Fetch),
     /// Convert a GGUF file to a model folder in Hugging Face layout
     Convert(convert::Convert),
     /// Apply a model to texts: labels with probabilities, or spans
@@ -179,6 +183,10 @@ fn ended(outcome: Result<ExitCode>) -> ExitCode {
             console::say("stopped while rows were prepared; nothing was written");
             return ExitCode::from(interrupt::STATUS);
         }
+        if ours.is_some_and(fedra::Error::is_stopped_download) {
+            console::say(error);
+            return ExitCode::from(interrupt::STATUS);
+        }
         console::say(format_args!("error: {}", fedra::error::in_words(error.as_ref())));
         if let Some(kept) = ours.and_then(fedra::Error::breakdown) {
             let again = if kept.is_served {
@@ -236,6 +244,7 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
         Command::Plan(arguments) => plan::run(&arguments),
         Command::Advise(advise) => return advise.run().map_err(|error| in_flags(error, ADVISE)),
         Command::Data(data) => data.run(),
+        Command::Fetch(fetch) => fetch.run(),
         Command::Convert(convert) => convert.run(),
         Command::Predict(predict) => predict.run(),
         Command::Evaluate(evaluate) => evaluate.run(),

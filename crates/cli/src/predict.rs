@@ -20,7 +20,8 @@ use serde::Deserialize as _;
 use serde::de::IntoDeserializer as _;
 
 use crate::console;
-use crate::flags::{Threads, one_of};
+use crate::flags::{Threads, Verbosity, one_of};
+use crate::hub;
 use crate::interrupt;
 use crate::keyed_errors::{FILE, data_in_flags, in_flags};
 use crate::screen::{self, TextLine};
@@ -86,7 +87,7 @@ pub struct Predict {
 /// Which model.
 #[derive(Args)]
 pub struct Chosen {
-    /// Folder of a run, of a model in Hugging Face layout, or of adapters
+    /// Folder of a run, of a model in Hugging Face layout or of adapters, or hf:ORG/NAME
     #[arg(long, value_name = "DIR")]
     model: PathBuf,
     /// Of a run: the model of its best round instead of the last
@@ -109,10 +110,14 @@ struct Texts {
 }
 
 impl Chosen {
-    /// The same for the library.
-    pub fn choice(&self) -> ModelChoice {
+    /// The same for the library; a model of the hub that this machine lacks is fetched.
+    pub fn choice(&self) -> fedra::Result<ModelChoice> {
         let round = if self.best { WhichRound::Best } else { WhichRound::Last };
-        ModelChoice { path: self.model.clone(), round, base: self.base.clone() }
+        let path = hub::folder("model.path", &self.model, Verbosity::Lively)?;
+        let base = self.base.as_ref();
+        let base =
+            base.map(|base| hub::folder("model.base", base, Verbosity::Lively)).transpose()?;
+        Ok(ModelChoice { path, round, base })
     }
 }
 
@@ -137,7 +142,7 @@ impl Predict {
         {
             bail!("--output: {} is the input file; name another one", output.display());
         }
-        let choice = self.model.choice();
+        let choice = self.model.choice()?;
         let mut model = TrainedModel::open(&choice.folders()?)?;
         let run = RunModel::of(&choice);
         for note in run.iter().flat_map(RunModel::notes) {

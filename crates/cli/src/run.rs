@@ -16,6 +16,7 @@ use fedra::{Experiment, Summary};
 use crate::console;
 use crate::experiment::Overrides;
 use crate::flags::{Quiet, Verbosity};
+use crate::hub;
 use crate::interrupt;
 use crate::terminal::Terminal;
 use crate::watch::Watch;
@@ -76,9 +77,12 @@ impl Run {
             );
         }
         match (&self.resume, &self.file) {
-            (Some(folder), _) => match self
-                .watched(folder, || fedra::resume(folder, self.leash, &Terminal::new(voice)))?
-            {
+            (Some(folder), _) => match self.watched(folder, || {
+                let held = folder.join(EXPERIMENT);
+                let open = || Experiment::open(&held, &fedra::Overrides::default());
+                hub::provide(voice, || open().map(drop))?;
+                fedra::resume(folder, self.leash, &Terminal::new(voice))
+            })? {
                 Resumed::WasComplete(summary) => {
                     show_complete(folder, &summary, voice);
                     Ok(ExitCode::SUCCESS)
@@ -86,7 +90,8 @@ impl Run {
                 Resumed::WentOn(ending) => Ok(show(&ending, folder, voice, &resuming(folder))),
             },
             (None, Some(file)) => {
-                let mut experiment = Experiment::open(file, &self.overrides.as_given())?;
+                let overrides = self.overrides.as_given();
+                let mut experiment = hub::opened(voice, || Experiment::open(file, &overrides))?;
                 if self.leash.is_some() {
                     experiment.raw.threads = self.leash;
                 }

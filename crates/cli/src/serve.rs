@@ -30,6 +30,7 @@ use crate::console;
 use crate::experiment::Overrides;
 use crate::flags::{Quiet, Verbosity};
 use crate::flower::AtSuperLink;
+use crate::hub;
 use crate::interrupt;
 use crate::join::Said;
 use crate::model_server::{self, CutFlags};
@@ -56,7 +57,7 @@ pub struct Serve {
     /// Experiment file in TOML
     #[arg(value_name = "FILE.toml", required_unless_present = "model")]
     file: Option<PathBuf>,
-    /// Serve the middle blocks of this decoder to `fedra generate`; there is no experiment
+    /// Serve the middle blocks of this decoder, which may be hf:ORG/NAME, to `fedra generate`; there is no experiment
     #[arg(long, value_name = "DIR", conflicts_with_all = ["file", "out", "force"])]
     model: Option<PathBuf>,
     #[command(flatten)]
@@ -144,11 +145,13 @@ impl Serve {
             };
             let nobody_known = Demand { clients: 0, each: 1 };
             listen.connections = capacity.connections(nobody_known).map_err(anyhow::Error::msg)?;
-            return model_server::serve((path, self.ends), self.bf16, &listen);
+            let path = hub::folder("--model", path, voice)?;
+            return model_server::serve((&path, self.ends), self.bf16, &listen);
         };
         self.ends.refuse_without("--model (an experiment's cut is [split])")?;
-        let experiment =
-            Experiment::open_for(file, Some(Party::Server), &self.overrides.as_given())?;
+        let overrides = self.overrides.as_given();
+        let open = || Experiment::open_for(file, Some(Party::Server), &overrides);
+        let experiment = hub::opened(voice, open)?;
         if !self.stock.is_empty() && experiment.recipe.method != "fedavg" {
             let found = &experiment.recipe.method;
             bail!(

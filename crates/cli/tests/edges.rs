@@ -7,6 +7,7 @@ use std::process::Command;
 /// Each crate and the crates of this workspace that it may depend on.
 const EDGES: &[(&str, &[&str])] = &[
     ("fedra-files", &[]),
+    ("fedra-hub", &["fedra-files"]),
     ("fedra-plan", &[]),
     ("fedra-seed", &[]),
     ("fedra-compute", &["fedra-plan", "fedra-seed"]),
@@ -53,6 +54,7 @@ const EDGES: &[(&str, &[&str])] = &[
         &[
             "fedra-plan",
             "fedra-compute",
+            "fedra-hub",
             "fedra-model",
             "fedra-data",
             "fedra-wire",

@@ -11,10 +11,11 @@ use fedra_client::ClientError;
 use fedra_compute::ComputeError;
 use fedra_data::DataError;
 use fedra_engine::EngineError;
+use fedra_hub::{HubError, ModelName};
 use fedra_model::ModelError;
 use fedra_plan::PlanError;
 
-use crate::config::ConfigError;
+use crate::config::{ConfigError, Problem};
 use crate::folder::occupied::Occupied;
 use crate::run_files::SITES;
 
@@ -37,6 +38,9 @@ pub enum Error {
     /// A model or its folder.
     #[error(transparent)]
     Model(#[from] ModelError),
+    /// A model of the hub.
+    #[error(transparent)]
+    Hub(#[from] HubError),
     /// Tensors.
     #[error(transparent)]
     Compute(#[from] ComputeError),
@@ -107,6 +111,21 @@ impl Error {
             return source.is_stopped_preparation();
         }
         matches!(self, Self::Data(DataError::Stopped))
+    }
+
+    /// Whether the caller stopped the download of a model: what arrived is kept.
+    pub fn is_stopped_download(&self) -> bool {
+        matches!(self, Self::Hub(error) if error.is_stop())
+    }
+
+    /// The model of the hub that is not on this machine, where that is what is wrong.
+    pub fn unfetched(&self) -> Option<&ModelName> {
+        if let Self::Config(refusal) = self
+            && let Problem::Unfetched { name, .. } = &*refusal.problem
+        {
+            return Some(name);
+        }
+        self.cause()?.unfetched()
     }
 
     /// What is kept of a run that ended on its way.

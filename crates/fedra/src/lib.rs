@@ -84,6 +84,9 @@ pub use fedra_data as data;
 /// Models and their folders.
 pub use fedra_model as model;
 
+/// Models of the Hugging Face hub.
+pub use fedra_hub as hub;
+
 /// Which part of a model: parameters, scopes, rules.
 pub use fedra_plan as plan;
 

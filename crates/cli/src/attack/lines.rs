@@ -10,6 +10,9 @@ use fedra::prepare::partitioned_data::PartitionedData;
 use fedra_compute::Seed;
 use fedra_data::Tokenizer;
 
+use crate::flags::Verbosity;
+use crate::hub;
+
 /// The largest text that is read.
 const LARGEST: u64 = 1 << 30;
 /// Lines with fewer tokens of their own say too little.
@@ -29,7 +32,8 @@ pub fn of_file(flag: &str, file: &Path) -> Result<Vec<String>> {
 
 /// The training rows of all clients of an experiment, and the model that it names.
 pub fn of_experiment(file: &Path) -> Result<(Vec<String>, Option<PathBuf>)> {
-    let experiment = Experiment::open(file, &fedra::Overrides::default())?;
+    let open = || Experiment::open(file, &fedra::Overrides::default());
+    let experiment = hub::opened(Verbosity::Lively, open)?;
     let holdings = PartitionedData::of(&experiment)?;
     let rows = holdings.division.clients.iter().flat_map(|holding| &holding.train);
     let texts = rows.map(|&row| holdings.table.examples[row].body.to_text()).collect();

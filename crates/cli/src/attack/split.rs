@@ -16,7 +16,8 @@ use fedra_model::{Classifier, Head, Wanted, load_checkpoint};
 use super::lines::{self, Lines};
 use super::telling::tell;
 use crate::console;
-use crate::flags::{one_of, parse_seed};
+use crate::flags::{Verbosity, one_of, parse_seed};
+use crate::hub;
 use crate::screen::{self, TextLine};
 use crate::study_folder::StudyFolder;
 
@@ -136,6 +137,7 @@ impl Split {
         let Some(path) = self.model.clone().or(model) else {
             bail!("--model is missing: the experiment names no folder or GGUF file");
         };
+        let path = hub::folder("--model", &path, Verbosity::Lively)?;
         let folder = self.out.as_deref().map(StudyFolder::create).transpose()?;
 
         let Pretrained { checkpoint, tokenizer } = Pretrained::open(&path).context("--model")?;

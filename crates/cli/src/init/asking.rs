@@ -7,11 +7,14 @@ use std::io::{BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
+use fedra::hub::ModelName;
 use fedra::init::{ModelChoice, Proposal, Sight, Wishes, propose};
 use fedra::text::shell;
 use fedra_data::{Format, Task};
 
 use crate::console;
+use crate::flags::Verbosity;
+use crate::hub;
 
 /// How unanswered questions are answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -168,7 +171,7 @@ impl Question {
                 console::say(error);
                 continue;
             }
-            match propose(sight, &tried) {
+            match hub::opened(Verbosity::Lively, || propose(sight, &tried)) {
                 Ok(_) => {
                     *wishes = tried;
                     return Ok(());
@@ -209,8 +212,7 @@ impl Question {
                 (format!("{question}{why}"), value)
             }
             Self::Model => {
-                let question =
-                    "Which model? A folder in Hugging Face layout, or a preset for fresh weights";
+                let question = "Which model? A folder in Hugging Face layout, hf:ORG/NAME, or a preset for fresh weights";
                 let proposed = match &proposal.training.model {
                     ModelChoice::Folder(path) => path.display().to_string(),
                     ModelChoice::Preset(name, _) => name.clone(),
@@ -243,7 +245,7 @@ impl Question {
             },
             Self::Model => {
                 let path = PathBuf::from(answer);
-                if path.exists() {
+                if path.exists() || ModelName::is_meant(answer) {
                     wishes.model = Some(path);
                 } else if answer.contains(['/', '\\']) {
                     return Err(format!("found no {answer}, expected a folder or a preset"));

@@ -18,6 +18,7 @@ use fedra_data::{Missing, Task, printable};
 
 use crate::console;
 use crate::flags::{MISSING, Quiet, one_of};
+use crate::hub;
 use crate::terminal::Terminal;
 use asking::Asking;
 
@@ -28,6 +29,7 @@ Examples:
   fedra init notes.csv --yes                   takes every proposal
   fedra init notes.jsonl --text note --label department --client-column hospital --yes
   fedra init hospitals/ --model models/minilm --out study.toml --yes
+  fedra init notes.csv --model hf:sentence-transformers/all-MiniLM-L6-v2 --yes
   fedra init --client north=n.csv --client south=s.csv --private 8 --model models/minilm --yes
 
 DATA is CSV or TSV with a header, JSON lines, Parquet or CoNLL, plain or gzip; a folder has one
@@ -65,7 +67,7 @@ pub struct Init {
     /// A file with the rows of the central test set
     #[arg(long, value_name = "FILE")]
     test: Option<PathBuf>,
-    /// A pretrained model: a folder in Hugging Face layout, or a GGUF file
+    /// A pretrained model: a folder in Hugging Face layout, a GGUF file, or hf:ORG/NAME, which is fetched
     #[arg(long, value_name = "DIR", conflicts_with = "preset")]
     model: Option<PathBuf>,
     /// A shape with fresh weights [default: tiny-encoder]
@@ -108,11 +110,12 @@ impl Init {
         };
         let sight = look(data.as_deref(), &self.files)?;
         let mut wishes = self.wishes();
+        hub::provide(voice, || propose(&sight, &wishes).map(drop))?;
         // What is wrong with flags is said before anything is asked.
         let first = propose(&sight, &wishes)?;
         voice.say(found(&sight, &first));
         asking.all(&sight, &mut wishes)?;
-        let proposal = propose(&sight, &wishes)?;
+        let proposal = hub::opened(voice, || propose(&sight, &wishes))?;
         for note in proposal.notes() {
             voice.say(format_args!("note: {note}"));
         }
@@ -256,7 +259,7 @@ fn models(sight: &Sight, proposal: &Proposal) -> String {
             Ok(shape) => (shape.in_words(), true),
             Err(reason) => (format!("cannot be used: {reason}"), false),
         };
-        let is_taken = is_usable && taken == Some(&model.path);
+        let is_taken = is_usable && taken == Some(&model.written());
         grid.row([name, what, if is_taken { "proposed" } else { "" }.to_owned()]);
     }
     let more = match sight.models.len().saturating_sub(MOST_MODELS) {

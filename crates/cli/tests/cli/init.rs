@@ -344,7 +344,7 @@ fn a_pretrained_model_beside_the_data_is_proposed_and_others_are_named() {
     write_delimited(&place.path("n.csv"), &notes(), ",");
     let said = place.succeed_and_hear(&["init", "n.csv", "--yes", "--out", "fresh.toml"]);
     for part in
-        ["no pretrained encoder was found in this folder", "hf download", "know no language"]
+        ["no pretrained encoder was found in this folder", "--model hf:", "know no language"]
     {
         assert!(said.contains(part), "{part}: {said}");
     }

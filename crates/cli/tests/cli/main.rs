@@ -13,6 +13,7 @@ mod endings;
 mod folders;
 mod generate;
 mod help;
+mod hub;
 mod init;
 mod json;
 mod keeping;
@@ -29,6 +30,9 @@ mod predict;
 mod privacy;
 mod refusals;
 mod run;
+#[path = "../../../hub/tests/server/mod.rs"]
+#[expect(dead_code, reason = "other tests use the rest of it")]
+mod server;
 mod tasks;
 mod truth;
 mod widths;

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use fedra_client::Predictor;
 use fedra_compute::{Device, Params, Seed};
 use fedra_data::{LabelSet, Tokenizer};
+use fedra_hub::{Hub, ModelName};
 use fedra_model::ClassKind;
 use fedra_model::hf::config::Problem;
 use fedra_model::hf::{Answers, Checkpoint, TrainedHead, WhyFresh};
@@ -133,11 +134,20 @@ fn declared_base(adapter: &Path) -> Result<PathBuf> {
         return Err(ConfigError::new("model.base", found, "one or the other").into());
     };
     let places = [PathBuf::from(name), adapter.join(name)];
-    places.into_iter().find(|place| place.exists()).ok_or_else(|| {
+    if let Some(place) = places.into_iter().find(|place| place.exists()) {
+        return Ok(place);
+    }
+    // Other libraries name a base as the hub does. The cache may have it; nobody asked to fetch it.
+    let revision = config["revision"].as_str().map_or(String::new(), |it| format!("@{it}"));
+    let known = format!("hf:{name}{revision}").parse::<ModelName>().ok();
+    let cached = || Hub::from_env().ok()?.cached(known.as_ref()?);
+    cached().map(|snapshot| snapshot.folder).ok_or_else(|| {
         let place = format!("base_model_name_or_path of {}", file.display());
         let found = format!("none, and {name:?}, the {place}, is not here");
         let expected = "the folder of the model that the adapters belong to";
-        ConfigError::new("model.base", found, expected).into()
+        let refusal = ConfigError::new("model.base", found, expected);
+        let hint = |name: &ModelName| format!("--base {name} fetches it from the Hugging Face hub");
+        known.as_ref().map(hint).into_iter().fold(refusal, ConfigError::with_hint).into()
     })
 }
 

@@ -5,7 +5,9 @@
 //! made when it is shown, and nobody takes one apart.
 
 use std::fmt;
+use std::path::{Path, PathBuf};
 
+use fedra_hub::ModelName;
 use serde::de::{Error, Expected, Unexpected};
 use toml::Value;
 
@@ -49,6 +51,13 @@ pub enum Problem {
     Only(String),
     /// It contradicts other settings: which.
     Excludes(String),
+    /// A model of the hub that is not on this machine. Whoever may make a connection can fetch it and try again.
+    Unfetched {
+        /// The model.
+        name: ModelName,
+        /// The cache that does not have it.
+        cache: PathBuf,
+    },
     /// None of these, in a sentence.
     Other(String),
 }
@@ -87,6 +96,12 @@ impl ConfigError {
     /// About anything else.
     pub fn sentence(key: &str, text: impl fmt::Display) -> Self {
         Self::about(key, Problem::Other(text.to_string()))
+    }
+
+    /// About a model of the hub that is not on this machine.
+    pub(crate) fn unfetched(key: &str, name: ModelName, cache: &Path) -> Self {
+        let hint = format!("fedra fetch {name} fetches it");
+        Self::about(key, Problem::Unfetched { name, cache: cache.to_owned() }).with_hint(hint)
     }
 
     fn about(key: &str, problem: Problem) -> Self {
@@ -144,6 +159,9 @@ impl ConfigError {
             Problem::Unknown { .. } => format!("{key}: unknown key"),
             Problem::Only(applies) => format!("{key} applies only {applies}"),
             Problem::Excludes(others) => format!("{key} cannot be combined with {others}"),
+            Problem::Unfetched { name, cache } => {
+                format!("{key}: {name} is not in the Hugging Face cache {}", cache.display())
+            }
             Problem::Other(text) | Problem::Rejected(None, text) if key.is_empty() => text.clone(),
             Problem::Other(text) | Problem::Rejected(None, text) => format!("{key}: {text}"),
         }

@@ -11,6 +11,7 @@
 
 mod checked;
 pub mod config_error;
+pub mod hub;
 mod privacy_table;
 pub mod raw_config;
 pub mod split_table;

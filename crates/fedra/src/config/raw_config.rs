@@ -228,7 +228,7 @@ pub enum By {
 pub struct Model {
     /// A shape by name, with fresh weights.
     pub preset: Option<String>,
-    /// A folder in Hugging Face layout, or a GGUF file.
+    /// A folder in Hugging Face layout, a GGUF file, or `hf:ORG/NAME@REVISION` for a model of the hub.
     pub path: Option<PathBuf>,
     /// Most pieces of the vocabulary grown for a preset.
     pub vocabulary: Option<usize>,

@@ -6,10 +6,11 @@
 //! one was taken and why the others were not. Nothing is fetched.
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::{env, fs};
 
 use fedra_data::printable;
+use fedra_hub::{Hub, ModelName};
 use fedra_model::{Head, Model};
 
 use super::wishes::ClientFile;
@@ -113,7 +114,8 @@ impl ModelPlaces {
         let mut seen = BTreeSet::new();
         let folders = beside.into_iter().flat_map(|folder| [folder.clone(), folder.join("models")]);
         let is_new = |folder: &PathBuf| folder.canonicalize().is_ok_and(|real| seen.insert(real));
-        Self { folders: folders.filter(is_new).collect(), hub: hub() }
+        let hub = Hub::from_env().ok().map(|hub| hub.cache().to_owned());
+        Self { folders: folders.filter(is_new).collect(), hub }
     }
 
     /// The models there, those that lie nearest first.
@@ -171,6 +173,16 @@ impl FoundModel {
         Self { path, name, is_cached, shape }
     }
 
+    /// How an experiment names it: one of the cache by its name and commit, which mean the same on every machine.
+    pub fn written(&self) -> PathBuf {
+        let commit = self.path.file_name().and_then(|commit| commit.to_str());
+        let name =
+            commit.filter(|_| self.is_cached).map(|commit| format!("hf:{}@{commit}", self.name));
+        let pinned =
+            name.filter(|name| name.parse().is_ok_and(|name: ModelName| name.commit().is_some()));
+        pinned.map_or_else(|| self.path.clone(), PathBuf::from)
+    }
+
     /// The folder that it lies in; the cache is one.
     fn place(&self) -> Option<&Path> {
         if self.is_cached { None } else { self.path.parent() }
@@ -191,21 +203,6 @@ pub fn fitting(found: &[FoundModel], needs_decoder: bool) -> Option<&FoundModel>
     let size = |model: &&FoundModel| model.shape().map_or(0, |shape| shape.parameters);
     let light = there().filter(|model| size(model) <= LIGHT).max_by_key(size);
     light.or_else(|| there().min_by_key(size))
-}
-
-/// The cache of `huggingface_hub`, where its own variables or its usual place say.
-fn hub() -> Option<PathBuf> {
-    let variable = |name: &str| env::var_os(name).filter(|value| !value.is_empty());
-    let named = variable("HF_HUB_CACHE").or_else(|| variable("HUGGINGFACE_HUB_CACHE"));
-    if let Some(hub) = named {
-        return Some(hub.into());
-    }
-    let home = variable("HF_HOME").map(PathBuf::from).or_else(|| {
-        let cache = variable("XDG_CACHE_HOME").map(PathBuf::from);
-        let cache = cache.or_else(|| Some(PathBuf::from(variable("HOME")?).join(".cache")));
-        Some(cache?.join("huggingface"))
-    });
-    home.map(|home| home.join("hub"))
 }
 
 /// The folders in a folder by name; none where it cannot be read.

@@ -10,7 +10,7 @@ use super::models::{self, ModelShape};
 use super::roles::{MOST_LISTED, Roles, short};
 use super::sight::Sight;
 use super::wishes::{Chosen, Wishes};
-use crate::config::ConfigError;
+use crate::config::{ConfigError, hub};
 use crate::error::{Context, Result};
 use crate::prepare::token_lengths::{TokenLengths, cut_rows};
 use crate::text::grid::grouped;
@@ -236,12 +236,14 @@ fn model(
     if let Some(path) = &wishes.model {
         ConfigError::excludes("preset", "a model").when(wishes.preset.is_some())?;
         let shown = path.display();
-        let shape = ModelShape::open(path).with_context(|| format!("model {shown}"))?;
+        let mut written = path.clone();
+        let folder = hub::pinned("model", &mut written)?.unwrap_or_else(|| path.clone());
+        let shape = ModelShape::open(&folder).with_context(|| format!("model {shown}"))?;
         let found = format_args!("an encoder of {} blocks in {shown}", shape.blocks);
         ConfigError::new("model", found, format_args!("a decoder for the task {task}"))
             .when(needs_decoder && !shape.is_decoder)?;
         let why = format!("a pretrained {}", shape.in_words());
-        return Ok((ModelChoice::Folder(path.clone()), why, shape.parameters, shape.positions));
+        return Ok((ModelChoice::Folder(written), why, shape.parameters, shape.positions));
     }
     let is_open = wishes.preset.is_none() && wishes.tokenizer.is_none();
     let found = models::fitting(&sight.models, needs_decoder).filter(|_| is_open);
@@ -252,7 +254,7 @@ fn model(
             String::new()
         };
         let why = format!("a pretrained {}{place}; --model DIR takes another", shape.in_words());
-        let path = ModelChoice::Folder(found.path.clone());
+        let path = ModelChoice::Folder(found.written());
         return Ok((path, why, shape.parameters, shape.positions));
     }
     let fresh = "fresh weights; --model DIR takes a pretrained model in Hugging Face layout";

@@ -15,7 +15,7 @@ use fedra_plan::Digest;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use crate::config::{Experiment, ModelSource, Vocabulary};
+use crate::config::{Experiment, ModelSource, Vocabulary, hub};
 use crate::error::{Context, Result};
 use crate::listener::{Listener, Silent};
 use crate::prepare::partitioned_data::PartitionedData;
@@ -255,8 +255,8 @@ fn model_digests(model: &ModelSource) -> Result<ModelDigests> {
 /// The adapters that an experiment starts from.
 fn adapter(experiment: &Experiment) -> Result<Option<Digest>> {
     let names = || fedra_model::peft::files().map(str::to_owned);
-    let dir = experiment.raw.model.adapter.as_deref();
-    dir.map_or(Ok(None), |dir| files(dir, names()))
+    let dir = experiment.raw.model.adapter.as_deref().map(hub::folder_of);
+    dir.map_or(Ok(None), |dir| files(&dir, names()))
 }
 
 /// The part of an index of shards that names them.

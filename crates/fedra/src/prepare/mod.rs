@@ -4,6 +4,7 @@ pub mod baseline;
 mod classes;
 pub mod client_counts;
 pub mod fingerprint;
+pub mod hub;
 pub mod partitioned_data;
 pub mod prepared;
 pub mod pretrained;

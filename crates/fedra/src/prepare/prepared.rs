@@ -20,7 +20,7 @@ use fedra_model::peft::AdapterFolder;
 use fedra_model::{Adapters, Classifier, Head, Loaded, Model, Wanted, load_part};
 use fedra_plan::{ByteCount, Digest, Layer, Layout, ParamId, Scope};
 
-use crate::config::{ConfigError, Experiment, ModelSource, Source, Vocabulary};
+use crate::config::{ConfigError, Experiment, ModelSource, Source, Vocabulary, hub};
 use crate::error::{Context, Result};
 use crate::prepare::fingerprint::Sum;
 use crate::prepare::partitioned_data::PartitionedData;
@@ -239,7 +239,7 @@ fn open(
     let Pretrained { checkpoint, tokenizer } = Pretrained::open(path).context("model.path")?;
     let adapter = match &experiment.raw.model.adapter {
         Some(dir) => {
-            let opened = AdapterFolder::open(dir, checkpoint.config());
+            let opened = AdapterFolder::open(&hub::folder_of(dir), checkpoint.config());
             Some(opened.context("model.adapter")?)
         }
         None => None,

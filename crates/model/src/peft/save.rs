@@ -26,6 +26,8 @@ const PREFIX: &str = "base_model.model.";
 pub struct AdapterSaving<'a> {
     /// Where the model lies that it adapts: a path, or a name that the other library knows.
     pub base: Option<&'a str>,
+    /// The revision of a base that is known by its name.
+    pub revision: Option<&'a str>,
     /// Names of the classes of a classification head.
     pub labels: Option<&'a [String]>,
     /// How the outputs of a head over whole texts are read.
@@ -105,6 +107,7 @@ pub fn save(
         "modules_to_save": modules_to_save(model, architecture),
         "peft_type": "LORA",
         "r": adapters.rank(),
+        "revision": saving.revision,
         "rank_pattern": pattern(&|count| json!(count * adapters.rank())),
         "alpha_pattern": pattern(&|count| whole_or_not(count as f32 * adapters.alpha())),
         "target_modules": target_modules(adapters, architecture),

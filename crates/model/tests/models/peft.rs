@@ -34,7 +34,8 @@ fn labels(step: &Step) -> Option<Vec<String>> {
 fn saved(dir: &Path, step: &Step) {
     let labels = labels(step);
     let problem = matches!(step.model.head(), Head::Sequence { .. }).then_some(Problem::MultiLabel);
-    let saving = AdapterSaving { base: Some("base"), labels: labels.as_deref(), problem };
+    let saving =
+        AdapterSaving { base: Some("base"), revision: None, labels: labels.as_deref(), problem };
     peft::save(dir, &step.model, &step.params, saving).unwrap();
 }
 

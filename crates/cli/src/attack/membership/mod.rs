@@ -23,6 +23,7 @@ use crate::console;
 use crate::experiment::Overrides;
 use crate::files;
 use crate::flags::{Quiet, Verbosity};
+use crate::hub;
 use crate::interrupt;
 use crate::progress::Stopping;
 use crate::screen::TextLine;
@@ -75,13 +76,15 @@ impl Membership {
         if self.at_score.is_some_and(|score| !score.is_finite()) {
             bail!("--at-score: found {:?}, expected a number", self.at_score);
         }
-        let plan = WorkPlan::new(&CompareRequest {
+        let request = CompareRequest {
             files: vec![self.file.clone()],
             overrides: self.overrides.as_given(),
             seeds: Some(1),
             sweeps: self.sweeps.clone(),
             ..CompareRequest::default()
-        })?;
+        };
+        hub::provide(self.quiet.voice(), || WorkPlan::new(&request)?.open_all())?;
+        let plan = WorkPlan::new(&request)?;
         let variants = self.chosen(&plan)?;
         let released = self.released();
         for variant in &variants {

@@ -1,4 +1,4 @@
-//! `[model]`: a fresh one by its sizes, or a folder or GGUF file.
+//! `[model]`: a fresh one by its sizes, a folder or GGUF file, or one of the hub.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -13,6 +13,7 @@ use fedra_plan::Role;
 use super::values::{Result, at_least_one, existing};
 use crate::config::ConfigError;
 use crate::config::checked::{ModelSource, Vocabulary};
+use crate::config::hub;
 use crate::config::raw_config::{Lora, Model as Written, RawConfig};
 use crate::error::in_words;
 
@@ -39,15 +40,15 @@ pub(super) fn model(raw: &mut RawConfig, tokens: usize) -> Result<ModelSource> {
         ] {
             ConfigError::excludes(key, "model.path, where the model is whole").when(given)?;
         }
-        *path = existing("model.path", path)?;
-        let config = open_config(path)?;
+        let folder = place("model.path", path)?;
+        let config = open_config(&folder)?;
         fits(&config, tokens)?;
         if let Some(dir) = &mut model.adapter {
-            *dir = existing("model.adapter", dir)?;
-            adapters = Some(open_adapters(dir, &config, &mut model.lora)?);
+            let dir = place("model.adapter", dir)?;
+            adapters = Some(open_adapters(&dir, &config, &mut model.lora)?);
         }
         carries(&config, adapters)?;
-        return Ok(ModelSource::Folder(path.clone()));
+        return Ok(ModelSource::Folder(folder));
     }
     ConfigError::only("model.adapter", "with model.path").when(model.adapter.is_some())?;
     ConfigError::only("model.head", "with model.path: a preset has no trained head")
@@ -124,8 +125,20 @@ fn vocabulary(model: &mut Written) -> Result<Vocabulary> {
     };
     ConfigError::excludes("model.vocabulary", "model.tokenizer, which has its own")
         .when(model.vocabulary.is_some())?;
+    if let Some(folder) = hub::pinned("model.tokenizer", path)? {
+        return Ok(Vocabulary::Declared(folder));
+    }
     *path = tokenizer_folder(&existing("model.tokenizer", path)?)?;
     Ok(Vocabulary::Declared(path.clone()))
+}
+
+/// Where the files behind a path are. The path becomes one that means the same from any folder and at any time.
+fn place(key: &str, path: &mut PathBuf) -> Result<PathBuf> {
+    if let Some(folder) = hub::pinned(key, path)? {
+        return Ok(folder);
+    }
+    *path = existing(key, path)?;
+    Ok(path.clone())
 }
 
 /// The folder of a tokenizer, which may be named by its main file. What stands beside that file

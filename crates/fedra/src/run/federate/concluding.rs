@@ -23,6 +23,7 @@ use fedra_data::Task;
 use fedra_engine::{
     EngineError, EvaluationSet, Federation, Fleet, ParamValues, RoundReport, SetScores, SideMemory,
 };
+use fedra_hub::ModelName;
 use fedra_model::hf::Precision;
 use fedra_model::peft::{self, AdapterSaving};
 use fedra_model::{Saving, save};
@@ -281,9 +282,15 @@ impl Run {
         let params = to_params(&self.device, model.layout(), tensors)?;
         let labels = Some(shards.labels.names().to_vec()).filter(|names| !names.is_empty());
         if let (ModelSource::Folder(base), Some(_)) = (&self.experiment.model, model.adapters()) {
-            let base = base.to_string_lossy();
-            let saving =
-                AdapterSaving { base: Some(&base), labels: labels.as_deref(), problem: *problem };
+            let name = self.hub_model();
+            let base =
+                name.as_ref().map_or_else(|| base.to_string_lossy(), |it| it.repository().into());
+            let saving = AdapterSaving {
+                base: Some(&base),
+                revision: name.as_ref().and_then(ModelName::commit),
+                labels: labels.as_deref(),
+                problem: *problem,
+            };
             peft::save(&folder.path().join(adapter), model, &params, saving)
                 .context("cannot save the adapters")?;
         }

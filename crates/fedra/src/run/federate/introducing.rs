@@ -1,6 +1,6 @@
 //! What a person should know before the rounds begin.
 
-use crate::config::ModelSource;
+use crate::config::{ModelSource, hub};
 use crate::error::Result;
 use crate::forecast::largest_batches::LargestBatches;
 use crate::forecast::memory;
@@ -10,6 +10,7 @@ use crate::forecast::traffic::stages::Stages;
 use crate::prepare::prepared::Prepared;
 use crate::process::{available_bytes, resident_bytes};
 use crate::text::grid::{counted, grouped};
+use fedra_hub::ModelName;
 use fedra_plan::ByteCount;
 use fedra_privacy::{Budget, shown};
 
@@ -38,8 +39,16 @@ impl Run {
         let kind = if self.prepared.model.is_decoder() { "decoder" } else { "encoder" };
         match &self.experiment.model {
             ModelSource::Fresh(..) => format!("a fresh {kind}"),
-            ModelSource::Folder(path) => format!("the {kind} in {}", path.display()),
+            ModelSource::Folder(path) => match self.hub_model() {
+                Some(name) => format!("the {kind} {name}"),
+                None => format!("the {kind} in {}", path.display()),
+            },
         }
+    }
+
+    /// The name of the model, where it is one of the hub.
+    pub(super) fn hub_model(&self) -> Option<ModelName> {
+        self.experiment.raw.model.path.as_deref().and_then(hub::name_of)
     }
 
     /// What a person should know before it runs, a line each: about the model, and what is odd about

@@ -129,6 +129,16 @@ impl WorkPlan {
         Ok((fingerprints, notes))
     }
 
+    /// Opens every experiment of the comparison once; nothing is read of its rows.
+    pub fn open_all(&self) -> Result<()> {
+        for variant in &self.variants {
+            for candidate in combinations(&variant.tuned) {
+                self.experiment(variant, &candidate, self.seeds[0])?;
+            }
+        }
+        Ok(())
+    }
+
     /// A variant with these values of its tuned keys and this seed.
     pub fn experiment(
         &self,
