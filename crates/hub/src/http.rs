@@ -43,7 +43,7 @@ pub(crate) struct Http {
 /// What is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ask {
-    /// What a file is: followed only on the hub itself, whose headers say it.
+    /// What a file is, without its content.
     Head,
     /// Content from this byte on.
     From(u64),
@@ -147,8 +147,8 @@ impl Http {
             let Some(next) = location.and_then(|location| redirected(&uri, location)) else {
                 return Err(self.odd(path, "a redirect to nowhere", "an address").into());
             };
-            // Headers about a file are the hub's own; those of its storage know nothing of it.
-            if ask == Ask::Head && !self.endpoint.is_own(&next) || has_hash(reply.headers(), ask) {
+            // The hub says what a file is where it sends us to its storage, which does not know.
+            if ask == Ask::Head && reply.headers().contains_key("x-linked-etag") {
                 return Ok(reply);
             }
             let is_encrypted = Origin::of(&next).is_some_and(|origin| origin.is_encrypted);
@@ -247,11 +247,6 @@ impl Http {
     pub(crate) fn own(&self) -> Uri {
         self.endpoint.to_string().parse().unwrap_or_default()
     }
-}
-
-/// Whether a redirect already says what a file is.
-fn has_hash(headers: &HeaderMap, ask: Ask) -> bool {
-    ask == Ask::Head && headers.contains_key("x-linked-etag")
 }
 
 fn host(uri: &Uri) -> String {

@@ -260,6 +260,20 @@ fn a_wrong_hash_is_an_error_and_leaves_nothing() {
 }
 
 #[test]
+fn sizes_that_are_absurd_or_not_kept_are_refused() {
+    let place = Place::new();
+    for (size, told) in [
+        ("18446744073709551615", "expected at most"),
+        ("-1", "found no size"),
+        ("100", "more than the 100 bytes"),
+    ] {
+        place.server.fail(Faults { size: Some(size), ..Faults::default() });
+        assert!(place.refused().contains(told), "{size}: {}", place.refused());
+    }
+    assert_eq!(place.hub(&[]).cached(&name()), None);
+}
+
+#[test]
 fn the_token_goes_to_the_hub_and_to_nobody_else() {
     let place = Place::new();
     place.server.fail(Faults { token: Some(TOKEN), ..Faults::default() });

@@ -125,9 +125,12 @@ fn a_run_fetches_its_model_names_the_commit_and_repeats_offline_to_the_bit() {
 #[test]
 fn init_writes_the_commit_and_a_cached_model_is_found_by_its_name() {
     let with = WithHub::new();
-    let rows: String =
-        (0..40).map(|row| format!("chest pain number {row},{}\n", row % 2)).collect();
-    fs::write(with.place.path("n.csv"), format!("text,label\n{rows}")).unwrap();
+    let row = |row: usize| format!("chest pain number {row},{}", row % 2);
+    let rows = (0..40).map(row).collect::<Vec<_>>().join(
+        "
+",
+    );
+    fs::write(with.place.path("n.csv"), format!("text,label\n{rows}\n")).unwrap();
     let (toml, said) = with.succeed(&["init", "n.csv", "--yes", "--model", NAME, "--out", "-"]);
     let path = format!("path = \"{}\"", pinned());
     assert!(toml.contains(&path) && said.contains("note: fetched"), "{toml}{said}");

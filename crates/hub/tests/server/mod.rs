@@ -44,6 +44,8 @@ pub struct Faults {
     pub location: Option<String>,
     /// The hash that is told of large files.
     pub etag: Option<String>,
+    /// The size that is told of large files.
+    pub size: Option<&'static str>,
     /// Names of files that are only listed.
     pub listed: Vec<String>,
     /// The repository was renamed from this one.
@@ -175,7 +177,7 @@ impl State {
             let headers = [
                 ("Location", faults.location.clone().unwrap_or(usual)),
                 ("X-Linked-Etag", format!("\"{hash}\"")),
-                ("X-Linked-Size", content.len().to_string()),
+                ("X-Linked-Size", faults.size.map_or(content.len().to_string(), str::to_owned)),
                 ("X-Repo-Commit", COMMIT.to_owned()),
             ];
             let headers = headers.each_ref().map(|(name, value)| (*name, value.as_str()));
