@@ -2,9 +2,9 @@
 
 use fedra_client::{Correction, TrainTask, Trainer};
 use fedra_compute::Params;
-use fedra_data::{Encoded, Target};
+use fedra_data::{Encoded, LabelSet, Target};
 use fedra_engine::{OptimiserConfig, Work};
-use fedra_plan::{ByteCount, Layer, Scope};
+use fedra_plan::{ByteCount, Layer, Round, Scope};
 use fedra_seed::Seed;
 
 use crate::decoder::Decoder;
@@ -54,8 +54,11 @@ impl FineTuning {
         let task = TrainTask {
             client: "the client",
             examples: &examples,
+            round: Round(0),
             scope: &scope,
             work: &work,
+            labels: &LabelSet::default(),
+            moments: None,
             correction: Correction::Nothing,
             seed,
             key: None,

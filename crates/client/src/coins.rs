@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use fedra_compute::SecretKey;
+use fedra_compute::{SecretKey, Seed};
 use fedra_data::Encoded;
 
 use crate::shard_digest::example_digest;
@@ -64,6 +64,12 @@ impl Coins {
         kept
     }
 
+    /// Where an example's other draws of a step start.
+    pub(crate) fn seed(&self, place: usize, step: u32) -> Seed {
+        let own = self.keys[place].of("dropout").with(u64::from(step));
+        own.uniforms().take(2).fold(Seed(0), |seed, draw| seed.with(draw.to_bits()))
+    }
+
     /// The batches of the steps of one window.
     fn thrown(&self, window: u32) -> Vec<Vec<usize>> {
         let mut batches = vec![Vec::new(); AT_ONCE as usize];
@@ -81,7 +87,6 @@ impl Coins {
 
 #[cfg(test)]
 mod tests {
-    use fedra_compute::Seed;
     use fedra_data::Target;
 
     use super::*;

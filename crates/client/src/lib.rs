@@ -52,11 +52,15 @@ mod worker;
 
 mod coins;
 mod correction;
+mod dropout;
 mod guard;
 mod heads;
 mod local_steps;
+mod moments;
+mod objective;
 mod private_training;
 mod request_key;
+mod step;
 mod trainer;
 
 mod evaluator;

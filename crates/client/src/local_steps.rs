@@ -5,18 +5,21 @@
 
 use fedra_compute::{Device, Gradients, Params, Tape, Tensor};
 use fedra_data::epoch;
-use fedra_engine::Work;
+use fedra_engine::{ClassWeights, MomentsLife, StepPlace, Work};
 use fedra_model::PrefixCache;
 use fedra_plan::{Cut, Plan, Scope};
 use fedra_wire::ParamValues;
 
 use crate::convert::to_values;
 use crate::correction::Correction;
+use crate::dropout::RoundDropout;
 use crate::error::{ClientError, Result};
-use crate::labelled_batch::LabelledBatch;
 use crate::meter::Meter;
+use crate::moments;
+use crate::objective::Objective;
 use crate::private_training::PrivateTraining;
-use crate::split::{ClientSegments, CutStep};
+use crate::split::ClientSegments;
+use crate::step::Step;
 use crate::trainer::{Course, TrainResult, TrainTask, Trainer, optimiser};
 
 impl Trainer<'_> {
@@ -50,11 +53,27 @@ impl Trainer<'_> {
         let plan = Plan::new(self.model.layout(), task.scope.clone(), Cut::none())?;
         let mut cache = if cut.is_none() { self.cache_for(&plan, task.work) } else { None };
         let mut optimiser = optimiser(self.device, task.work)?;
+        if let Some(kept) = task.moments {
+            moments::given_to(&mut optimiser, kept, (params, task.scope, self.device))?;
+        }
         let mut gathered = match task.correction {
             Correction::Variates { .. } => Some(self.zeros(params, task.scope)?),
             Correction::Nothing | Correction::Proximal { .. } | Correction::Dynamic { .. } => None,
         };
         let correction = task.correction.placed(self.device, (params, task.scope))?;
+        let accounted = cut.as_ref().is_some_and(|(_, ends)| ends.are_accounted());
+        if task.work.class_weights == Some(ClassWeights::Balanced)
+            && (accounted || task.work.private.is_some())
+        {
+            let reason = "found balanced class weights, expected none or a table: the weight of an example \
+                          would depend on the labels of others";
+            return Err(ClientError::privacy(format!("{}: {reason}", task.client)));
+        }
+        let objective = Objective::of(task.work, task.labels, task.examples)?;
+        let dropout = {
+            let plan = cut.as_ref().map_or(&plan, |(whole, _)| *whole);
+            RoundDropout::new(task.work, task.seed, plan)
+        };
 
         let start = params.clone();
         let mut private = match (task.work.private, task.key) {
@@ -64,7 +83,10 @@ impl Trainer<'_> {
                 let reason = format!("{client}: private steps need a secret key");
                 return Err(ClientError::privacy(reason));
             }
-            (Some(private), Some(key)) => Some(PrivateTraining::new((private, key), task, params)?),
+            (Some(private), Some(key)) => {
+                let (task, params) = ((task, objective.clone()), (&*params, dropout));
+                Some(PrivateTraining::new((private, key), task, params)?)
+            }
         };
         let limit = task.work.steps(task.examples.len() as u64);
         let (mut steps, mut loss_sum, mut seen) = (0_u32, 0.0, 0_u64);
@@ -84,20 +106,19 @@ impl Trainer<'_> {
             } else {
                 let Some(chosen) = plain.next() else { break };
                 meter.check()?;
-                let question = LabelledBatch::gather(self.model, task.examples, &chosen)?;
                 // What has no label is left out, unless that would tell that it has none.
-                let accounted = cut.as_ref().is_some_and(|(_, ends)| ends.are_accounted());
-                if question.targets_counted() == 0 && !accounted {
+                let step = Step::gather((self.model, task), (&objective, dropout), &chosen)?;
+                let Some(step) = step.labelled(accounted) else {
                     meter.advance(1);
                     continue;
-                }
+                };
+                let number = steps;
                 steps += 1;
-                let names: Vec<u64> = chosen.iter().map(|&index| index as u64).collect();
-                let batch = (&question, names);
                 let (found, gradients) = if let Some((plan, ends)) = &mut cut {
-                    cut_step((params, plan), ends, batch, task.work.clip)?
+                    step.cut((params, plan), ends, (number, task.work.clip))?
                 } else {
-                    let (found, gradients) = self.whole_step(params, task, batch, &mut cache)?;
+                    let (found, gradients) =
+                        self.whole_step(params, (task, number), &step, &mut cache)?;
                     (Some(found), gradients)
                 };
                 if let Some(found) = found.filter(|found| !found.is_finite()) {
@@ -114,6 +135,8 @@ impl Trainer<'_> {
                 add(sum, &gradients)?;
             }
             correction.apply(&mut gradients, (params, &start))?;
+            let place = StepPlace { round: task.round, step: steps - 1, steps: limit };
+            optimiser.schedule(task.work.schedule.factor(place))?;
             optimiser.step(params, &gradients)?;
             meter.advance(1);
         }
@@ -128,7 +151,11 @@ impl Trainer<'_> {
             None => ((seen > 0).then(|| loss_sum / seen as f64), None),
             Some(private) => (None, Some(private.told())),
         };
-        Ok(Course { mean_gradient, steps, loss, noise })
+        let moments = match task.work.moments {
+            MomentsLife::Fresh => None,
+            MomentsLife::Kept => Some(moments::taken_from(&optimiser)),
+        };
+        Ok(Course { mean_gradient, moments, steps, loss, noise })
     }
 
     /// A zero for every number of the scope.
@@ -147,56 +174,38 @@ impl Trainer<'_> {
         worth.then(|| PrefixCache::new(usize::from(blocks), self.cache.0 as usize))
     }
 
-    /// The loss of a batch and its gradients, clipped; no gradients where the loss is no number.
+    /// The loss of a step and its gradients, clipped; no gradients where the loss is no number.
     fn whole_step(
         &self,
         params: &Params,
-        task: &TrainTask<'_>,
-        batch: (&LabelledBatch, Vec<u64>),
+        (task, number): (&TrainTask<'_>, u32),
+        step: &Step<'_>,
         cache: &mut Option<PrefixCache>,
     ) -> Result<(f32, Gradients)> {
-        let mut tape = Tape::new(self.device);
-        let (question, names) = batch;
-        let asked = (&question.batch, question.targets().into(), names.as_slice());
-        let loss = self.loss(&mut tape, (params, task.scope), asked, cache)?;
-        let found = loss.tensor.item();
-        if !found.is_finite() {
-            return Ok((found, Gradients::default()));
+        let (mut loss_sum, mut sum) = (0.0, Gradients::default());
+        for part in step.parts() {
+            let drops = step.dropout.of(number, part.places.clone());
+            let mut tape = Tape::new(self.device).with_dropout(drops);
+            let targets = step.objective.part(part.question, step.divisor().targets);
+            let asked = (&part.question.batch, targets, part.names);
+            let loss = self.loss(&mut tape, (params, task.scope), asked, cache)?;
+            loss_sum += loss.tensor.item();
+            if !loss_sum.is_finite() {
+                return Ok((loss_sum, Gradients::default()));
+            }
+            sum.add(tape.backward(&[(&loss, Tensor::scalar(self.device, 1.0))])?)?;
         }
-        let mut gradients = tape.backward(&[(&loss, Tensor::scalar(self.device, 1.0))])?;
         if let Some(norm) = task.work.clip {
-            gradients.clip(norm);
+            sum.clip(norm);
         }
-        Ok((found, gradients))
+        Ok((loss_sum, sum))
     }
 }
 
-/// The same where the middle is elsewhere. The norm that is clipped is that of both sides together, so
-/// the server is told by what it scales its own.
-fn cut_step(
-    given: (&Params, &Plan),
-    ends: &mut ClientSegments<'_>,
-    (question, names): (&LabelledBatch, Vec<u64>),
-    clip: Option<f32>,
-) -> Result<(Option<f32>, Gradients)> {
-    let CutStep { loss, mut gradients, elsewhere } = ends.learn(given, question, &names)?;
-    let is_sound = loss.is_none_or(f32::is_finite);
-    let Some(norm) = clip.filter(|_| is_sound) else { return Ok((loss, gradients)) };
-    let all = (gradients.sum_of_squares() + elsewhere).sqrt();
-    let factor = (f64::from(norm) / all).min(1.0);
-    if factor < 1.0 {
-        gradients.scale(factor as f32);
-    }
-    if !given.1.gradient_crossings().is_empty() {
-        ends.scale_step(factor)?;
-    }
-    Ok((loss, gradients))
-}
-
-/// The batches of all epochs, no more than the work allows.
+/// The examples of each step of all epochs, no more steps than the work allows.
 fn order(task: &TrainTask<'_>) -> impl Iterator<Item = Vec<usize>> {
     let lengths: Vec<usize> = task.examples.iter().map(|example| example.ids.len()).collect();
-    let (seed, size) = (task.seed.of("order"), task.work.batch as usize);
+    let (seed, size) = (task.seed.of("order"), task.work.step_batch() as usize);
     let limit = task.work.max_steps.map_or(usize::MAX, |steps| steps as usize);
     let epochs = 0..u64::from(task.work.epochs);
     epochs.flat_map(move |number| epoch(&lengths, size, seed.with(number).0)).take(limit)

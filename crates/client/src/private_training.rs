@@ -10,16 +10,16 @@
 
 use std::collections::BTreeMap;
 
-use fedra_compute::{
-    ClipFactors, Clipping, Gradients, LossWeights, Params, RowWeights, SecretKey, Tape, Tensor,
-};
+use fedra_compute::{ClipFactors, Clipping, Gradients, Params, SecretKey, Tape, Tensor};
 use fedra_engine::{ClipRule, PrivateSteps, SiteNoise, StepNoise};
-use fedra_model::{PrefixCache, Weighted};
+use fedra_model::PrefixCache;
 use fedra_plan::{Layer, Scope};
 
 use crate::coins::Coins;
+use crate::dropout::RoundDropout;
 use crate::error::{ClientError, Result};
 use crate::labelled_batch::LabelledBatch;
+use crate::objective::Objective;
 use crate::trainer::{TrainTask, Trainer};
 
 /// The share of examples that an adaptive norm leaves as they are.
@@ -34,6 +34,8 @@ pub(crate) struct PrivateTraining {
     steps: PrivateSteps,
     key: SecretKey,
     coins: Coins,
+    dropout: RoundDropout,
+    objective: Objective,
     /// The mean size of a batch.
     mean: f64,
     /// The norm of the next step.
@@ -46,20 +48,22 @@ impl PrivateTraining {
     /// Before the first step.
     pub(crate) fn new(
         (steps, key): (PrivateSteps, &SecretKey),
-        task: &TrainTask<'_>,
-        params: &Params,
+        (task, objective): (&TrainTask<'_>, Objective),
+        (params, dropout): (&Params, RoundDropout),
     ) -> Result<Self> {
         let examples = task.examples.len() as u64;
-        let mean = steps.mean_batch(task.work.batch, examples) as f64;
+        let mean = steps.mean_batch(task.work.step_batch(), examples) as f64;
         let cap = steps.cap.map(|cap| (cap * mean).ceil() as usize);
-        let coins = Coins::new(task.examples, key, (steps.rate(task.work.batch, examples), cap));
+        let rate = steps.rate(task.work.step_batch(), examples);
+        let coins = Coins::new(task.examples, key, (rate, cap));
         let mut sites: BTreeMap<Layer, SiteNoise> = BTreeMap::new();
         for id in task.scope {
             let (site, (rows, cols)) = (id.site, params.get(id)?.shape());
             let none = SiteNoise { site, numbers: 0, released: 0.0, noise: 0.0 };
             sites.entry(site).or_insert(none).numbers += (rows * cols) as u64;
         }
-        Ok(Self { steps, key: key.clone(), coins, mean, clip: steps.clip, taken: 0, sites })
+        let (key, clip) = (key.clone(), steps.clip);
+        Ok(Self { steps, key, coins, dropout, objective, mean, clip, taken: 0, sites })
     }
 
     /// The noised mean gradient of the next batch, whose examples join each by a coin of its own, up to the cap.
@@ -124,10 +128,13 @@ impl PrivateTraining {
     ) -> Result<(Gradients, ClipFactors)> {
         let question = LabelledBatch::gather(trainer.model, task.examples, part)?;
         let by_sequence = question.weights_by_sequence();
-        let weights = LossWeights { rows: RowWeights::PerSequence(&by_sequence), divisor: 1.0 };
-        let targets = Weighted { targets: question.targets(), weights };
+        let targets = self.objective.part_by_sequence(&question, &by_sequence, 1.0);
         let names: Vec<u64> = part.iter().map(|&example| example as u64).collect();
-        let mut tape = Tape::by_example(trainer.device, &question.batch.packing().boundaries());
+        // What is dropped of an example is its own affair, as its coins are.
+        let seed = |&example: &usize| self.coins.seed(example, self.taken);
+        let drops = self.dropout.drawn(|| part.iter().map(seed).collect());
+        let boundaries = question.batch.packing().boundaries();
+        let mut tape = Tape::by_example(trainer.device, &boundaries).with_dropout(drops);
         let asked = (&question.batch, targets, names.as_slice());
         let loss = trainer.loss(&mut tape, (params, task.scope), asked, cache)?;
         let seed = Tensor::scalar(trainer.device, 1.0);

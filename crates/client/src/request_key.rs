@@ -5,8 +5,10 @@
 //! secret and from everything that the answer is computed from: the question, the model as it was
 //! received, what is the client's own, and its examples.
 
+use std::borrow::Cow;
+
 use fedra_compute::{Params, SecretKey};
-use fedra_engine::{ClientId, EvaluationRequest, ProbeRequest, TrainRequest};
+use fedra_engine::{ClientId, EvaluationRequest, OptimiserState, ProbeRequest, TrainRequest};
 use fedra_plan::{Digest, Plan, Side};
 use fedra_seed::Seed;
 use sha2::{Digest as _, Sha256};
@@ -27,9 +29,18 @@ pub(crate) struct Sources<'a> {
 
 impl Sources<'_> {
     /// What the answer to a request is computed from.
-    pub(crate) fn of_training(self, request: &TrainRequest) -> Digest {
+    pub(crate) fn of_training(
+        self,
+        request: &TrainRequest,
+        moments: Option<&OptimiserState>,
+    ) -> Digest {
         let TrainRequest { client, round, seed, correction, plan, work, split, .. } = request;
         let correction = correction.as_deref().unwrap_or_default();
+        let correction = &match moments.filter(|moments| !moments.is_empty()) {
+            None => Cow::Borrowed(correction),
+            // Two answers from other moments are two answers, whatever else they have in common.
+            Some(moments) => Cow::Owned([correction, &digest_of(moments)].concat()),
+        };
         match split {
             None => self.digest(&format!("{:?}", (client, round, seed, plan, work)), correction),
             Some(split) => {
@@ -77,6 +88,20 @@ impl Sources<'_> {
         }
         Digest::from_bytes(sum.finalize().into())
     }
+}
+
+/// Of what an optimiser remembers.
+fn digest_of(OptimiserState { steps, first, second }: &OptimiserState) -> [u8; 32] {
+    let mut sum = Sha256::new();
+    for (id, steps) in steps {
+        sum.update(format!("{id} {steps}\n").as_bytes());
+        for moment in [first.get(*id), second.get(*id)] {
+            for value in moment.unwrap_or_default() {
+                sum.update(value.to_le_bytes());
+            }
+        }
+    }
+    sum.finalize().into()
 }
 
 /// The client's part of a cut model: at a site there is no other.

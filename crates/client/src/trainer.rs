@@ -6,10 +6,10 @@
 //! the time and no number.
 
 use fedra_compute::{Device, Optimiser, Params, SecretKey, Tape, Value};
-use fedra_data::Encoded;
-use fedra_engine::{Damped, StepNoise, Work};
+use fedra_data::{Encoded, LabelSet};
+use fedra_engine::{Damped, OptimiserState, StepNoise, Work};
 use fedra_model::{Batch, Model, PrefixCache, Weighted};
-use fedra_plan::{ByteCount, Scope};
+use fedra_plan::{ByteCount, Round, Scope};
 use fedra_seed::Seed;
 use fedra_wire::ParamValues;
 
@@ -34,11 +34,17 @@ pub struct TrainTask<'a> {
     pub client: &'a str,
     /// What is learnt from.
     pub examples: &'a [Encoded],
+    /// The round, which says where in a schedule of the rate its steps are.
+    pub round: Round,
     /// What learns.
     pub scope: &'a Scope,
     /// How long, in what steps and by which solver. Its local rule is not looked at here: the
     /// correction carries it out.
     pub work: &'a Work,
+    /// The names of the answers, for weights of classes.
+    pub labels: &'a LabelSet,
+    /// What the optimiser remembers of the client's earlier rounds; it begins with nothing unless given.
+    pub moments: Option<&'a OptimiserState>,
     /// What the local rule adds to gradients.
     pub correction: Correction<&'a ParamValues>,
     /// Where the order of examples comes from.
@@ -62,6 +68,8 @@ pub struct Course {
     /// The mean over steps of the gradient before its correction, for every parameter in the scope;
     /// only gathered for [`Correction::Variates`], whose next variate it is.
     pub mean_gradient: Option<ParamValues>,
+    /// What the optimiser remembers of the scope at the end, where the work has it kept.
+    pub moments: Option<OptimiserState>,
     /// Steps taken.
     pub steps: u32,
     /// Mean loss over the examples as they were seen; absent where steps are private, because it is what

@@ -8,7 +8,8 @@ use fedra_compute::{Device, Params, SecretKey};
 use fedra_data::{Encoded, LabelSet, Task};
 use fedra_engine::{
     Adaptation, AttentionRequest, ClientAttention, ClientInfo, ClientState, EvaluationRequest,
-    Evidence, LocalRule, ProbeRequest, Reply, RowPrivacy, Scored, SplitConfig, TrainRequest,
+    Evidence, LocalRule, MomentsLife, ProbeRequest, Reply, RowPrivacy, Scored, SplitConfig,
+    TrainRequest,
 };
 use fedra_model::Model;
 use fedra_plan::{BlockScores, ByteCount, Digest, Layout, Plan, Round, Scope, Side};
@@ -73,15 +74,19 @@ impl Worker<'_> {
         let mut params = self.params_of(state)?;
         let server = self.server_correction(request)?;
         let own = request.plan.trained_by(Side::Client);
+        let kept = (request.work.moments == MomentsLife::Kept).then_some(&state.moments);
         let key = request.work.private.map(|_| {
-            let input = self.sources(&params).of_training(request);
+            let input = self.sources(&params).of_training(request, kept);
             self.secret.of("examples").over(input.as_bytes())
         });
         let task = TrainTask {
             client: &self.info.name,
             examples: self.shard.train.encoded(),
+            round: request.round,
             scope: &own,
             work: &request.work,
+            labels: self.labels,
+            moments: kept,
             correction: Correction::of(request.work.local, &state.correction, &server),
             seed: request.seed,
             key: key.as_ref(),
@@ -92,7 +97,8 @@ impl Worker<'_> {
             self.shard.train.encoded(),
             &params,
         )?;
-        let way = (Purpose::Train(request.round), || self.sources(&params).of_training(request));
+        let input = || self.sources(&params).of_training(request, kept);
+        let way = (Purpose::Train(request.round), input);
         let mut ends = self.ends(request.split.as_deref(), &request.plan, way)?;
         let cut = ends.as_mut().map(|ends| (&request.plan, ends));
         let start = params.clone();
@@ -110,6 +116,8 @@ impl Worker<'_> {
         };
         let mut next = ClientState::empty(request.client);
         next.personal = state.personal.clone();
+        next.moments = state.moments.clone();
+        next.moments.absorb(course.moments.take().unwrap_or_default());
         next.personal.absorb(copied(&params, request.plan.keeps())?);
         let mut change = change_out_of((params, &start), &own, self.device)?;
         let mean = course.mean_gradient.take();
@@ -164,7 +172,8 @@ impl Worker<'_> {
 
     /// What an answer is computed from, beside the client's examples.
     pub fn train_input(&self, state: &ClientState, request: &TrainRequest) -> Result<Digest> {
-        Ok(self.sources(&self.params_of(state)?).of_training(request))
+        let kept = (request.work.moments == MomentsLife::Kept).then_some(&state.moments);
+        Ok(self.sources(&self.params_of(state)?).of_training(request, kept))
     }
 
     /// The same for a measurement of blocks.
@@ -228,7 +237,7 @@ impl Worker<'_> {
         };
         let mut params = self.params_of(state)?;
         if let Some(adaptation) = request.adapt.filter(|_| !self.shard.train.is_empty()) {
-            self.adapt(&mut params, adaptation, request.seed)?;
+            self.adapt(&mut params, adaptation, (request.round, request.seed))?;
         }
         let evaluator = Evaluator {
             model: self.model,
@@ -247,7 +256,12 @@ impl Worker<'_> {
     }
 
     /// Trains a throw-away copy before it is scored.
-    fn adapt(&self, params: &mut Params, adaptation: &Adaptation, seed: Seed) -> Result<()> {
+    fn adapt(
+        &self,
+        params: &mut Params,
+        adaptation: &Adaptation,
+        (round, seed): (Round, Seed),
+    ) -> Result<()> {
         let correction = match adaptation.work.local {
             LocalRule::Proximal { mu } => Correction::Proximal { mu },
             // A throw-away copy has no rounds behind it to be corrected by.
@@ -258,8 +272,11 @@ impl Worker<'_> {
         let task = TrainTask {
             client: &self.info.name,
             examples: self.shard.train.encoded(),
+            round,
             scope: &adaptation.learns,
             work: &adaptation.work,
+            labels: self.labels,
+            moments: None,
             correction,
             seed: seed.with(u64::from(self.info.id.0)),
             key: None,

@@ -25,7 +25,7 @@ use fedra_seed::{NOISE_GROUP, SecretKey, Seed};
 use std::ops::Range;
 
 pub(crate) use crate::cpu::attention::ProbeWeights;
-pub(crate) use crate::cpu::losses::Factors;
+pub(crate) use crate::cpu::losses::{Factors, Smoothing};
 pub(crate) use crate::cpu::norm::Kind as NormKind;
 pub(crate) use crate::cpu::vocabulary::VocabularyExamples;
 pub(crate) use crate::fill::Fill;
@@ -65,8 +65,13 @@ pub(crate) fn soft_cap_backward((y, cap): (&Tensor, f32), dy: &mut Tensor) {
 }
 
 /// Makes zeros of a share of `x` and divides the rest by theirs, as a seed decides.
-pub(crate) fn drop_out(x: &mut Tensor, rate: f32, seed: Seed) {
-    x.change(|x| elementwise::drop_out(x, rate, seed));
+pub(crate) fn drop_out(x: &mut Tensor, rate: f32, rows: &[(Range<usize>, Seed)]) {
+    let cols = x.cols();
+    x.change(|x| {
+        for (rows, seed) in rows {
+            elementwise::drop_out(&mut x[rows.start * cols..rows.end * cols], rate, *seed);
+        }
+    });
 }
 
 /// `x + offset`; the tensor itself where that is zero.

@@ -21,13 +21,16 @@ pub struct Optimiser {
     device: Device,
     memory: BTreeMap<ParamId, Memory>,
     damped: Option<(Scope, f32)>,
+    /// What a schedule multiplies the rate by.
+    factor: f32,
 }
 
 impl Optimiser {
     /// A solver that remembers nothing yet; refuses settings that make no sense.
     pub fn new(device: &Device, solver: Solver) -> Result<Self, ComputeError> {
         check(solver)?;
-        Ok(Self { solver, device: device.clone(), memory: BTreeMap::new(), damped: None })
+        let (device, memory) = (device.clone(), BTreeMap::new());
+        Ok(Self { solver, device, memory, damped: None, factor: 1.0 })
     }
 
     /// From now on multiplies the rate by a factor wherever a parameter is in the scope; refuses a
@@ -38,9 +41,29 @@ impl Optimiser {
         Ok(())
     }
 
+    /// From now on the rate is this factor of the solver's; refuses one that makes no rate. Decoupled
+    /// decay goes with the rate, as under PyTorch's schedulers.
+    pub fn schedule(&mut self, factor: f32) -> Result<(), ComputeError> {
+        check(self.solver.scaled(factor))?;
+        self.factor = factor;
+        Ok(())
+    }
+
+    /// What it remembers of each parameter: the steps it took, and its moments, empty where there are none.
+    pub fn moments(&self) -> impl Iterator<Item = (ParamId, u32, &[Tensor; 2])> {
+        self.memory.iter().map(|(id, memory)| (*id, memory.steps as u32, &memory.moments))
+    }
+
+    /// Makes it remember a parameter as [`Optimiser::moments`] told, in place of what it knew.
+    pub fn restore(&mut self, id: ParamId, steps: u32, moments: [Tensor; 2]) {
+        let steps = i32::try_from(steps).unwrap_or(i32::MAX);
+        self.memory.insert(id, Memory { steps, moments, touched: None });
+    }
+
     /// Takes one step for every parameter that has a gradient.
     pub fn step(&mut self, params: &mut Params, gradients: &Gradients) -> Result<(), ComputeError> {
-        let Self { solver, device, memory, damped } = self;
+        let Self { solver, device, memory, damped, factor } = self;
+        let solver = &solver.scaled(*factor);
         for (id, gradient) in gradients.iter() {
             let shape = params.get(id)?.shape();
             gradient.check("optimiser", shape)?;
@@ -51,7 +74,7 @@ impl Optimiser {
         for (id, weight) in params.iter_mut() {
             let Some(gradient) = gradients.get(id) else { continue };
             let memory = memories.remove(&id).expect("made above for every gradient");
-            memory.steps += 1;
+            memory.steps = memory.steps.saturating_add(1);
             let solver = match damped {
                 Some((scope, factor)) if scope.contains(id) => solver.scaled(*factor),
                 Some(_) | None => *solver,

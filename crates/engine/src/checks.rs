@@ -8,6 +8,7 @@ use crate::adapter_mean::AdapterMean;
 use crate::conditions::check_names;
 use crate::error::{EngineError, first, refuse};
 use crate::max_norm::KEY;
+use crate::objective::MomentsLife;
 use crate::recipe::{Population, Recipe, StepNormalisation};
 use crate::server::ServerRule;
 use crate::split::SplitMode;
@@ -105,6 +106,18 @@ impl Recipe {
             (
                 batched && self.work.clip.is_some(),
                 "work.clip needs each client's own gradient of the server's blocks",
+            ),
+            (
+                batched && self.work.accumulate > 1,
+                "work.accumulate sums batches of one client, and the server steps with all clients at once",
+            ),
+            (
+                batched && self.work.dropout > 0.0,
+                "work.dropout is drawn for each client, and the server steps with all clients at once",
+            ),
+            (
+                self.work.moments == MomentsLife::Kept,
+                "work.moments = \"kept\" is client state, and the server's blocks have none",
             ),
         ]);
         let Some(reason) = reason else { return Ok(()) };

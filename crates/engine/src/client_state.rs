@@ -7,6 +7,8 @@ use fedra_wire::{
     ClientId, Encoding, Expectation, Header, Kind, ParamValues, WireError, decode, encode,
 };
 
+use crate::optimiser_state::OptimiserState;
+
 /// Under which its values are written: they belong to no round.
 const HEADER: Header = Header::download(Kind::Values, Encoding::F32, Round(0));
 
@@ -21,6 +23,8 @@ pub struct ClientState {
     pub correction: ParamValues,
     /// What the encoding of its last updates lost (error feedback); absent means zero.
     pub residual: ParamValues,
+    /// What its optimiser remembers, where it may (`work.moments`).
+    pub moments: OptimiserState,
     /// The attention it has seen, for it to compare with.
     pub attention: AttentionMemory,
 }
@@ -50,35 +54,40 @@ impl ClientState {
             personal: ParamValues::new(),
             correction: ParamValues::new(),
             residual: ParamValues::new(),
+            moments: OptimiserState::default(),
             attention: AttentionMemory::default(),
         }
     }
 
-    /// Forgets the corrections and residuals of these parameters; tells whether there were any.
+    /// Forgets the corrections, residuals and moments of these parameters; tells whether there were any.
     pub fn forget(&mut self, part: &Scope) -> bool {
-        let Self { correction, residual, .. } = self;
+        let Self { correction, residual, moments, .. } = self;
         let mut forget = |id| correction.remove(id).is_some() | residual.remove(id).is_some();
-        part.iter().fold(false, |any, id| forget(id) | any)
+        part.iter().fold(false, |any, id| forget(id) | any) | moments.forget(part)
     }
 
     /// Whether there is nothing to keep.
     pub fn is_empty(&self) -> bool {
-        let Self { client: _, personal, correction, residual, attention } = self;
-        personal.is_empty() && correction.is_empty() && residual.is_empty() && attention.is_empty()
+        let Self { client: _, personal, correction, residual, moments, attention } = self;
+        let values = [personal, correction, residual];
+        values.iter().all(|it| it.is_empty()) && moments.is_empty() && attention.is_empty()
     }
 
     /// How many sections it is written as.
-    pub const SECTIONS: usize = 5;
+    pub const SECTIONS: usize = 8;
 
-    /// Itself as bytes, one section after another: its values as payloads, then its patterns of attention.
+    /// Itself as bytes, one section after another: its values and moments as payloads, then the steps of its
+    /// optimiser and its patterns of attention.
     pub fn sections(&self, layout: &Layout) -> impl Iterator<Item = Result<Vec<u8>, WireError>> {
-        let Self { client: _, personal, correction, residual, attention } = self;
-        let values = [personal, correction, residual].into_iter();
+        let Self { client: _, personal, correction, residual, moments, attention } = self;
+        let values = [personal, correction, residual, &moments.first, &moments.second].into_iter();
+        let steps = std::iter::once(Ok(moments.written_steps()));
         let patterns = [&attention.first, &attention.last].into_iter();
         let numbers = |pattern: &Arc<[f32]>| {
             Ok(pattern.iter().flat_map(|number| number.to_le_bytes()).collect())
         };
-        values.map(|values| encode(layout, &HEADER, values, None)).chain(patterns.map(numbers))
+        let values = values.map(|values| encode(layout, &HEADER, values, None));
+        values.chain(steps).chain(patterns.map(numbers))
     }
 
     /// What was written as these sections, or what is wrong with them.
@@ -98,12 +107,13 @@ impl ClientState {
             }
             Ok(numbers.iter().map(|number| f32::from_le_bytes(*number)).collect())
         };
-        let [personal, correction, residual, first, last] = sections;
+        let [personal, correction, residual, mean, square, steps, first, last] = sections;
         Ok(Self {
             client,
             personal: values(personal)?,
             correction: values(correction)?,
             residual: values(residual)?,
+            moments: OptimiserState::read(values(mean)?, values(square)?, steps.as_ref())?,
             attention: AttentionMemory { first: numbers(first)?, last: numbers(last)? },
         })
     }

@@ -5,6 +5,7 @@ use fedra_privacy::Unit;
 use crate::adapter_mean::AdapterMean;
 use crate::error::{EngineError, refuse};
 use crate::min_arrivals::MinArrivals;
+use crate::objective::ClassWeights;
 use crate::privacy::{CLIP_NORMS, Privacy, PrivateSelection};
 use crate::private_steps::ClipRule;
 use crate::recipe::{Population, Recipe, StepNormalisation, Weighting};
@@ -129,6 +130,13 @@ impl Recipe {
     /// What a promise to examples does not cover: little, because everything after a noised gradient
     /// follows from it.
     fn uncovered_of_examples(&self) -> Option<Uncovered> {
+        if self.work.class_weights == Some(ClassWeights::Balanced) {
+            return Some(Uncovered {
+                key: "work.class_weights",
+                reason: "the weight of an example would depend on how many others have its label",
+                expected: "a table of weights, which is public",
+            });
+        }
         let scores = self.privacy.as_ref().is_some_and(|privacy| privacy.client_scores);
         (self.adapt.is_some() && scores).then_some(Uncovered {
             key: "privacy.client_scores",

@@ -113,12 +113,12 @@ impl RowsAtCut {
     /// The rows of a round, at one of the two places, that may depend on one example.
     fn rows(&self, work: &Work, examples: u64) -> u64 {
         let steps = work.steps(examples);
-        let in_epoch = examples.div_ceil(u64::from(work.batch.max(1))).max(1);
+        let in_epoch = examples.div_ceil(u64::from(work.step_batch().max(1))).max(1);
         let sequences = match self.ends {
             EndsLearn::No => steps.div_ceil(in_epoch).min(u64::from(work.epochs)),
             EndsLearn::Yes => {
                 let most = u64::from(work.epochs).saturating_mul(examples);
-                most.min(steps.saturating_mul(u64::from(work.batch)))
+                most.min(steps.saturating_mul(u64::from(work.step_batch())))
             }
         };
         sequences.saturating_mul(self.longest)

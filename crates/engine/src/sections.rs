@@ -38,7 +38,7 @@ struct Ended {
 
 impl Sections {
     /// What a checkpoint begins with: its kind and the version of its form.
-    pub(crate) const MAGIC: &[u8] = b"FDCK\x03";
+    pub(crate) const MAGIC: &[u8] = b"FDCK\x04";
 
     /// Opens the checkpoint in a directory; `None` when there is none.
     pub(crate) fn open(directory: &Path) -> Result<Option<Self>, EngineError> {

@@ -21,6 +21,7 @@ use fedra_wire::{ClientId, ParamValues};
 
 use crate::client_state::{AttentionMemory, ClientState};
 use crate::error::EngineError;
+use crate::optimiser_state::OptimiserState;
 use crate::scratch::{PAGE, Record, Scratch};
 
 /// The states of all clients of a simulation: in memory, unless there is a scratch file.
@@ -185,16 +186,18 @@ impl StateHandle {
 #[derive(Debug)]
 struct Filed {
     record: Record,
-    /// The parameters of personal, correction and residual, and how many numbers each has.
-    tensors: [Vec<(ParamId, usize)>; 3],
+    /// The parameters of personal, correction, residual and both moments, and how many numbers each has.
+    tensors: [Vec<(ParamId, usize)>; 5],
+    /// Steps of the optimiser.
+    steps: BTreeMap<ParamId, u32>,
     /// How many numbers each pattern of attention has.
     patterns: [usize; 2],
 }
 
 impl Filed {
     fn write(scratch: &Arc<Scratch>, state: &ClientState) -> Result<Self, EngineError> {
-        let ClientState { client: _, personal, correction, residual, attention } = state;
-        let tensors = [personal, correction, residual];
+        let ClientState { client: _, personal, correction, residual, moments, attention } = state;
+        let tensors = [personal, correction, residual, &moments.first, &moments.second];
         let patterns = [&*attention.first, &*attention.last];
         let values = tensors.into_iter().flat_map(ParamValues::iter).map(|(_, numbers)| numbers);
         let numbers = values.chain(patterns).flatten();
@@ -205,7 +208,8 @@ impl Filed {
             EngineError::disk(doing, &scratch.path, error)
         })?;
         let list = |tensors: &ParamValues| tensors.iter().map(|(id, n)| (id, n.len())).collect();
-        Ok(Self { record, tensors: tensors.map(list), patterns: patterns.map(<[f32]>::len) })
+        let (tensors, steps) = (tensors.map(list), moments.steps.clone());
+        Ok(Self { record, tensors, steps, patterns: patterns.map(<[f32]>::len) })
     }
 
     fn read(&self, client: ClientId) -> Result<ClientState, EngineError> {
@@ -218,10 +222,12 @@ impl Filed {
             let tensor = |(id, count): &(_, usize)| (*id, numbers.by_ref().take(*count).collect());
             list.iter().map(tensor).collect()
         };
-        let [personal, correction, residual] = self.tensors.each_ref().map(&mut tensors);
+        let [personal, correction, residual, mean, square] =
+            self.tensors.each_ref().map(&mut tensors);
+        let moments = OptimiserState { steps: self.steps.clone(), first: mean, second: square };
         let [first, last] = self.patterns.map(|count| numbers.by_ref().take(count).collect());
         let attention = AttentionMemory { first, last };
-        Ok(ClientState { client, personal, correction, residual, attention })
+        Ok(ClientState { client, personal, correction, residual, moments, attention })
     }
 }
 
@@ -236,6 +242,9 @@ mod tests {
         let mut state = ClientState::empty(ClientId(client));
         state.correction.insert(ID, vec![value; 100_000]);
         state.residual.insert(ID, vec![-value, f32::NAN]);
+        state.moments.steps.insert(ID, client);
+        state.moments.first.insert(ID, vec![value; 3]);
+        state.moments.second.insert(ID, vec![value * value; 3]);
         state.attention = AttentionMemory { first: vec![value; 3].into(), last: Arc::new([]) };
         Arc::new(state)
     }
@@ -264,6 +273,7 @@ mod tests {
             state_store.forget(&[ID].into_iter().collect()).unwrap();
             let found = state_store.state_of(ClientId(2)).unwrap();
             assert!(found.correction.is_empty() && found.residual.is_empty());
+            assert!(found.moments.is_empty() && found.moments.first.is_empty());
         }
     }
 

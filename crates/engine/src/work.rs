@@ -4,13 +4,15 @@
 //! carried out by any kind of client.
 
 pub use fedra_plan::Solver as OptimiserConfig;
-use fedra_plan::{Layout, Plan, Probe, Round, Scope, Side, Visits, WrongSetting};
+use fedra_plan::{Layout, Plan, Probe, Scope, Side, Visits, WrongSetting};
 use fedra_privacy::{PrivacyError, Release};
 use fedra_wire::Encoding;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{EngineError, refuse};
+use crate::objective::{ClassWeights, MomentsLife};
 use crate::private_steps::PrivateSteps;
+use crate::schedule::Schedule;
 
 /// One round of work at one client.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -18,15 +20,29 @@ use crate::private_steps::PrivateSteps;
 pub struct Work {
     /// Passes over the client's examples.
     pub epochs: u32,
-    /// Examples in a step.
+    /// Examples that are worked on at once.
     pub batch: u32,
-    /// How a gradient becomes a step. It starts afresh in every round. In a [`TrainRequest`](crate::TrainRequest)
-    /// its rate is already that of the round.
+    /// Batches whose gradients make one step, that of a batch of all their examples.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub accumulate: u32,
+    /// How a gradient becomes a step.
     #[serde(rename = "optimiser")]
     pub solver: OptimiserConfig,
-    /// The rate over the rounds; for the engine, a client need not look at it.
-    #[serde(default)]
+    /// What the rate is multiplied by, step by step.
+    #[serde(default, skip_serializing_if = "Schedule::is_usual")]
     pub schedule: Schedule,
+    /// Whether the solver's moments live on between a client's rounds.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub moments: MomentsLife,
+    /// What a target counts by its class; all alike unless given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub class_weights: Option<ClassWeights>,
+    /// What share of a target goes to all classes alike.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub label_smoothing: f32,
+    /// The chance of an activation to be dropped in training.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub dropout: f32,
     /// Stops a round early.
     #[serde(default)]
     pub max_steps: Option<u32>,
@@ -61,7 +77,7 @@ impl Work {
             return 0;
         }
         let most = u64::from(self.epochs) * examples;
-        let passes = most.min(u64::from(steps) * u64::from(self.batch));
+        let passes = most.min(u64::from(steps) * u64::from(self.step_batch()));
         let watched = self.head_probe.map_or(0, |heads| {
             let looked = examples.min(u64::from(heads.examples));
             plan.probing_work(Side::Client, layout, (heads.probe, looked))
@@ -69,13 +85,23 @@ impl Work {
         plan.training_work(Side::Client, layout, Visits { examples, passes }) + watched
     }
 
+    /// Examples behind one step: those of all its batches.
+    pub fn step_batch(&self) -> u32 {
+        self.batch.saturating_mul(self.accumulate)
+    }
+
     /// One epoch in batches of 16, nothing added to the gradient, everything sent in f32.
-    pub const fn new(solver: OptimiserConfig) -> Self {
+    pub fn new(solver: OptimiserConfig) -> Self {
         Self {
             epochs: 1,
             batch: 16,
+            accumulate: 1,
             solver,
-            schedule: Schedule::Constant,
+            schedule: Schedule::default(),
+            moments: MomentsLife::Fresh,
+            class_weights: None,
+            label_smoothing: 0.0,
+            dropout: 0.0,
             max_steps: None,
             clip: None,
             local: LocalRule::Plain,
@@ -91,6 +117,14 @@ impl Work {
     pub fn check(&self) -> Result<(), EngineError> {
         at_least_one("work.epochs", self.epochs)?;
         at_least_one("work.batch", self.batch)?;
+        at_least_one("work.accumulate", self.accumulate)?;
+        share("work.label_smoothing", self.label_smoothing)?;
+        share("work.dropout", self.dropout)?;
+        self.class_weights.as_ref().map_or(Ok(()), ClassWeights::check)?;
+        if self.moments == MomentsLife::Kept && self.solver.moments() == 0 {
+            let expected = "\"fresh\" with sgd, which has no moments";
+            return refuse("work.moments", "\"kept\"", expected);
+        }
         self.max_steps.map_or(Ok(()), |steps| at_least_one("work.max_steps", steps))?;
         self.clip.map_or(Ok(()), |norm| positive("work.clip", f64::from(norm)))?;
         self.solver.check().map_err(|WrongSetting { key, found, expected }| {
@@ -131,7 +165,7 @@ impl Work {
     /// there is one.
     pub fn steps(&self, examples: u64) -> u64 {
         let examples = self.private.map_or(examples, |private| private.public_rows(examples));
-        let pass = examples.div_ceil(u64::from(self.batch.max(1)));
+        let pass = examples.div_ceil(u64::from(self.step_batch().max(1)));
         let all = u64::from(self.epochs).saturating_mul(pass);
         self.max_steps.map_or(all, |limit| all.min(u64::from(limit)))
     }
@@ -143,12 +177,7 @@ impl Work {
         examples: u64,
     ) -> Result<Option<Release>, PrivacyError> {
         let steps = self.steps(private.public_rows(examples));
-        private.release((self.batch, steps), examples)
-    }
-
-    /// The work of one round: the same, at that round's rate.
-    pub fn at(&self, round: Round) -> Self {
-        Self { solver: self.solver.scaled(self.schedule.factor(round)), ..self.clone() }
+        private.release((self.step_batch(), steps), examples)
     }
 }
 
@@ -215,55 +244,28 @@ impl LocalRule {
     }
 }
 
-/// The learning rate over the rounds, as a factor.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(
-    rename_all = "snake_case",
-    deny_unknown_fields,
-    expecting = "\"constant\", { linear = { rounds = 20 } } or { cosine = { rounds = 20 } }"
-)]
-pub enum Schedule {
-    /// One.
-    #[default]
-    Constant,
-    /// From one in a straight line to zero.
-    Linear {
-        /// The round in which it would be zero.
-        rounds: u32,
-    },
-    /// From one along half a cosine to zero.
-    Cosine {
-        /// The round in which it would be zero.
-        rounds: u32,
-    },
+const fn one() -> u32 {
+    1
 }
 
-impl Schedule {
-    /// Refuses a schedule that is over before it begins.
-    fn check(self) -> Result<(), EngineError> {
-        match self {
-            Self::Constant => Ok(()),
-            Self::Linear { rounds } => at_least_one("work.schedule.linear.rounds", rounds),
-            Self::Cosine { rounds } => at_least_one("work.schedule.cosine.rounds", rounds),
-        }
-    }
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+fn is_one(count: &u32) -> bool {
+    *count == 1
+}
 
-    /// The factor of a round.
-    pub fn factor(self, round: Round) -> f32 {
-        let progress = |rounds: u32| (f64::from(round.0) / f64::from(rounds.max(1))).min(1.0);
-        let factor = match self {
-            Self::Constant => 1.0,
-            Self::Linear { rounds } => 1.0 - progress(rounds),
-            Self::Cosine { rounds } => {
-                0.5 * (1.0 + (std::f64::consts::PI * progress(rounds)).cos())
-            }
-        };
-        factor as f32
-    }
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 fn at_least_one(key: &'static str, found: u32) -> Result<(), EngineError> {
     if found == 0 { refuse(key, 0, "at least 1") } else { Ok(()) }
+}
+
+fn share(key: &'static str, found: f32) -> Result<(), EngineError> {
+    if (0.0..1.0).contains(&found) {
+        return Ok(());
+    }
+    refuse(key, found, "a number from 0 to below 1")
 }
 
 pub(crate) fn positive(key: &'static str, found: f64) -> Result<(), EngineError> {
@@ -283,6 +285,7 @@ pub(crate) fn not_negative(key: &'static str, found: f32) -> Result<(), EngineEr
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::schedule::RateDecay;
 
     #[test]
     fn work_reads_as_in_an_experiment_file() {
@@ -296,6 +299,10 @@ mod tests {
             weight_decay: 0.01,
         };
         assert_eq!(work, Work::new(solver));
+        let usual = text.replace(r#","weight_decay":0.01"#, "");
+        assert_eq!(serde_json::from_str::<Work>(&usual).expect("legal"), work);
+        assert_eq!(OptimiserConfig::default(), solver);
+        assert_eq!(serde_json::to_string(&work).expect("JSON").matches("class_weights").count(), 0);
         let unknown = text.replace("weight_decay", "decay");
         let refused = serde_json::from_str::<Work>(&unknown).expect_err("an unknown key");
         assert!(refused.to_string().contains("decay"), "{refused}");
@@ -311,15 +318,21 @@ mod tests {
         };
         check(&|work| work.epochs = 0, "`work.epochs` is 0: expected at least 1");
         check(&|work| work.batch = 0, "`work.batch` is 0: expected at least 1");
+        check(&|work| work.accumulate = 0, "`work.accumulate` is 0: expected at least 1");
+        check(&|work| work.label_smoothing = 1.0, "`work.label_smoothing` is 1: expected a number");
+        check(&|work| work.dropout = f32::NAN, "`work.dropout` is NaN: expected a number from 0");
+        check(
+            &|work| work.moments = MomentsLife::Kept,
+            "`work.moments` is \"kept\": expected \"fresh\"",
+        );
+        let weights = |weight| Some(ClassWeights::ByLabel([("pain".to_owned(), weight)].into()));
+        check(&|work| work.class_weights = weights(0.0), "`work.class_weights` is 0 for \"pain\"");
+        let none = ClassWeights::ByLabel([].into());
+        check(&|work| work.class_weights = Some(none.clone()), "an empty table");
         check(&|work| work.max_steps = Some(0), "`work.max_steps` is 0: expected at least 1");
         check(&|work| work.clip = Some(0.0), "`work.clip` is 0: expected a finite number above 0");
-        let never = Schedule::Linear { rounds: 0 };
-        check(
-            &|work| work.schedule = never,
-            "`work.schedule.linear.rounds` is 0: expected at least",
-        );
-        let never = Schedule::Cosine { rounds: 0 };
-        check(&|work| work.schedule = never, "work.schedule.cosine.rounds");
+        let never = Schedule { decay: RateDecay::Linear, ..Schedule::default() };
+        check(&|work| work.schedule = never, "`work.schedule` is a rate over 0 rounds");
         let nothing = Encoding::TopK { share: 0.0, feedback: false };
         check(&|work| work.encoding = nothing, "`wire.encoding` is 0: expected a share above 0");
         let nothing = Encoding::Pruned { share: 0.0, feedback: false };
@@ -334,20 +347,14 @@ mod tests {
     }
 
     #[test]
-    fn schedules_fall_from_one_to_zero() {
-        for schedule in [Schedule::Linear { rounds: 10 }, Schedule::Cosine { rounds: 10 }] {
-            let factor = |round| schedule.factor(Round(round));
-            assert_eq!((factor(0), factor(5), factor(10), factor(99)), (1.0, 0.5, 0.0, 0.0));
-        }
-        assert_eq!(Schedule::Constant.factor(Round(7)), 1.0);
-    }
-
-    #[test]
     fn steps_count_the_last_small_batch_and_stop_at_the_limit() {
         let mut work = Work::new(OptimiserConfig::Sgd { rate: 0.1, weight_decay: 0.0 });
         work.epochs = 2;
         assert_eq!(work.steps(33), 6);
         work.max_steps = Some(4);
         assert_eq!(work.steps(33), 4);
+        // Of 33 examples, two steps have two batches of 8 and the third has one example.
+        work = Work { batch: 8, accumulate: 2, max_steps: None, ..work };
+        assert_eq!((work.step_batch(), work.steps(33)), (16, 6));
     }
 }

@@ -8,7 +8,7 @@ use fedra::client::{Correction, TrainTask, Trainer};
 use fedra::compute::{Device, SecretKey, Seed};
 use fedra::data::Tokenizer;
 use fedra::engine::Work;
-use fedra::plan::{ByteCount, ParamId, Scope};
+use fedra::plan::{ByteCount, ParamId, Round, Scope};
 use fedra::prepare::partitioned_data::PartitionedData;
 use fedra::prepare::prepared::Prepared;
 use fedra::{Experiment, Overrides};
@@ -83,8 +83,11 @@ fn released(experiment: &Experiment) -> Vec<(String, Vec<f64>)> {
         let task = TrainTask {
             client: &shard.name,
             examples: shard.train.encoded(),
+            round: Round(0),
             scope: &scope,
             work: &work,
+            labels: &prepared.shards.labels,
+            moments: None,
             correction: Correction::Nothing,
             seed: Seed(5),
             key: Some(&key),

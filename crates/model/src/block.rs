@@ -15,7 +15,8 @@ use crate::packing::Packing;
 use crate::parts::Parts;
 use crate::reading::Reading;
 use fedra_compute::{
-    Angles, Attention, AttentionProbe, Mask, Projected, Span, Tape, Tensor, Value, Weight,
+    Angles, Attention, AttentionProbe, DropoutPlace, Mask, Projected, Span, Tape, Tensor, Value,
+    Weight,
 };
 use fedra_plan::{Layer, Role};
 use std::ops::Range;
@@ -182,15 +183,23 @@ impl Blocks {
             let x = tape.linear(&inner, &[projection])?;
             drop(inner);
             let x = self.norm(tape, parts, &x, behind(norm))?;
+            let x = tape.dropped(x, (parts.layer(), place(norm)))?;
             return Ok(tape.add(x, &residual)?);
         }
         if self.config.layer_scale {
             let x = tape.linear(&inner, &[projection])?;
             drop(inner);
+            let x = tape.dropped(x, (parts.layer(), place(norm)))?;
             let x = tape.scale_columns(x, &parts.weight(scale(norm))?)?;
             return Ok(tape.add(x, &residual)?);
         }
-        let x = tape.linear_onto(&inner, &projection, &residual)?;
+        let x = if tape.drops_in(parts.layer()) {
+            let x = tape.linear(&inner, &[projection])?;
+            let x = tape.dropped(x, (parts.layer(), place(norm)))?;
+            tape.add(x, &residual)?
+        } else {
+            tape.linear_onto(&inner, &projection, &residual)?
+        };
         drop((inner, residual));
         match self.config.norm_place {
             NormPlace::AfterResidual => self.norm(tape, parts, &x, norm),
@@ -295,6 +304,11 @@ impl Blocks {
             ..usual
         }
     }
+}
+
+/// Where dropout stands behind the half that has this norm.
+const fn place(norm: Role) -> DropoutPlace {
+    if matches!(norm, Role::AttentionNorm) { DropoutPlace::Attention } else { DropoutPlace::Mlp }
 }
 
 /// The norm behind a half, beside that in front of it.

@@ -7,7 +7,7 @@ use crate::config::Positions;
 use crate::error::ModelError;
 use crate::image_input::ImageInput;
 use crate::model::Model;
-use fedra_compute::{Sequences, Tape, Tensor, Value, Weights};
+use fedra_compute::{DropoutPlace, Sequences, Tape, Tensor, Value, Weights};
 use fedra_plan::{Layer, Role};
 
 impl Model {
@@ -55,7 +55,8 @@ impl Model {
         if config.embedding_size.is_some() {
             hidden = tape.linear(&hidden, &[parts.projection(Role::EmbeddingProjection)?])?;
         }
-        Ok(hidden.in_sequences(&batch.packing().boundaries())?)
+        let hidden = hidden.in_sequences(&batch.packing().boundaries())?;
+        Ok(tape.dropped(hidden, (Layer::Embedding, DropoutPlace::Embedding))?)
     }
 
     fn embed_images(
@@ -88,7 +89,8 @@ impl Model {
             let table = parts.weight(Role::RegisterToken)?;
             hidden = tape.insert_rows(&hidden, image.summaries(), &table)?;
         }
-        Ok(hidden.in_sequences(&batch.packing().boundaries())?)
+        let hidden = hidden.in_sequences(&batch.packing().boundaries())?;
+        Ok(tape.dropped(hidden, (Layer::Embedding, DropoutPlace::Embedding))?)
     }
 }
 

@@ -7,7 +7,7 @@ use crate::head::Head;
 use crate::model::Model;
 use crate::packing::Packing;
 use crate::reading::Reading;
-use fedra_compute::{Logits, LossWeights, RowWeights, Tape, Value, Weights};
+use fedra_compute::{DropoutPlace, Logits, LossWeights, RowWeights, Tape, Value, Weights};
 use fedra_plan::{Layer, Part, Role};
 
 /// What the answers should have been.
@@ -175,6 +175,7 @@ impl Model {
                     }
                     (ClassifierLayers::None | ClassifierLayers::Dense(_), _) => features,
                 };
+                let features = tape.dropped(features, (Layer::Head, DropoutPlace::Classifier))?;
                 Ok(tape.linear(&features, &[parts.projection(Role::Classifier)?])?)
             }
             Head::Language => {

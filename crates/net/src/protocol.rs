@@ -423,9 +423,9 @@ mod tests {
             Some("`seed` is 4 at the client and 3 at the server"),
         );
         check(
-            &[("work.schedule.linear.to", "0.1")],
-            &[("work.schedule", "constant")],
-            Some("`work.schedule` is { linear.to = 0.1 } at the client and constant at the server"),
+            &[("work.optimiser.name", "sgd")],
+            &[("work.optimiser", "adamw")],
+            Some("`work.optimiser` is { name = sgd } at the client and adamw at the server"),
         );
         check(
             &[("data.max_test", "5")],

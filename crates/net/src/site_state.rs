@@ -28,7 +28,7 @@ use crate::error::NetError;
 use crate::protocol::{ConfigFingerprint, RoundStage, StateVersion, disagreement};
 use crate::secret;
 
-const MAGIC: &[u8] = b"FDSS\x01";
+const MAGIC: &[u8] = b"FDSS\x02";
 const ABOUT: &str = "site.json";
 const SECRET: &str = "data.secret";
 const LOCK: &str = "fedra.lock";

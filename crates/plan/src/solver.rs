@@ -45,9 +45,16 @@ pub enum Solver {
         #[serde(default = "usual::epsilon")]
         epsilon: f32,
         /// Weight decay, applied to the weight itself.
-        #[serde(default)]
+        #[serde(default = "usual::weight_decay")]
         weight_decay: f32,
     },
+}
+
+/// What a file without a solver means: what `{ name = "adamw" }` with a rate of 0.001 means.
+impl Default for Solver {
+    fn default() -> Self {
+        Self::adamw(1e-3, usual::weight_decay())
+    }
 }
 
 impl Solver {
@@ -143,5 +150,10 @@ mod usual {
 
     pub(super) const fn epsilon() -> f32 {
         1e-8
+    }
+
+    /// That of PyTorch's `AdamW`; its SGD has none.
+    pub(super) const fn weight_decay() -> f32 {
+        0.01
     }
 }

@@ -129,7 +129,8 @@ pub struct HiddenFrame {
     pub width: usize,
     /// The rows, one after another.
     pub rows: Vec<f32>,
-    /// The squared norm of the server's gradient, or the factor of a step; zero elsewhere.
+    /// The squared norm of the server's gradient, the factor of a step, or how many parts of a step follow
+    /// this gradient; zero elsewhere.
     pub number: f64,
 }
 

@@ -85,7 +85,11 @@ fn private_step(bench: &mut Bench, given: &Step, number: u64, spent: &mut Spent)
     // Each example's loss is the mean over its own targets.
     let each = 1.0 / (targets.len() / given.batch) as f32;
     let by_sequence = vec![each; given.batch];
-    let weights = LossWeights { rows: RowWeights::PerSequence(&by_sequence), divisor: 1.0 };
+    let weights = LossWeights {
+        rows: RowWeights::PerSequence(&by_sequence),
+        divisor: 1.0,
+        ..LossWeights::SUM
+    };
     let targets = Weighted { targets: Targets::Classes(&targets), weights };
     // A bench promises no privacy: its key is fixed. A client's comes from the operating system.
     let key = SecretKey::simulated(Seed(2).with(number));

@@ -6,15 +6,16 @@
 
 use std::ops::Range;
 
-use fedra_compute::{Device, Gradients, LossWeights, Params, RowWeights, Tape, Tensor, Value};
+use fedra_compute::{Device, Dropout, Gradients, Params, Tape, Tensor, Value};
 use fedra_engine::{RowPrivacy, SplitConfig};
-use fedra_model::{Batch, Model, Reading, Weighted};
+use fedra_model::{Batch, Model, Reading};
 use fedra_plan::{Crossing, Plan, Side};
 use fedra_seed::{SecretKey, Seed};
 use fedra_wire::{ExpectedFrame, FrameKind, HiddenFrame, RowEncoding};
 
 use crate::error::{ClientError, Result};
 use crate::labelled_batch::LabelledBatch;
+use crate::objective::Objective;
 use crate::split::accounted::AccountedNoise;
 use crate::split::noise::{Occasion, Perturbation, unclip};
 use crate::split::peer::Peer;
@@ -64,7 +65,30 @@ pub(crate) struct Passing<'a> {
     pub examples: &'a [u64],
 }
 
-/// What one training step gives a client.
+/// A batch of a step.
+#[derive(Clone, Copy)]
+pub(crate) struct StepPart<'a> {
+    pub question: &'a LabelledBatch,
+    /// Names each sequence's example.
+    pub examples: &'a [u64],
+    /// What is minimised, and what the sum over all batches of the step is divided by.
+    pub loss: (&'a Objective, StepDivisor),
+    /// What is dropped at the client's ends.
+    pub dropout: &'a Option<Dropout>,
+    /// Batches of the step behind this one.
+    pub follow: usize,
+}
+
+/// What the loss of a step is divided by.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StepDivisor {
+    /// The weights of all its targets.
+    pub targets: f64,
+    /// Its sequences: what counts where each of them must count for itself.
+    pub sequences: usize,
+}
+
+/// What one batch of a step gives a client.
 pub(crate) struct CutStep {
     /// Absent where rows are accounted: it is what the examples say.
     pub loss: Option<f32>,
@@ -114,9 +138,9 @@ impl<'a> ClientSegments<'a> {
     pub fn learn(
         &mut self,
         (params, plan): (&Params, &Plan),
-        question: &LabelledBatch,
-        examples: &[u64],
+        part: StepPart<'_>,
     ) -> Result<CutStep> {
+        let StepPart { question, examples, loss: (objective, divisor), dropout, follow } = part;
         let own = plan.trained_by(Side::Client);
         let weights = params.training(&own);
         let crossed = plan.gradient_crossings();
@@ -124,22 +148,24 @@ impl<'a> ClientSegments<'a> {
         let into_server = crossed.iter().any(|at| matches!(at, Crossing::IntoServer { .. }));
 
         let passing = Passing { batch: &question.batch, examples };
-        let mut below = Tape::new(self.device);
+        let mut below = Tape::new(self.device).with_dropout(dropout.clone());
         let hidden = self.lower(&mut below, weights, passing.batch)?;
         let before = hidden.tensor.to_host().into_owned();
         let mut rows = before.clone();
         let (answer, factors) = self.send_hidden(FrameKind::Forward, &mut rows, passing)?;
 
-        let mut above = Tape::new(self.device);
+        let mut above = Tape::new(self.device).with_dropout(dropout.clone());
         let received = self.tensor(&answer.rows)?;
         let received = if into_client { above.input(received) } else { above.constant(received) };
         let packing = passing.batch.packing();
         let start = (received.clone(), self.middle.end);
         let by_sequence = question.weights_by_sequence();
         let targets = if self.are_accounted() {
-            of_sequences(question, &by_sequence)
+            // The mean over sequences of the mean over each one's own targets: so the gradient of a
+            // sequence depends on no other one, whatever their labels.
+            objective.part_by_sequence(question, &by_sequence, divisor.sequences.max(1) as f64)
         } else {
-            question.targets().into()
+            objective.part(question, divisor.targets)
         };
         let loss = self.model.loss_from(&mut above, weights, start, packing, targets)?;
         let found = loss.tensor.item();
@@ -153,7 +179,7 @@ impl<'a> ClientSegments<'a> {
         if into_client {
             let by_answer = gradients.of_input(&received).map(|one| one.to_host().into_owned());
             let mut rows = by_answer.unwrap_or_else(|| vec![0.0; answer.rows.len()]);
-            let back = self.send_gradient(&mut rows, passing, into_server)?;
+            let back = self.send_gradient(&mut rows, passing, (into_server, follow))?;
             elsewhere = back.number;
             if into_server {
                 let mut rows = back.rows;
@@ -222,7 +248,7 @@ impl<'a> ClientSegments<'a> {
         &mut self,
         rows: &mut Vec<f32>,
         passing: Passing<'_>,
-        comes_back: bool,
+        (comes_back, follow): (bool, usize),
     ) -> Result<HiddenFrame> {
         let width = self.model.width();
         let occasion = self.occasion(passing);
@@ -234,6 +260,7 @@ impl<'a> ClientSegments<'a> {
         let count = rows.len() / width;
         let rows = (width, std::mem::take(rows));
         let frame = HiddenFrame::of_rows(FrameKind::Backward, self.step, rows);
+        let frame = HiddenFrame { number: follow as f64, ..frame };
         let bytes = frame.encode(self.encoding)?;
         let back = self.receive(bytes, (&[FrameKind::Gradient], self.step), Some(count))?;
         if comes_back {
@@ -286,12 +313,4 @@ impl<'a> ClientSegments<'a> {
         let width = self.model.width();
         Ok(Tensor::from_slice(self.device, rows.len() / width, width, rows)?)
     }
-}
-
-/// The mean over sequences of the mean over each one's own targets: so the gradient of a sequence depends
-/// on no other one, whatever their labels.
-fn of_sequences<'a>(question: &'a LabelledBatch, by_sequence: &'a [f32]) -> Weighted<'a> {
-    let rows = RowWeights::PerSequence(by_sequence);
-    let weights = LossWeights { rows, divisor: by_sequence.len().max(1) as f64 };
-    Weighted { targets: question.targets(), weights }
 }

@@ -135,6 +135,7 @@ impl Joint {
             self.deal(FrameKind::Hidden, (step, 0.0), (width, &rows), &spans, blocks)?;
             if turn.crosses == Crosses::Nowhere {
                 turn.step += 1;
+                turn.taken += 1;
             } else {
                 self.pass = Some(Recorded { pass, spans });
             }

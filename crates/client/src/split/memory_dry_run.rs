@@ -9,9 +9,11 @@ use std::borrow::Cow;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use fedra_compute::{Device, Params, Tape, Tensor, ThreadPool};
+use fedra_compute::{Device, Gradients, Params, Tape, Tensor, ThreadPool};
 use fedra_data::{Encoded, LabelSet, Task};
-use fedra_engine::{LocalRule, PrivateSteps, SplitConfig, SplitMode, TrainRequest, Work};
+use fedra_engine::{
+    LocalRule, MomentsLife, PrivateSteps, SplitConfig, SplitMode, TrainRequest, Work,
+};
 use fedra_model::{Model, Packing, Reading};
 use fedra_plan::{ByteCount, Plan, Round, Side};
 use fedra_seed::{SecretKey, Seed};
@@ -80,8 +82,11 @@ impl MemoryDryRun<'_> {
         let task = TrainTask {
             client: "a client",
             examples: &batch,
+            round: Round(0),
             scope: &own,
             work: &work,
+            labels: self.labels,
+            moments: None,
             correction: Correction::of(work.local, &kept, &kept),
             seed: Seed(0),
             key: key.as_ref(),
@@ -117,9 +122,18 @@ impl MemoryDryRun<'_> {
     /// The work of as many steps as it takes to have seen everything there is to hold, and its examples.
     /// A private step's batch that came out larger than usual is summed in parts: two show what that takes.
     fn work(&self) -> (Work, Cow<'_, [Encoded]>) {
-        let (batch, epochs) = (self.batch.len() as u32, self.steps.clamp(1, 2) as u32);
-        let work = Work { batch, epochs, max_steps: None, ..self.work.clone() };
-        let Some(private) = work.private else { return (work, self.batch.into()) };
+        // Moments that live on are there in the first step too.
+        let kept = self.work.moments == MomentsLife::Kept;
+        let steps = if kept { 2 } else { self.steps.clamp(1, 2) };
+        let (batch, epochs) = (self.batch.len() as u32, steps as u32);
+        // Weights of classes take no memory, and labels need not be known.
+        let kept = Work { class_weights: None, ..self.work.clone() };
+        // The gradients of a second batch are added to those of the first.
+        let (accumulate, times) = if kept.accumulate > 1 { (2, 2) } else { (1, 1) };
+        let work = Work { batch, accumulate, epochs, max_steps: None, ..kept };
+        let Some(private) = work.private else {
+            return (work, vec![self.batch; times].concat().into());
+        };
         let rows = NonZeroU64::new(u64::from(batch));
         let private = Some(PrivateSteps { cap: None, rows, ..private });
         (Work { private, ..work }, [self.batch, self.batch].concat().into())
@@ -202,19 +216,25 @@ impl Server<'_> {
         let used = || self.device.usage();
         let encoding = RowEncoding::F32;
         let blocks = Blocks { model: self.model, device: self.device, encoding };
-        let mut turn = Turn::new(&self.request)?;
+        let mut turn = Turn::new(&self.request, steps)?;
         let (rows, width) = (lengths.iter().sum(), self.model.width());
         let zeros = || Tensor::zeros(self.device, rows, width);
         let (mut before, mut waiting) = (0, 0);
+        let parts = if self.request.work.accumulate > 1 { 2 } else { 1 };
         for _ in 0..steps.clamp(1, 2) {
-            before = used().live_bytes as u64;
-            let pass = turn.run(blocks, &learner, (zeros(), lengths.to_vec()))?;
-            waiting = used().live_bytes as u64;
+            let mut sum = Gradients::default();
+            for _ in 0..parts {
+                before = used().live_bytes as u64;
+                let pass = turn.run(blocks, &learner, (zeros(), lengths.to_vec()))?;
+                waiting = used().live_bytes as u64;
+                if turn.crosses != Crosses::Nowhere {
+                    let Pass { tape, input, output } = pass;
+                    sum.add(tape.backward(&[(&output, zeros())])?)?;
+                    drop((input, output));
+                }
+            }
             if turn.crosses != Crosses::Nowhere {
-                let Pass { tape, input, output } = pass;
-                let mut gradients = tape.backward(&[(&output, zeros())])?;
-                turn.learn(&mut learner, &mut gradients)?;
-                drop((input, output));
+                turn.learn(&mut learner, &mut sum)?;
             }
         }
         Ok(Taught { learner, peak: used().peak_bytes as u64, before, waiting })

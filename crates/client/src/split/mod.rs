@@ -27,7 +27,9 @@ mod server_segment;
 mod survey;
 mod turn;
 
-pub(crate) use client_segments::{ClientSegments, CutStep, Passing, RowNoise};
+pub(crate) use client_segments::{
+    ClientSegments, CutStep, Passing, RowNoise, StepDivisor, StepPart,
+};
 pub use clocks::HeldUp;
 pub use local_peer::LocalPeer;
 pub use memory_dry_run::MemoryDryRun;

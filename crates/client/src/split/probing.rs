@@ -70,7 +70,7 @@ impl ClientSegments<'_> {
         let mut gradients = above.backward(&[(&loss, Tensor::scalar(self.device, share))])?;
         let by_answer = gradients.of_input(&received).map(|one| one.to_host().into_owned());
         let mut rows = by_answer.unwrap_or_else(|| vec![0.0; answer.rows.len()]);
-        let mut back = self.send_gradient(&mut rows, passing, true)?.rows;
+        let mut back = self.send_gradient(&mut rows, passing, (true, 0))?.rows;
         self.step += 1;
         if self.middle.start > 0 {
             unclip(&mut back, (&before, self.model.width()), &factors);

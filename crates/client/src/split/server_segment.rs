@@ -40,7 +40,7 @@ pub struct ServerSegment {
     device: Device,
     /// How it is cut.
     pub split: SplitConfig,
-    names: BTreeMap<ClientId, String>,
+    clients: BTreeMap<ClientId, ClientInfo>,
     state: Mutex<State>,
     moved: Condvar,
     crossed: Mutex<CrossingBytes>,
@@ -105,10 +105,10 @@ impl ServerSegment {
         split: SplitConfig,
         clients: &[ClientInfo],
     ) -> Self {
-        let names = clients.iter().map(|client| (client.id, client.name.clone())).collect();
+        let clients = clients.iter().map(|client| (client.id, client.clone())).collect();
         let (state, moved) = (Mutex::default(), Condvar::new());
         let (crossed, clocks) = (Mutex::default(), Clocks::default());
-        Self { model, device, split, names, state, moved, crossed, clocks }
+        Self { model, device, split, clients, state, moved, crossed, clocks }
     }
 
     /// How long a client has been waiting for answers from here, be it for others or for the computing
@@ -275,7 +275,7 @@ impl ServerSegment {
     }
 
     fn name(&self, client: ClientId) -> &str {
-        self.names.get(&client).map_or("a stranger", String::as_str)
+        self.clients.get(&client).map_or("a stranger", |client| client.name.as_str())
     }
 
     /// Takes the joint step if everybody is ready for it.
@@ -327,8 +327,12 @@ impl ServerSegment {
         let State { hosted, slots, shared, joint, joint_turn, averaged, .. } = &mut *state;
         (*slots, *shared, *joint_turn, *averaged) = (BTreeMap::new(), None, None, 0);
         *joint = Joint::of(requests.iter().map(|request| request.client));
+        let steps = |request: &TrainRequest| {
+            let examples = self.clients.get(&request.client).map_or(0, |client| client.examples);
+            request.work.steps(examples)
+        };
         for request in requests {
-            let turn = Turn::new(request)?;
+            let turn = Turn::new(request, steps(request))?;
             let scope = turn.scope.clone();
             let learner = Learner::new(&self.device, hosted, request)?;
             let own = match self.split.mode {
@@ -339,7 +343,9 @@ impl ServerSegment {
                 }
             };
             if self.split.mode == SplitMode::Batched && joint_turn.is_none() {
-                *joint_turn = Some(Turn::new(request)?);
+                // The one copy follows the client with the most steps.
+                let most = requests.iter().map(steps).max().unwrap_or(0);
+                *joint_turn = Some(Turn::new(request, most)?);
             }
             let weight = weights.get(&request.client).copied().unwrap_or(1.0);
             let (round, presence) = (request.round, Presence::Here);
@@ -357,7 +363,7 @@ impl State {
     fn meet(&mut self, client: ClientId, every: u32) -> Result<bool> {
         let step_of = |slot: &Slot| {
             let (turn, _) = slot.turn.as_ref()?;
-            Some((turn.step, turn.is_between_steps()))
+            Some((turn.taken, turn.is_between_steps()))
         };
         let Some((step, true)) = self.slots.get(&client).and_then(step_of) else { return Ok(true) };
         if step == 0 || !step.is_multiple_of(every) || self.averaged >= step {

@@ -5,12 +5,13 @@
 use std::ops::Range;
 
 use fedra_compute::{Device, Gradients, Optimiser, Params, Tape, Tensor, Value};
-use fedra_engine::{LocalRule, TrainRequest};
+use fedra_engine::{LocalRule, Schedule, StepPlace, TrainRequest};
 use fedra_model::{Model, Packing, Reading};
-use fedra_plan::{Crossing, Scope, Side};
+use fedra_plan::{Crossing, Round, Scope, Side};
 use fedra_wire::{ExpectedFrame, FrameKind, HiddenFrame, RowEncoding};
 
 use crate::correction::Correction;
+use crate::dropout::RoundDropout;
 use crate::error::{ClientError, Result};
 use crate::trainer::optimiser;
 
@@ -44,7 +45,19 @@ pub(crate) struct Turn {
     clips: bool,
     /// How far a step is pulled back to where the round began, if it is.
     proximal: Option<f32>,
+    schedule: Schedule,
+    dropout: RoundDropout,
+    /// Sequences of this step so far.
+    sequences: usize,
+    round: Round,
+    /// The client's steps in the round.
+    steps: u64,
+    /// Exchanges so far: a step has one for each part that its gradient is summed from.
     pub step: u32,
+    /// Steps so far.
+    pub taken: u32,
+    /// The gradients of the parts of a step that is not complete.
+    sum: Option<Gradients>,
     phase: Phase,
 }
 
@@ -108,8 +121,8 @@ impl Learner {
 }
 
 impl Turn {
-    /// A turn for a request whose plan has a cut.
-    pub fn new(request: &TrainRequest) -> Result<Self> {
+    /// A turn for a request whose plan has a cut, to a client that takes so many steps.
+    pub fn new(request: &TrainRequest, steps: u64) -> Result<Self> {
         let plan = &request.plan;
         let Some(blocks) = plan.cut().server_blocks() else {
             let reason = "found a plan without a cut, expected one of a cut model";
@@ -132,7 +145,14 @@ impl Turn {
             crosses,
             clips: request.work.clip.is_some(),
             proximal,
+            schedule: request.work.schedule,
+            dropout: RoundDropout::new(&request.work, request.seed, plan),
+            sequences: 0,
+            round: request.round,
+            steps,
             step: 0,
+            taken: 0,
+            sum: None,
             phase: Phase::Rows,
         })
     }
@@ -145,7 +165,14 @@ impl Turn {
             crosses: self.crosses,
             clips: self.clips,
             proximal: self.proximal,
+            schedule: self.schedule,
+            dropout: self.dropout,
+            sequences: 0,
+            round: self.round,
+            steps: self.steps,
             step: 0,
+            taken: 0,
+            sum: None,
             phase: Phase::Rows,
         }
     }
@@ -166,18 +193,21 @@ impl Turn {
 
     /// Whether the next frame begins a step.
     pub const fn is_between_steps(&self) -> bool {
-        matches!(self.phase, Phase::Rows)
+        matches!(self.phase, Phase::Rows) && self.sum.is_none()
     }
 
     fn forward(&mut self, blocks: Blocks<'_>, learner: &Learner, bytes: &[u8]) -> Result<Vec<u8>> {
         let frame = blocks.read(bytes, (&[FrameKind::Forward], self.step), None)?;
         let rows = blocks.tensor(&frame.rows)?;
+        let sequences = frame.lengths.len();
         let pass = self.run(blocks, learner, (rows, frame.lengths))?;
+        self.sequences += sequences;
         let rows = pass.output.tensor.to_host().into_owned();
         let width = frame.width;
         let answer = HiddenFrame::of_rows(FrameKind::Hidden, self.step, (width, rows));
         if self.crosses == Crosses::Nowhere {
-            self.step += 1;
+            // Nobody says where a step ends, and nothing here learns: each exchange is one.
+            (self.step, self.taken, self.sequences) = (self.step + 1, self.taken + 1, 0);
         } else {
             self.phase = Phase::Gradient { pass, rows: frame.rows.len() / width };
         }
@@ -191,7 +221,8 @@ impl Turn {
         learner: &Learner,
         (rows, lengths): (Tensor, Vec<usize>),
     ) -> Result<Pass> {
-        let mut tape = Tape::new(blocks.device);
+        let places = self.sequences..self.sequences + lengths.len();
+        let mut tape = self.dropout.tape(Tape::new(blocks.device), self.taken, places);
         let input = match self.crosses {
             Crosses::Both => tape.input(rows),
             Crosses::Nowhere | Crosses::Upper => tape.constant(rows),
@@ -212,14 +243,24 @@ impl Turn {
         bytes: &[u8],
     ) -> Result<Vec<u8>> {
         let frame = blocks.read(bytes, (&[FrameKind::Backward], self.step), Some(rows))?;
-        let Derived { mut gradients, below, squares } = pass.derive(blocks.tensor(&frame.rows)?)?;
+        let Derived { mut gradients, below, mut squares } =
+            pass.derive(blocks.tensor(&frame.rows)?)?;
+        if let Some(mut sum) = self.sum.take() {
+            sum.add(gradients)?;
+            squares = sum.sum_of_squares();
+            gradients = sum;
+        }
         check_squares(squares)?;
         let answer = HiddenFrame {
             number: squares,
             ..HiddenFrame::of_rows(FrameKind::Gradient, self.step, (frame.width, below))
         };
         let answer = answer.encode(blocks.encoding)?;
-        if self.clips {
+        if frame.number > 0.0 {
+            // More parts of this step are to come.
+            self.sum = Some(gradients);
+            self.step += 1;
+        } else if self.clips {
             self.phase = Phase::Factor { gradients };
         } else {
             self.learn(learner, &mut gradients)?;
@@ -251,8 +292,10 @@ impl Turn {
         if let Some(mu) = self.proximal {
             Correction::Proximal { mu }.apply(gradients, (&learner.params, &learner.start))?;
         }
+        let place = StepPlace { round: self.round, step: self.taken, steps: self.steps };
+        learner.optimiser.schedule(self.schedule.factor(place))?;
         learner.optimiser.step(&mut learner.params, gradients)?;
-        self.step += 1;
+        (self.step, self.taken, self.sequences) = (self.step + 1, self.taken + 1, 0);
         Ok(())
     }
 }

@@ -13,6 +13,7 @@ mod memory_dry_run;
 mod private;
 mod scoring;
 mod selection;
+mod settings;
 mod split;
 mod split_private;
 mod split_probe;

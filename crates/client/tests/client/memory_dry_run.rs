@@ -3,7 +3,9 @@
 use fedra_client::{Correction, MemoryDryRun, TrainTask, Trainer};
 use fedra_compute::{Device, SecretKey, Seed};
 use fedra_data::Task;
-use fedra_engine::{ClipRule, LocalRule, NoiseMultiplier, OptimiserConfig, PrivateSteps, Work};
+use fedra_engine::{
+    ClipRule, LocalRule, MomentsLife, NoiseMultiplier, OptimiserConfig, PrivateSteps, Work,
+};
 use fedra_model::Adapters;
 use fedra_plan::{ByteCount, Layer, Part, Role, Scope};
 use fedra_wire::ParamValues;
@@ -45,7 +47,7 @@ fn held(world: &World, scope: &Scope, work: &Work) -> (u64, u64) {
     let rows = NonZeroU64::new(u64::from(BATCH));
     let private = work.private.map(|private| PrivateSteps { rows, ..private });
     let task = TrainTask {
-        examples: if private.is_some() { &twice } else { batch },
+        examples: if private.is_some() || work.accumulate > 1 { &twice } else { batch },
         correction: match work.local {
             LocalRule::Plain => Correction::Nothing,
             LocalRule::Proximal { mu } => Correction::Proximal { mu },
@@ -76,6 +78,10 @@ fn what_is_foreseen_for_an_uncut_client_is_what_its_steps_hold() {
         ("sgd", sgd(0.1)),
         ("momentum", Work { solver: momentum, ..sgd(0.1) }),
         ("adamw, clipped", Work { clip: Some(0.5), ..adamw(1e-3) }),
+        ("accumulated", Work { accumulate: 2, clip: Some(0.5), ..adamw(1e-3) }),
+        ("dropout", Work { dropout: 0.25, ..adamw(1e-3) }),
+        ("moments that live on", Work { moments: MomentsLife::Kept, ..adamw(1e-3) }),
+        ("private, dropout", Work { dropout: 0.25, ..private(ClipRule::Flat) }),
         ("proximal", local(LocalRule::Proximal { mu: 0.1 })),
         ("variates", local(LocalRule::ControlVariate)),
         ("dynamic", local(LocalRule::Dynamic { alpha: 0.1 })),

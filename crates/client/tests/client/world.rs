@@ -131,8 +131,11 @@ impl World {
         TrainTask {
             client: "hospital-1",
             examples: self.shards.clients[0].train.encoded(),
+            round: Round(0),
             scope,
             work,
+            labels: &self.shards.labels,
+            moments: None,
             correction: fedra_client::Correction::Nothing,
             seed: Seed(5),
             key: None,

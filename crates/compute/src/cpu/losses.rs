@@ -13,6 +13,46 @@ pub struct Factors<'a> {
     pub weights: Option<&'a [f32]>,
     /// What the sum is divided by.
     pub divisor: f64,
+    /// How much of a target goes to all classes, if any of it does.
+    pub smoothing: Option<Smoothing<'a>>,
+}
+
+/// Label smoothing: the target of a row with class `y` is `(1 - share) w_y` for `y`, and for every class `c`
+/// of `C`, `y` among them, another `share w_c / C` (Szegedy et al. 2016; PyTorch's way to combine both).
+#[derive(Clone, Copy, Debug)]
+pub struct Smoothing<'a> {
+    /// What is taken from the class itself.
+    pub share: f32,
+    /// The weights `w`; all are one when absent.
+    pub class_weights: Option<&'a [f32]>,
+}
+
+/// A row's target as its kernel wants it.
+#[derive(Clone, Copy)]
+struct SmoothTarget<'a> {
+    class: usize,
+    /// What the class has beside its share of the rest.
+    own: f32,
+    /// What each class has, before its weight.
+    each: f32,
+    /// One for each class; empty where all are one.
+    class_weights: &'a [f32],
+    /// All of it.
+    total: f32,
+}
+
+impl<'a> Smoothing<'a> {
+    fn target(self, class: usize, classes: usize) -> SmoothTarget<'a> {
+        let class_weights = self.class_weights.unwrap_or_default();
+        let weight = class_weights.get(class).copied().unwrap_or(1.0);
+        let all: f64 = match self.class_weights {
+            None => classes as f64,
+            Some(weights) => weights.iter().map(|&weight| f64::from(weight)).sum(),
+        };
+        let (own, each) = ((1.0 - self.share) * weight, self.share / classes as f32);
+        let total = (f64::from(own) + f64::from(each) * all) as f32;
+        SmoothTarget { class, own, each, class_weights, total }
+    }
 }
 
 impl Factors<'_> {
@@ -51,9 +91,12 @@ pub fn cross_entropy_rows(
     let into = Shared::new(&mut losses);
     thread_pool::each_chunk(logits, cols, |row, logits| {
         let (target, slope) = (targets[row] as usize, factors.slope(row));
-        let loss = match soft_cap {
-            None => cross_entropy_row(logits, target, slope),
-            Some(cap) => capped_cross_entropy_row(logits, cap, target, slope),
+        let loss = match (factors.smoothing, soft_cap) {
+            (None, None) => cross_entropy_row(logits, target, slope),
+            (None, Some(cap)) => capped_cross_entropy_row(logits, cap, target, slope),
+            (Some(smoothing), cap) => {
+                smoothed_cross_entropy_row(logits, cap, smoothing.target(target, cols), slope)
+            }
         };
         // SAFETY: each task writes the loss of its own row.
         unsafe { into.segment(row, 1)[0] = loss };
@@ -94,6 +137,45 @@ vectorised! {
         }
         row[target] -= factor * t.mul_add(-t, 1.0);
         sum.ln() - t.mul_add(cap, -max)
+    }
+}
+
+vectorised! {
+    /// The same with or without a cap, for a target that is spread over all classes.
+    fn smoothed_cross_entropy_row(
+        row: &mut [f32],
+        cap: Option<f32>,
+        target: SmoothTarget<'_>,
+        factor: f32,
+    ) -> f32 {
+        if let Some(cap) = cap {
+            for x in row.iter_mut() {
+                *x = cap * math::tanh(*x / cap);
+            }
+        }
+        let (max, chosen) = (math::max(row), row[target.class]);
+        let sum = math::sum_of(row, |x| math::exp(x - max));
+        let weights = target.class_weights;
+        let spread = if weights.is_empty() {
+            math::sum_of(row, |x| x - max)
+        } else {
+            math::dot_of(row, weights, |x| x - max)
+        };
+        let loss = target.total * sum.ln() - target.own.mul_add(chosen - max, target.each * spread);
+        let (scale, each) = (factor * target.total / sum, factor * target.each);
+        let inverse = cap.map_or(0.0, |cap| 1.0 / cap);
+        let slope = |x: f32| (x * inverse).mul_add(-(x * inverse), 1.0);
+        if weights.is_empty() {
+            for x in row.iter_mut() {
+                *x = (scale * math::exp(*x - max) - each) * slope(*x);
+            }
+        } else {
+            for (x, weight) in row.iter_mut().zip(weights) {
+                *x = (scale * math::exp(*x - max) - each * weight) * slope(*x);
+            }
+        }
+        row[target.class] -= factor * target.own * slope(chosen);
+        loss
     }
 }
 

@@ -10,7 +10,8 @@ use crate::tensor::Tensor;
 use crate::value::{Slot, Value};
 
 impl Tape {
-    /// Cross-entropy of the rows that have a target; `None` rows are ignored.
+    /// Cross-entropy of the rows that have a target; `None` rows are ignored. With weights of classes, label
+    /// smoothing and the sum of the targets' weights as divisor, it is `CrossEntropyLoss` of PyTorch.
     pub fn cross_entropy(
         &mut self,
         logits: &Value,
@@ -20,7 +21,8 @@ impl Tape {
         let (count, classes) = logits.tensor.shape();
         ComputeError::expect("cross-entropy", "number of targets", targets.len(), count)?;
         let (places, labels) = labelled(targets, classes)?;
-        let weights = weights.resolve("cross-entropy", logits)?.at(&places);
+        let resolved = weights.resolve("cross-entropy", logits)?.at(&places);
+        let weights = resolved.of_classes(weights, (&labels, classes))?;
         let mut picked = Tensor::scratch(&self.device, places.len(), classes);
         kernels::gather(&self.device, &mut picked, &[(&logits.tensor, &places)]);
         let loss = kernels::cross_entropy(&self.device, &mut picked, &labels, weights.factors());
@@ -43,6 +45,7 @@ impl Tape {
             let (what, expected) = ("multi-label target", "between 0 and 1");
             return Err(ComputeError::Setting { what, found, expected });
         }
+        weights.expect_no_classes()?;
         let weights = weights.resolve("multi-label loss", logits)?;
         let mut gradient = logits.tensor.clone();
         let (device, factors) = (&self.device, weights.factors());

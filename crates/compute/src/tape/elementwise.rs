@@ -1,12 +1,11 @@
-//! One number in, one number out, in place where nobody else holds the value: sums, factors, soft caps and
-//! dropout. Only a soft cap saves anything, its result.
+//! One number in, one number out, in place where nobody else holds the value: sums, factors and soft caps.
+//! Only a soft cap saves anything, its result.
 
 use super::record::{Flow, Tape, wanted};
 use crate::error::ComputeError;
 use crate::kernels;
 use crate::tensor::Tensor;
 use crate::value::Value;
-use fedra_seed::Seed;
 
 impl Tape {
     /// `x + y`: a residual that something else than a projection is added to.
@@ -54,27 +53,5 @@ impl Tape {
             }
         });
         Ok(Value { sequences, ..capped })
-    }
-
-    /// Keeps each element of `x` with probability `1 - rate`, divided by that probability, and makes zeros
-    /// of the others; the seed decides which.
-    pub fn dropout(&mut self, x: Value, rate: f32, seed: Seed) -> Result<Value, ComputeError> {
-        if !(0.0..1.0).contains(&rate) {
-            let (what, expected) = ("dropout rate", "at least 0 and less than 1");
-            return Err(ComputeError::Setting { what, found: rate, expected });
-        }
-        if rate == 0.0 {
-            return Ok(x);
-        }
-        let wanted = wanted(&[&x], &[]);
-        let Value { mut tensor, slot, sequences } = x;
-        kernels::drop_out(&mut tensor, rate, seed);
-        let kept = self.finish(tensor, wanted, || {
-            move |flow: &mut Flow, mut dy: Tensor| {
-                kernels::drop_out(&mut dy, rate, seed);
-                flow.add(slot, dy);
-            }
-        });
-        Ok(Value { sequences, ..kept })
     }
 }

@@ -10,6 +10,7 @@ mod book;
 mod by_example;
 mod classify;
 mod columns;
+mod dropout;
 mod elementwise;
 mod embedding;
 mod example_factors;

@@ -2,6 +2,7 @@
 
 use super::book::{Book, Examples};
 use crate::device::Device;
+use crate::dropout::Dropout;
 use crate::error::ComputeError;
 use crate::gradients::{Gradient, Gradients};
 use crate::kernels::{self, Fill};
@@ -29,6 +30,8 @@ pub struct Tape {
     inputs: Vec<Slot>,
     /// Where the examples are whose gradients are to be told apart.
     pub(super) examples: Option<Box<Examples>>,
+    /// What is dropped where a model asks.
+    pub(super) dropout: Option<Dropout>,
 }
 
 impl Tape {
@@ -40,6 +43,7 @@ impl Tape {
             shapes: Vec::new(),
             inputs: Vec::new(),
             examples: None,
+            dropout: None,
         }
     }
 

@@ -51,7 +51,8 @@ impl Tape {
         }
         soft_cap.map_or(Ok(()), |cap| ComputeError::positive("soft cap of logits", cap))?;
         let (places, labels) = labelled(targets, words)?;
-        let weights = weights.resolve("vocabulary loss", x)?.at(&places);
+        let resolved = weights.resolve("vocabulary loss", x)?.at(&places);
+        let weights = resolved.of_classes(weights, (&labels, words))?;
         let device = self.device.clone();
         let mut picked = Tensor::scratch(&device, places.len(), width);
         kernels::gather(&device, &mut picked, &[(&x.tensor, &places)]);

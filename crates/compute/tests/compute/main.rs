@@ -16,3 +16,4 @@ mod scope;
 mod slopes;
 mod structure;
 mod threads;
+mod trainer;

@@ -282,7 +282,7 @@ fn losses_over_given_logits() {
 #[test]
 fn losses_whose_rows_count_differently() {
     let weights = [0.5, 2.0, 0.0, 1.0, 1.5];
-    let row = LossWeights { rows: RowWeights::PerRow(&weights), divisor: 2.5 };
+    let row = LossWeights { rows: RowWeights::PerRow(&weights), divisor: 2.5, ..LossWeights::SUM };
     let some = [Some(4), None, Some(0), Some(1), Some(6)];
     check(&[(5, 7)], &[], |tape, x, _| tape.cross_entropy(&x[0], &some, row));
     check(&[(5, 3)], &[], |tape, x, _| tape.multi_label(&x[0], &[1.0; 15], row));
@@ -290,7 +290,11 @@ fn losses_whose_rows_count_differently() {
         tape.vocabulary_cross_entropy(&x[0], Logits::new(&weights.get(WEIGHT)?, None), &some, row)
     });
     let sequences = Sequences::of_lengths(&[2, 3]);
-    let each = LossWeights { rows: RowWeights::PerSequence(&[0.25, 3.0]), divisor: 1.0 };
+    let each = LossWeights {
+        rows: RowWeights::PerSequence(&[0.25, 3.0]),
+        divisor: 1.0,
+        ..LossWeights::SUM
+    };
     check(&[(5, 7)], &[], |tape, x, _| {
         tape.cross_entropy(&x[0].clone().in_sequences(&sequences)?, &some, each)
     });

@@ -265,7 +265,7 @@ impl State {
             let clip = self.history.clip.map_or(steps.clip, |clip| clip.0);
             PrivateSteps { clip, ..steps }
         });
-        let work = Work { damped: self.damped()?, private, ..self.recipe.work.at(self.round) };
+        let work = Work { damped: self.damped()?, private, ..self.recipe.work.clone() };
         let steps = |client: &ClientInfo| (client.id, work.steps(client.examples));
         let asked: Vec<(ClientId, u64)> = cohort.iter().map(steps).collect();
         let fates = self.recipe.conditions.fates(seed, self.round, &asked);

@@ -11,9 +11,10 @@ use crate::fleet::{Absence, Adaptation, ClientInfo, EvaluationRequest, Evaluatio
 use crate::recipe::Population;
 use crate::report::SetScores;
 use crate::round::sync::sent_bytes;
+use crate::schedule::Schedule;
 use crate::server_segment::SegmentHost;
 use crate::state::State;
-use crate::work::LocalRule;
+use crate::work::{LocalRule, Work};
 
 impl State {
     /// Scores the model if it is time to.
@@ -77,7 +78,8 @@ impl State {
         let adapt = match &self.recipe.adapt {
             None => None,
             Some(adapt) => {
-                let mut work = self.recipe.work.at(self.round);
+                // A copy that is thrown away takes part in no schedule: at its end the rate would be 0.
+                let mut work = Work { schedule: Schedule::default(), ..self.recipe.work.clone() };
                 (work.epochs, work.local) = (adapt.epochs, LocalRule::Plain);
                 Some(Adaptation { learns: adapt.learns.select(&self.layout)?, work })
             }

@@ -12,8 +12,8 @@ use fedra_data::{
     PromptTemplate, Shares, Small, Task,
 };
 use fedra_engine::{
-    Conditions, Encoding, MaxNorm, MinArrivals, OptimiserConfig, Sampler, Schedule, Start,
-    USUAL_RETRIES, settings,
+    ClassWeights, Conditions, Encoding, MaxNorm, MinArrivals, MomentsLife, OptimiserConfig,
+    RateDecay, RateWarmup, Sampler, Start, USUAL_RETRIES, settings,
 };
 use fedra_plan::Role;
 use serde::{Deserialize, Serialize};
@@ -341,17 +341,28 @@ settings! {
     pub struct Work {
         /// Passes over a client's examples.
         pub epochs: u32 = 1,
-        /// Examples in a step.
+        /// Examples that are worked on at once: those of a step, unless it accumulates.
         pub batch: u32 = 16,
+        /// Batches whose gradients make one step.
+        pub accumulate: u32 = 1,
         /// Stops a client's round early.
         pub max_steps: Option<u32> = None,
         /// Scales gradients down to this norm.
         pub clip: Option<f32> = None,
         /// How a gradient becomes a step.
-        pub optimiser: OptimiserConfig =
-            OptimiserConfig::AdamW { rate: 1e-3, beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: 0.01 },
-        /// The rate over the rounds.
-        pub schedule: Schedule = Schedule::Constant,
+        pub optimiser: OptimiserConfig = OptimiserConfig::default(),
+        /// What becomes of the rate over all rounds.
+        pub schedule: RateDecay = RateDecay::Constant,
+        /// How long the rate rises from 0 at first: a number of rounds, or a share of all steps.
+        pub warmup: RateWarmup = RateWarmup::Rounds(0),
+        /// Whether the optimiser's moments live on between a client's rounds.
+        pub moments: MomentsLife = MomentsLife::Fresh,
+        /// What a target counts by its label; all alike unless given.
+        pub class_weights: Option<ClassWeights> = None,
+        /// What share of a target goes to all labels alike.
+        pub label_smoothing: f32 = 0.0,
+        /// The chance of an activation to be dropped in training.
+        pub dropout: f32 = 0.0,
     }
 }
 

@@ -3,7 +3,7 @@
 //! They are no mistake by themselves, since a sweep over methods or selectors keeps one table for
 //! all of them, so they are told and not refused.
 
-use fedra_engine::{Begins, Criterion, Masks, Schedule, ServerRule, USUAL_RETRIES};
+use fedra_engine::{Begins, Criterion, Masks, ServerRule, USUAL_RETRIES};
 use fedra_plan::Probe;
 use toml::Table;
 
@@ -19,15 +19,8 @@ pub fn unused_settings(experiment: &Experiment) -> Vec<String> {
             lines.push(format!("note: {key} has no effect here: {why}"));
         }
     };
-    // Rates that are 0, from the start or from some round on.
     let still = recipe.work.solver.rate() == 0.0;
     unused(still, "work.optimiser", "its rate is 0, so no client learns");
-    if let Schedule::Linear { rounds: last } | Schedule::Cosine { rounds: last } =
-        recipe.work.schedule
-    {
-        let why = format!("work.schedule lowers the rate to 0, and the run has {rounds} rounds");
-        unused(last < *rounds, &format!("training from round {} on", last + 1), &why);
-    }
     // Bad luck that cannot strike, and repetitions that nothing asks for.
     let conditions = &recipe.conditions;
     let waits = conditions.slow.share > 0.0 && conditions.close_with.is_none();

@@ -60,12 +60,18 @@ impl LargestBatches {
                 let encoded = shard.train.encoded();
                 let lengths: Vec<usize> = encoded.iter().map(|example| example.ids.len()).collect();
                 let order = client_seed(seed, Round(round), number).of("order");
-                let draw = |draw| epoch(&lengths, recipe.work.batch as usize, order.with(draw).0);
-                let batches = (0..u64::from(recipe.work.epochs)).flat_map(draw).take(limit);
-                for (step, batch) in batches.enumerate() {
+                let together = recipe.work.step_batch() as usize;
+                let draw = |draw| epoch(&lengths, together, order.with(draw).0);
+                let drawn = (0..u64::from(recipe.work.epochs)).flat_map(draw).take(limit);
+                for (step, whole) in drawn.enumerate() {
                     let into = if step == 0 { &mut first } else { &mut later };
-                    into.see(&batch, (encoded, &lengths));
                     steps.resize(steps.len().max(step + 1), Vec::new());
+                    // Of a step that is summed from several batches, one is in memory at a time.
+                    let tokens =
+                        |batch: &&[usize]| batch.iter().map(|&at| lengths[at]).sum::<usize>();
+                    let batches = whole.chunks(recipe.work.batch.max(1) as usize);
+                    let Some(batch) = batches.max_by_key(tokens) else { continue };
+                    into.see(batch, (encoded, &lengths));
                     steps[step].push(batch.iter().map(|&place| lengths[place]).collect());
                 }
             }

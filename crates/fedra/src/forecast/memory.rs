@@ -47,8 +47,9 @@ pub fn client(
 ) -> ByteCount {
     let parameters = plan.memory(Side::Client, model.layout());
     let variates = ByteCount(4 * 4 * variates(recipe) * parameters.trained);
-    let kept = StateSize::of(model, (recipe, experiment), plan).bytes();
-    tensors.max(parameters.in_training(2)) + variates + kept
+    let state = StateSize::of(model, (recipe, experiment), plan);
+    // The next moments beside those that it began with.
+    tensors.max(parameters.in_training(2)) + variates + state.bytes() + state.moments()
 }
 
 /// One where clients have control variates.

@@ -1,7 +1,7 @@
 //! What a client keeps from round to round, and how much that is.
 
 use fedra_client::{PATTERN_EXAMPLES, PATTERN_NUMBERS, PATTERN_TOKENS};
-use fedra_engine::{LocalRule, Population, Recipe};
+use fedra_engine::{LocalRule, MomentsLife, Population, Recipe};
 use fedra_model::Model;
 use fedra_plan::{ByteCount, ParamMemory, Plan, Scope, Side};
 
@@ -16,6 +16,8 @@ pub struct StateSize {
     correction: u64,
     /// What its encoding lost so far.
     residual: u64,
+    /// Moments of its optimiser.
+    moments: u64,
     /// Attention patterns to compare with, at most: the first and the last.
     attention: u64,
 }
@@ -30,8 +32,13 @@ impl StateSize {
         } else {
             0
         };
+        let moments = match recipe.work.moments {
+            MomentsLife::Fresh => 0,
+            MomentsLife::Kept => recipe.work.solver.moments(),
+        };
         if recipe.population == Population::Pooled {
-            return Self { attention, ..Self::default() };
+            let moments = moments * plan.memory(Side::Client, layout).trained;
+            return Self { moments, attention, ..Self::default() };
         }
         let blocks =
             if recipe.learns.needs_choice() && !stays(recipe) { layout.blocks() } else { 0 };
@@ -46,6 +53,7 @@ impl StateSize {
                 LocalRule::Dynamic { .. } => trained,
             },
             residual: if recipe.work.encoding.feedback() { sent } else { 0 },
+            moments: moments * trained,
             attention,
         }
     }
@@ -57,7 +65,13 @@ impl StateSize {
 
     /// In f32.
     pub fn bytes(self) -> ByteCount {
-        ByteCount(4 * (self.personal + self.correction + self.residual + self.attention))
+        let Self { personal, correction, residual, moments, attention } = self;
+        ByteCount(4 * (personal + correction + residual + moments + attention))
+    }
+
+    /// Of that, the moments of its optimiser.
+    pub fn moments(self) -> ByteCount {
+        ByteCount(4 * self.moments)
     }
 
     /// What it is, in words.
@@ -72,6 +86,7 @@ impl StateSize {
             (self.personal, "personal parameters"),
             (self.correction, correction),
             (self.residual, "residuals of its encoding"),
+            (self.moments, "moments of its optimiser"),
             (self.attention, "attention statistics"),
         ];
         let words: Vec<&str> = parts.iter().filter(|part| part.0 > 0).map(|part| part.1).collect();

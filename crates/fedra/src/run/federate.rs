@@ -7,10 +7,10 @@ use std::sync::{Arc, OnceLock};
 
 use fedra_client::{Examples, LocalFleet, Meter, Observer, ServerSegment, to_values};
 use fedra_compute::{Device, Params, SecretKey, ThreadPool};
-use fedra_data::Work;
+use fedra_data::{LabelSet, Work};
 use fedra_engine::{
-    Activity, ClientInfo, EngineError, EvaluationSet, Federation, Fleet, ParamValues, Population,
-    Recipe, SideMemory,
+    Activity, ClassWeights, ClientInfo, EngineError, EvaluationSet, Federation, Fleet, ParamValues,
+    Population, Recipe, SideMemory,
 };
 use fedra_plan::{Round, Scope};
 
@@ -158,6 +158,7 @@ impl Run {
             prepared.shards.clients.iter().map(|shard| shard.name.as_str()).collect();
         recipe.check_model(prepared.model.layout(), &names).map_err(config_error_of)?;
         recipe.fits(prepared.model.layout())?;
+        check_class_weights(&recipe, &prepared.shards.labels)?;
         prepared.notes.extend(untrained(experiment, &recipe, prepared.model.layout())?);
         prepared.notes.extend(private::notes(experiment));
         let longest = experiment.max_tokens;
@@ -425,4 +426,13 @@ impl Run {
         let patience = self.experiment.raw.evaluate.patience;
         patience.is_some_and(|patience| best_round.has_waited(patience))
     }
+}
+
+/// Refuses weights of labels that the data do not have; who knows no labels has none to compare with.
+fn check_class_weights(recipe: &Recipe, labels: &LabelSet) -> Result<(), ConfigError> {
+    let Some(ClassWeights::ByLabel(weights)) = &recipe.work.class_weights else { return Ok(()) };
+    let is_strange = |name: &&String| !labels.is_empty() && labels.index(name).is_none();
+    let Some(stranger) = weights.keys().find(is_strange) else { return Ok(()) };
+    let expected = format_args!("labels of the data: {}", labels.names().join(", "));
+    Err(ConfigError::new("work.class_weights", format_args!("a weight for {stranger:?}"), expected))
 }

@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex};
 
 use fedra_client::{ClientError, Correction, Examples, Observer, TrainTask, Trainer, to_params};
 use fedra_compute::{Device, Generator, Params, Seed};
-use fedra_data::{Encoded, Target};
+use fedra_data::{Encoded, LabelSet, Target};
 use fedra_engine::{
     Arrival, ClientId, ClientInfo, ClipRule, LocalRule, OptimiserConfig, Outcome, ParamValues,
     PrivateSteps, RoundProgress, Work,
@@ -130,7 +130,7 @@ impl CanaryRun {
     pub fn weight(&self, client: usize) -> f64 {
         let examples = self.examples(client);
         let steps = self.work.steps(self.steps.public_rows(examples));
-        self.steps.rate(self.work.batch, examples) * (steps as f64).sqrt()
+        self.steps.rate(self.work.step_batch(), examples) * (steps as f64).sqrt()
     }
 
     fn examples(&self, client: usize) -> u64 {
@@ -150,11 +150,11 @@ impl CanaryRun {
             let params = to_params(&device, self.model.layout(), &self.models[round.0 as usize])?;
             let model = &self.model;
             let read = Reader { model, device: &device, params: &params, scope, reading, clip };
-            let OptimiserConfig::Sgd { rate, .. } = self.work.at(*round).solver else { continue };
+            let OptimiserConfig::Sgd { rate, .. } = self.work.solver else { continue };
             let examples = self.examples(place);
-            let mean = self.steps.mean_batch(self.work.batch, examples) as f64;
+            let mean = self.steps.mean_batch(self.work.step_batch(), examples) as f64;
             let steps = self.work.steps(self.steps.public_rows(examples)) as f64;
-            let (share, root) = (self.steps.rate(self.work.batch, examples), steps.sqrt());
+            let (share, root) = (self.steps.rate(self.work.step_batch(), examples), steps.sqrt());
             let scale = -mean / (f64::from(rate) * clip * root);
             let mut released: Vec<f32> =
                 flat(update).map(|value| (f64::from(value) * scale) as f32).collect();
@@ -193,8 +193,11 @@ impl Reader<'_> {
         let task = TrainTask {
             client: "the auditor",
             examples: std::slice::from_ref(row),
+            round: Round(0),
             scope: &self.scope,
             work: &work,
+            labels: &LabelSet::default(),
+            moments: None,
             correction: Correction::Nothing,
             seed: Seed(0),
             key: None,
@@ -218,7 +221,8 @@ fn flat(values: &ParamValues) -> impl Iterator<Item = f32> + '_ {
 fn check(run: &Run) -> Result<PrivateSteps> {
     let recipe = &run.recipe;
     let Some(steps) = recipe.private_steps() else { return Err(not_private()) };
-    let Work { solver, local, clip, encoding, .. } = &recipe.work;
+    let Work { solver, schedule, local, clip, encoding, dropout, .. } = &recipe.work;
+    let plain_loss = recipe.work.class_weights.is_none() && recipe.work.label_smoothing == 0.0;
     let is_plain =
         matches!(solver, OptimiserConfig::Sgd { weight_decay, .. } if *weight_decay == 0.0);
     let sgd = "{ name = \"sgd\", rate = 0.1 }, from whose steps the sums can be computed";
@@ -226,6 +230,19 @@ fn check(run: &Run) -> Result<PrivateSteps> {
     let norm = clip.map_or(String::new(), |norm| norm.to_string());
     for (is_right, key, found, expected) in [
         (is_plain, "work.optimiser", "another one".to_owned(), sgd),
+        (
+            schedule.is_constant(),
+            "work.schedule",
+            "a rate that changes".to_owned(),
+            "\"constant\" without work.warmup",
+        ),
+        (*dropout == 0.0, "work.dropout", dropout.to_string(), "0"),
+        (
+            plain_loss,
+            "work.class_weights or work.label_smoothing",
+            "a loss with one of them".to_owned(),
+            "the plain loss",
+        ),
         (*local == LocalRule::Plain, "method", "a local rule".to_owned(), "a method without one"),
         (clip.is_none(), "work.clip", norm, "none together with privacy.clip"),
         (*encoding == Encoding::F32, "wire.encoding", encoding.to_string(), "\"f32\""),

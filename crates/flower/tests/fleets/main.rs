@@ -69,6 +69,7 @@ on_every_network! {
     crate::cases::methods::fedbabu as fedbabu_adapts_before_it_is_scored,
     crate::cases::methods::feddyn as feddyn_takes_failed_rounds_back,
     crate::cases::methods::lossy as lossy_encodings_with_residuals,
+    crate::cases::methods::trainer_settings as settings_of_a_trainer,
     crate::cases::questions::every_question as every_question_of_the_trait,
     crate::cases::absence::away as a_client_that_is_away_for_a_round,
     crate::cases::absence::vanished as a_client_that_vanishes_for_a_round,
@@ -86,6 +87,11 @@ mod at_a_stand_in {
     #[test]
     fn scaffold() {
         crate::check(crate::cases::methods::scaffold, &StandIn::over(Weather::CALM));
+    }
+
+    #[test]
+    fn settings_of_a_trainer() {
+        crate::check(crate::cases::methods::trainer_settings, &StandIn::over(Weather::CALM));
     }
 
     #[test]

@@ -14,8 +14,10 @@ fn check(step: &Step, scope: &Scope) {
     let sequences = step.batch.packing().sequences();
     let weights: Vec<f32> = (0..sequences).map(|i| 0.25 + 0.5 * i as f32).collect();
     let rows = RowWeights::PerSequence(&weights);
-    let targets =
-        Weighted { targets: step.answers.targets(), weights: LossWeights { rows, divisor: 1.0 } };
+    let targets = Weighted {
+        targets: step.answers.targets(),
+        weights: LossWeights { rows, divisor: 1.0, ..LossWeights::SUM },
+    };
     let mut tape = Tape::by_example(&step.device, &step.batch.packing().boundaries());
     let trained = step.params.training(scope);
     let loss = step.model.loss(&mut tape, trained, &step.batch, targets).unwrap();
@@ -28,7 +30,7 @@ fn check(step: &Step, scope: &Scope) {
                 return Gradients::default();
             }
             let rows = RowWeights::PerSequence(&weights[number..=number]);
-            take_with(&example, scope, LossWeights { rows, divisor: 1.0 }).1
+            take_with(&example, scope, LossWeights { rows, divisor: 1.0, ..LossWeights::SUM }).1
         })
         .collect();
     for (example, alone) in alone.iter().enumerate() {

@@ -63,9 +63,12 @@ fn a_weight_on_one_sequence_alone_gives_the_gradient_of_that_sequence() {
             let mut weights = vec![0.0; step.batch.packing().sequences()];
             weights[number] = 0.75;
             let rows = RowWeights::PerSequence(&weights);
-            let (found, gradients) = take(&step, LossWeights { rows, divisor: 3.0 });
-            let (sum, expected) =
-                take(&one, LossWeights { rows: RowWeights::Uniform, divisor: 4.0 });
+            let (found, gradients) =
+                take(&step, LossWeights { rows, divisor: 3.0, ..LossWeights::SUM });
+            let (sum, expected) = take(
+                &one,
+                LossWeights { rows: RowWeights::Uniform, divisor: 4.0, ..LossWeights::SUM },
+            );
             let what = format!("{} sequence {number}", step.name);
             assert!((found - sum).abs() <= 1e-5 * sum.abs().max(1.0), "{what}: {found}, not {sum}");
             let size = expected.sum_of_squares().sqrt();
@@ -107,9 +110,18 @@ fn a_weight_for_each_row_is_that_of_its_sequence_spread_over_it() {
             }
         };
         let divisor = 8.0;
-        let (rows, a) = take(&step, LossWeights { rows: RowWeights::PerRow(&by_row), divisor });
-        let (sequences, b) =
-            take(&step, LossWeights { rows: RowWeights::PerSequence(&by_sequence), divisor });
+        let (rows, a) = take(
+            &step,
+            LossWeights { rows: RowWeights::PerRow(&by_row), divisor, ..LossWeights::SUM },
+        );
+        let (sequences, b) = take(
+            &step,
+            LossWeights {
+                rows: RowWeights::PerSequence(&by_sequence),
+                divisor,
+                ..LossWeights::SUM
+            },
+        );
         assert_eq!(rows, sequences, "{}", step.name);
         for (id, gradient) in a.iter() {
             let off = relative_f32(&b.get(id).unwrap().to_dense(), &gradient.to_dense());
@@ -132,15 +144,18 @@ fn weights_that_do_not_fit_are_refused() {
         assert!(message.contains(expected), "{message}");
     };
     check(
-        LossWeights { rows: RowWeights::PerRow(&[1.0]), divisor: 1.0 },
+        LossWeights { rows: RowWeights::PerRow(&[1.0]), divisor: 1.0, ..LossWeights::SUM },
         "number of weights is 1, expected",
     );
     let expected = format!("number of sequence weights is 1, expected {sequences}");
-    check(LossWeights { rows: RowWeights::PerSequence(&[1.0]), divisor: 1.0 }, &expected);
+    check(
+        LossWeights { rows: RowWeights::PerSequence(&[1.0]), divisor: 1.0, ..LossWeights::SUM },
+        &expected,
+    );
     check(LossWeights::mean(0), "divisor of a loss is 0, expected a positive number");
     let nan = vec![f32::NAN; sequences];
     check(
-        LossWeights { rows: RowWeights::PerSequence(&nan), divisor: 1.0 },
+        LossWeights { rows: RowWeights::PerSequence(&nan), divisor: 1.0, ..LossWeights::SUM },
         "weight of a loss is NaN",
     );
 }

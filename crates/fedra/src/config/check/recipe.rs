@@ -6,7 +6,7 @@ use fedra_data::{AnswerForm, LabelShape, Task};
 use fedra_engine::methods::{Method, Pruning, Safl};
 use fedra_engine::{
     AdapterMean, Encoding, EngineError, Evaluation, MinArrivals, NoiseDraw, Population, Recipe,
-    Sampler, Weighting, Work,
+    Sampler, Schedule, Weighting, Work,
 };
 use fedra_plan::{AttentionSide, Layer, Part, Probe, RelevantTokens, Rule};
 use fedra_privacy::Unit;
@@ -15,7 +15,7 @@ use serde::de::Error;
 
 use super::values::Result;
 use crate::config::checked::ModelSource;
-use crate::config::raw_config::{LoraHead, LoraMean, RawConfig};
+use crate::config::raw_config::{self, LoraHead, LoraMean, RawConfig};
 use crate::config::{ConfigError, reading};
 
 /// The method with the work, the sampling and the encodings that the file chose for it.
@@ -31,10 +31,16 @@ pub(super) fn recipe(
     let expected = "another one; SAFL sends some heads by method.prune = { heads = 0.5 }";
     ConfigError::new("wire.encoding", encoding, expected)
         .when(matches!(encoding, Encoding::Heads { .. }))?;
+    check_loss(written, task)?;
     let work = Work {
         epochs: written.epochs,
         batch: written.batch,
-        schedule: written.schedule,
+        schedule: Schedule::over(written.schedule, written.warmup, rounds),
+        accumulate: written.accumulate,
+        moments: written.moments,
+        class_weights: written.class_weights.clone(),
+        label_smoothing: written.label_smoothing,
+        dropout: written.dropout,
         max_steps: written.max_steps,
         clip: written.clip,
         encoding: raw.wire.encoding,
@@ -91,6 +97,18 @@ pub(super) fn recipe(
     }
     check(&recipe, raw).map_err(|error| beneath(raw, error))?;
     Ok(recipe)
+}
+
+/// Refuses what the loss of a task has no place for.
+fn check_loss(work: &raw_config::Work, task: Task) -> Result<()> {
+    let several = task.shape() == LabelShape::Many;
+    let why = format!("where an example has one label: {} has several at once", task.name());
+    ConfigError::only("work.label_smoothing", &why).when(several && work.label_smoothing > 0.0)?;
+    let weighted = work.class_weights.is_some();
+    ConfigError::only("work.class_weights", &why).when(several && weighted)?;
+    let in_text = task.answer_form() == AnswerForm::Text || task.shape() == LabelShape::Absent;
+    let why = format!("to tasks with labels: {} is answered in text", task.name());
+    ConfigError::only("work.class_weights", &why).when(in_text && weighted)
 }
 
 /// Checks a recipe for the clients that a file declares. How many there are is known only with the data;

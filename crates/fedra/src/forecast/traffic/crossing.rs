@@ -17,9 +17,14 @@ pub fn probe_seed(experiment: Seed, round: Round, client: u64) -> Seed {
     experiment.of("probe").with(u64::from(round.0)).with(client)
 }
 
-/// Sequences and tokens of each batch that passes a cut.
+/// What passes a cut.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Batches(Vec<(u64, u64)>);
+pub struct Batches {
+    /// Sequences and tokens of each batch.
+    sizes: Vec<(u64, u64)>,
+    /// Steps that they make.
+    steps: u64,
+}
 
 impl Batches {
     /// Those of a client's round of training.
@@ -27,12 +32,20 @@ impl Batches {
         let lengths: Vec<usize> = examples.iter().map(|example| example.ids.len()).collect();
         let limit = work.max_steps.map_or(usize::MAX, |steps| steps as usize);
         let order = seed.of("order");
-        let batches = (0..u64::from(work.epochs))
-            .flat_map(|number| epoch(&lengths, work.batch as usize, order.with(number).0))
-            .take(limit)
+        let steps = (0..u64::from(work.epochs))
+            .flat_map(|number| epoch(&lengths, work.step_batch() as usize, order.with(number).0))
+            .take(limit);
+        let mut all = Self::default();
+        for step in steps {
             // A batch without a target is passed over.
-            .filter(|batch| batch.iter().any(|&place| has_target(&examples[place])));
-        Self(batches.map(|batch| measure(&batch, &lengths)).collect())
+            let has_target =
+                |batch: &&[usize]| batch.iter().any(|&place| has_target(&examples[place]));
+            let batches = step.chunks(work.batch.max(1) as usize).filter(has_target);
+            let before = all.sizes.len();
+            all.sizes.extend(batches.map(|batch| measure(batch, &lengths)));
+            all.steps += u64::from(all.sizes.len() > before);
+        }
+        all
     }
 
     /// Those of measuring blocks on at most so many examples.
@@ -45,7 +58,7 @@ impl Batches {
             Probe::Attention { .. } => true,
             Probe::GradientNorm | Probe::RelativeGradient => has_gradient(batch),
         };
-        Self(batches.filter(passes).map(|batch| measure(&batch, &lengths)).collect())
+        Self::of(batches.filter(passes).map(|batch| measure(&batch, &lengths)).collect())
     }
 
     /// Those of scoring.
@@ -56,7 +69,11 @@ impl Batches {
             let (_, tokens) = measure(batch, &lengths);
             (batch.iter().map(|&place| sequences[place].len() as u64).sum(), tokens)
         };
-        Self(evaluation_batches(&lengths, most_tokens).iter().map(measured).collect())
+        Self::of(evaluation_batches(&lengths, most_tokens).iter().map(measured).collect())
+    }
+
+    fn of(sizes: Vec<(u64, u64)>) -> Self {
+        Self { steps: sizes.len() as u64, sizes }
     }
 
     /// What they make cross in training.
@@ -72,13 +89,14 @@ impl Batches {
         if crossed.is_empty() {
             return all;
         }
-        let headers = FRAME_HEADER as u64 * self.0.len() as u64;
-        let times = if clips { 2 } else { 1 };
+        // A gradient for each batch, and for each step the factor by which it is clipped.
+        let exchanges = self.sizes.len() as u64 + if clips { self.steps } else { 0 };
+        let headers = FRAME_HEADER as u64 * exchanges;
         all.gradient_up = all.hidden_up;
         all.gradient_down = if back { all.hidden_up } else { ByteCount(0) };
-        all.metadata_up += ByteCount(times * headers);
-        all.metadata_down += ByteCount(times * headers);
-        all.exchanges += times * self.0.len() as u64;
+        all.metadata_up += ByteCount(headers);
+        all.metadata_down += ByteCount(headers);
+        all.exchanges += exchanges;
         all
     }
 
@@ -90,11 +108,11 @@ impl Batches {
         width: usize,
     ) -> CrossingBytes {
         let mut all = self.hidden(split, width);
-        let (batches, header) = (self.0.len() as u64, FRAME_HEADER as u64);
+        let (batches, header) = (self.sizes.len() as u64, FRAME_HEADER as u64);
         // Questions about what was seen, and the numbers in their answers.
         let (asked, told) = match probe {
             Probe::Attention { .. } => {
-                let tokens: u64 = self.0.iter().map(|(_, tokens)| tokens).sum();
+                let tokens: u64 = self.sizes.iter().map(|(_, tokens)| tokens).sum();
                 (batches, blocks as u64 * tokens)
             }
             Probe::GradientNorm | Probe::RelativeGradient => {
@@ -115,7 +133,7 @@ impl Batches {
     /// What they make cross forward alone.
     pub fn hidden(&self, split: &SplitConfig, width: usize) -> CrossingBytes {
         let mut all = CrossingBytes::default();
-        for (sequences, tokens) in &self.0 {
+        for (sequences, tokens) in &self.sizes {
             let rows = ByteCount(split.encoding.bytes(*tokens as usize, width) as u64);
             all.hidden_up += rows;
             all.hidden_down += rows;

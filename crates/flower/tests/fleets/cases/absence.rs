@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fedra_engine::{Away, Encoding, EvaluationSet, Recipe};
+use fedra_engine::{Away, Encoding, EvaluationSet, MomentsLife, Recipe};
 use fedra_wire::ClientId;
 
 use crate::deployment::{Clients, Deployment, Opened};
@@ -62,11 +62,12 @@ pub fn vanished(deployment: &dyn Deployment) -> Outcome {
     Outcome { models: outcome.models, ..Outcome::default() }
 }
 
-/// All sites end after a round and go on from their disks: corrections, residuals and what they remember of
-/// attention are there.
+/// All sites end after a round and go on from their disks: corrections, residuals, moments and what they
+/// remember of attention are there.
 pub fn restarted(deployment: &dyn Deployment) -> Outcome {
     let recipe = recipe("scaffold", "{}", |recipe| {
         recipe.work.encoding = Encoding::Int8 { feedback: true };
+        recipe.work.moments = MomentsLife::Kept;
         recipe.evaluation.attention = true;
     });
     let clients = Clients::new(World::new(3));

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use fedra_engine::{Encoding, MinArrivals, Recipe};
+use fedra_engine::{
+    ClassWeights, Encoding, MinArrivals, MomentsLife, RateDecay, RateWarmup, Recipe, Schedule, Work,
+};
 use fedra_plan::{Role, Rule};
 use fedra_wire::ParamValues;
 
@@ -105,5 +107,31 @@ pub fn lossy(deployment: &dyn Deployment) -> Outcome {
     let without = run(&crate::OneProcess, &sparse(false));
     assert!(outcome.models[0] == without.models[0], "nothing is kept before the first round");
     assert!(outcome.models[1] != without.models[1], "residuals have to show");
+    outcome
+}
+
+/// Everything in `[work]` that people expect of a trainer, at once: what a client is to do has to arrive, and
+/// what it keeps has to stay.
+pub fn trainer_settings(deployment: &dyn Deployment) -> Outcome {
+    let settings = recipe("fedprox", r#"{"mu": 0.1}"#, |recipe| {
+        recipe.work = Work {
+            batch: 4,
+            accumulate: 2,
+            schedule: Schedule::over(RateDecay::Cosine, RateWarmup::Share(0.25), ROUNDS),
+            moments: MomentsLife::Kept,
+            class_weights: Some(ClassWeights::ByLabel([("O".to_owned(), 0.25)].into())),
+            label_smoothing: 0.1,
+            dropout: 0.1,
+            clip: Some(1.0),
+            ..recipe.work.clone()
+        };
+    });
+    let outcome = run(deployment, &settings);
+    let fresh = recipe("fedprox", r#"{"mu": 0.1}"#, |recipe| {
+        recipe.work = Work { moments: MomentsLife::Fresh, ..settings.work.clone() };
+    });
+    let without = run(deployment, &fresh);
+    assert!(bits(&outcome.models[0]) == bits(&without.models[0]), "the first round knows no other");
+    assert!(bits(&outcome.models[1]) != bits(&without.models[1]), "moments live on");
     outcome
 }
