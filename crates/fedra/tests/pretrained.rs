@@ -2,8 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-#[path = "../../model/tests/models/gguf_llama.rs"]
-mod gguf_llama;
+#[path = "../../model/tests/models/gguf_decoder.rs"]
+mod gguf_decoder;
 #[expect(dead_code, reason = "files that lie are made where files are read")]
 #[path = "../../model/tests/models/gguf_writer.rs"]
 mod gguf_writer;
@@ -51,7 +51,7 @@ fn tiny_file() -> GgufFile {
         .collect();
     let kinds = (0..pieces.len()).map(|id| if id < 2 { 3 } else { 1 }).collect();
     let merges = ["n o", "t e", "no te", "\u{120} no"].map(str::to_owned).to_vec();
-    gguf_llama::file(&model, &params)
+    gguf_decoder::file(&model, &params)
         .with("tokenizer.ggml.model", Value::Text("gpt2".into()))
         .with("tokenizer.ggml.pre", Value::Text("smollm".into()))
         .with("tokenizer.ggml.tokens", Value::Texts(pieces))
@@ -193,7 +193,7 @@ fn the_pieces_of_stories260k_come_out_of_scores_as_out_of_its_merges() {
     let kinds = pieces.iter().enumerate().map(kind).collect();
     // As the trainer of such vocabularies writes them: a piece that was merged later scores lower.
     let scores = (0..pieces.len()).map(|id| -(id as f32)).collect();
-    let file = gguf_llama::file(&loaded.model, &loaded.params)
+    let file = gguf_decoder::file(&loaded.model, &loaded.params)
         .with("tokenizer.ggml.model", Value::Text("llama".into()))
         .with("tokenizer.ggml.tokens", Value::Texts(pieces))
         .with("tokenizer.ggml.token_type", Value::Integers(kinds))
