@@ -6,7 +6,7 @@
 //! after                x = h + norm(attention(h))         h = x + norm(mlp(x))            OLMo 2
 //! around               x = h + norm(attention(norm(h)))   h = x + norm(mlp(norm(x)))      Gemma 2
 //! ```
-//! Where there is layer scale, what a half adds is multiplied by factors first (DINOv2; norms before).
+//! Where there is layer scale, what a half adds is multiplied by factors first (`DINOv2`; norms before).
 //! When only some rows are read afterwards, everything behind keys and values is computed for those rows alone.
 
 use crate::config::{Config, NormKind, NormPlace, Positions, QkNorm, Rope};

@@ -5,6 +5,7 @@
 
 use serde_json::{Map, Value};
 
+use crate::error::ModelError;
 use crate::family::Family;
 use crate::hf::config::labels::Labels;
 use crate::image_input::ImageInput;
@@ -63,7 +64,7 @@ pub struct Config {
     pub norm_place: NormPlace,
     /// Whether the first block has no norm in front of its attention.
     pub first_norm_skipped: bool,
-    /// Whether what a half adds is multiplied by factors, one for each column: DINOv2.
+    /// Whether what a half adds is multiplied by factors, one for each column: `DINOv2`.
     pub layer_scale: bool,
     /// The norm of queries and keys.
     pub qk_norm: QkNorm,
@@ -230,7 +231,7 @@ pub enum AttentionBias {
     None,
     /// Those of queries, keys and values: Qwen 2.
     Qkv,
-    /// That of the output: a ViT without `qkv_bias`.
+    /// That of the output: a `ViT` without `qkv_bias`.
     Output,
     /// All four.
     All,
@@ -265,7 +266,7 @@ pub enum Pooling {
     First,
     /// The mean of all.
     Mean,
-    /// The first, and beside it the mean of an image's patches: DINOv2.
+    /// The first, and beside it the mean of an image's patches: `DINOv2`.
     FirstAndPatches,
     /// The last.
     Last,
@@ -311,6 +312,17 @@ impl Config {
         Self { max_position_embeddings: image.tokens(), image: Some(image), ..self }
     }
 
+    /// The same model for images of another height and width.
+    pub fn resized(self, height: usize, width: usize) -> Result<Self, ModelError> {
+        let Some(image) = self.image else {
+            let (what, found) = ("model for images of another size", "a model that reads text");
+            return Err(ModelError::structure(what, &found, &"one that reads images"));
+        };
+        let config = self.with_image(ImageInput { height, width, ..image });
+        config.check()?;
+        Ok(config)
+    }
+
     /// Whether a norm stands behind the last block.
     pub fn has_final_norm(&self) -> bool {
         self.norm_place != NormPlace::AfterResidual
@@ -328,5 +340,18 @@ impl Window {
     /// Whether a block has it.
     pub(crate) fn is_of(&self, block: usize) -> bool {
         self.blocks.is_empty() || self.blocks.get(block).copied().unwrap_or(false)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_size_is_for_models_of_images_and_for_whole_patches() {
+        let refused = |config: Config| config.resized(30, 30).unwrap_err().to_string();
+        assert!(refused(Config::bert()).contains("found a model that reads text"));
+        assert!(refused(Config::vit()).contains("image_size: found"), "{}", refused(Config::vit()));
+        assert_eq!(Config::vit().resized(64, 32).unwrap().max_position_embeddings, 9);
     }
 }

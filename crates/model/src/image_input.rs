@@ -1,8 +1,5 @@
 //! The images that a model reads: their size, and the tokens that they become.
 
-use crate::config::{Config, Positions};
-use crate::error::ModelError;
-
 /// Images of one size, cut into patches.
 ///
 /// An image is one sequence: the class token, a distillation token where the model has one, registers where it
@@ -25,7 +22,7 @@ pub struct ImageInput {
     pub patch_width: usize,
     /// Numbers of a pixel: 3 for colours, 1 for grey.
     pub channels: usize,
-    /// Whether a distillation token stands behind the class token: DeiT.
+    /// Whether a distillation token stands behind the class token: `DeiT`.
     pub distillation: bool,
     /// Tokens in front of the patches that have no position.
     pub registers: usize,
@@ -93,21 +90,6 @@ impl ImageInput {
     }
 }
 
-impl Config {
-    /// The same model for images of another height and width.
-    pub fn resized(self, height: usize, width: usize) -> Result<Self, ModelError> {
-        let Some(image) = self.image else {
-            let (what, found) = ("model for images of another size", "a model that reads text");
-            return Err(ModelError::structure(what, &found, &"one that reads images"));
-        };
-        let image = ImageInput { height, width, ..image };
-        debug_assert!(matches!(self.positions, Positions::Learned { offset: 0 }));
-        let config = self.with_image(image);
-        config.check()?;
-        Ok(config)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -129,13 +111,5 @@ mod tests {
         assert_eq!((image.patches(), image.positions(), image.tokens()), (8, 9, 13));
         let image = ImageInput { distillation: true, registers: 0, ..image };
         assert_eq!((image.positions(), image.tokens()), (10, 10));
-    }
-
-    #[test]
-    fn another_size_is_for_models_of_images_and_for_whole_patches() {
-        let refused = |config: Config| config.resized(30, 30).unwrap_err().to_string();
-        assert!(refused(Config::bert()).contains("found a model that reads text"));
-        assert!(refused(Config::vit()).contains("image_size: found"), "{}", refused(Config::vit()));
-        assert_eq!(Config::vit().resized(64, 32).unwrap().max_position_embeddings, 9);
     }
 }

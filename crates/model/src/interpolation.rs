@@ -41,12 +41,12 @@ fn weights((from, to): (usize, usize), is_smooth: bool) -> Vec<Vec<(usize, f64)>
     let at = |place: usize| scale * (place as f64 + 0.5);
     let near = |place: usize| {
         let center = at(place) - 0.5;
-        let first = center.floor() as i64 - 1;
-        let read = (first..first + 4).map(|other| {
-            let inside = other.clamp(0, from as i64 - 1) as usize;
-            (inside, cubic(other as f64 - center, -0.75))
+        let read = [-1.0, 0.0, 1.0, 2.0].map(|step| {
+            let other = center.floor() + step;
+            let inside = (other.max(0.0) as usize).min(from - 1);
+            (inside, cubic(other - center, -0.75))
         });
-        read.collect()
+        read.to_vec()
     };
     let smooth = |place: usize| {
         let (wide, center) = (scale.max(1.0), at(place));

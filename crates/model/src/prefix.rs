@@ -108,6 +108,8 @@ impl PrefixCache {
 /// Tells two images apart.
 fn hash(pixels: &[f32]) -> u64 {
     let mut hasher = DefaultHasher::new();
-    pixels.iter().for_each(|value| hasher.write_u32(value.to_bits()));
+    for value in pixels {
+        hasher.write_u32(value.to_bits());
+    }
     hasher.finish()
 }

@@ -20,9 +20,9 @@ pub enum Preset {
     Llama2,
     /// `ModernBERT-base`: a 22-block encoder of width 768 with windows in two of three blocks.
     ModernBertBase,
-    /// A 4-block ViT of width 64 for grey images of 28 x 28 pixels in patches of 7.
+    /// A 4-block `ViT` of width 64 for grey images of 28 x 28 pixels in patches of 7.
     VitTiny,
-    /// ViT-S: 12 blocks of width 384 for colour images of 224 x 224 pixels in patches of 16.
+    /// `ViT-S`: 12 blocks of width 384 for colour images of 224 x 224 pixels in patches of 16.
     VitSmall,
 }
 

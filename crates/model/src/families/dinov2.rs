@@ -1,4 +1,4 @@
-//! DINOv2 (Oquab et al. 2023, <https://arxiv.org/abs/2304.07193>), plain and with registers (Darcet et al. 2023,
+//! `DINOv2` (Oquab et al. 2023, <https://arxiv.org/abs/2304.07193>), plain and with registers (Darcet et al. 2023,
 //! <https://arxiv.org/abs/2309.16588>): layer scale, a classifier over the class token and the mean of the patches,
 //! and SwiGLU in the largest model.
 

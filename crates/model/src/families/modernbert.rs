@@ -54,7 +54,7 @@ const LOCAL: usize = 128;
 const THETAS: [f64; 2] = [160_000.0, 10_000.0];
 
 impl Config {
-    /// ModernBERT-base.
+    /// `ModernBERT-base`.
     pub fn modernbert() -> Self {
         let blocks = (0..22).map(|block: usize| !block.is_multiple_of(GLOBAL_EVERY)).collect();
         let [theta, near] = THETAS;

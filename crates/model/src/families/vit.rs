@@ -1,4 +1,4 @@
-//! ViT (Dosovitskiy et al. 2021, <https://arxiv.org/abs/2010.11929>) and DeiT (Touvron et al. 2021,
+//! `ViT` (Dosovitskiy et al. 2021, <https://arxiv.org/abs/2010.11929>) and `DeiT` (Touvron et al. 2021,
 //! <https://arxiv.org/abs/2012.12877>), which has a second token for what a teacher said.
 
 use fedra_plan::Role;
@@ -67,7 +67,7 @@ const BLOCK_MODULES: [Module; 2] =
     [module(Place::Block, &[Role::Up], "mlp.fc1"), module(Place::Block, &[Role::Down], "mlp.fc2")];
 
 impl Config {
-    /// ViT-base for images of 224 x 224 pixels in patches of 16.
+    /// `ViT-base` for images of 224 x 224 pixels in patches of 16.
     pub fn vit() -> Self {
         images::plain(&VIT)
     }

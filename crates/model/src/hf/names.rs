@@ -256,12 +256,11 @@ impl Family {
             };
             self.modules.iter().copied().flatten().find(is_meant)
         };
-        let (module, part) = match named(path, true) {
-            Some(module) => (module, Part::Weight),
-            None => {
-                let (path, part) = split_part(path)?;
-                (named(path, false)?, part)
-            }
+        let (module, part) = if let Some(module) = named(path, true) {
+            (module, Part::Weight)
+        } else {
+            let (path, part) = split_part(path)?;
+            (named(path, false)?, part)
         };
         let has_prefix = name.len() != bare.len();
         let is_old = matches!(bare.rsplit_once('.'), Some((_, "gamma" | "beta")));
