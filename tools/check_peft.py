@@ -60,6 +60,7 @@ def check(case):
         target_modules=settings.target_modules,
         modules_to_save=settings.modules_to_save,
         task_type=settings.task_type,
+        fan_in_fan_out=settings.fan_in_fan_out,
         use_rslora=int(case.name) % 2 == 0,
         init_lora_weights="gaussian",
     )

@@ -114,7 +114,7 @@ fn what_is_not_supported_is_named() {
     check(
         &bert(),
         json!({"model_type": "deberta-v2"}),
-        r#"found "deberta-v2", expected one of "bert""#,
+        r#"found "deberta-v2", a model with relative positions, expected one of "bert""#,
     );
     check(&bert(), json!({"model_type": null}), "model_type: found null");
     check(
@@ -242,4 +242,29 @@ fn a_configuration_made_in_code_is_checked_like_a_file() {
     assert!(config.check().unwrap_err().to_string().contains("id2label: found {}"));
     Config::llama().check().unwrap();
     Config::bert().check().unwrap();
+}
+
+#[test]
+fn a_kind_of_model_that_is_missing_is_refused_by_what_it_has() {
+    for (json, found) in [
+        (r#"{"model_type": "deberta-v2"}"#, r#""deberta-v2", a model with relative positions"#),
+        (r#"{"model_type": "t5"}"#, r#""t5", a model with an encoder and a decoder"#),
+        (r#"{"model_type": "mixtral"}"#, r#""mixtral", a model with a mixture of experts"#),
+        (
+            r#"{"model_type": "new", "num_local_experts": 8}"#,
+            r#""new", a model with a mixture of experts"#,
+        ),
+        (
+            r#"{"model_type": "new", "is_encoder_decoder": true}"#,
+            r#""new", a model with an encoder and a decoder"#,
+        ),
+        (r#"{"model_type": "new", "is_encoder_decoder": false, "num_experts": 1}"#, r#""new""#),
+        ("{}", "nothing"),
+    ] {
+        let error = Config::parse("config.json".as_ref(), json.as_bytes()).unwrap_err();
+        let expected = format!(
+            "config.json: model_type: found {found}, expected one of \"bert\", \"roberta\""
+        );
+        assert!(error.to_string().starts_with(&expected), "{error}");
+    }
 }

@@ -149,7 +149,7 @@ fn bands(divisors: &[f32], theta: f64) -> Option<RopeScaling> {
         }
         [] => {
             // The band lies between two frequencies; any text length that puts it there will do.
-            let end = plain.iter().zip(&divisors).filter(|(_, divisor)| is(**divisor, 1.0)).next_back();
+            let end = plain.iter().zip(&divisors).rfind(|(_, divisor)| is(**divisor, 1.0));
             end.map(|(frequency, _)| (frequency / (TAU * high) * low, frequency / TAU))
         }
     };

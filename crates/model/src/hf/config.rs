@@ -7,6 +7,7 @@
 
 pub(crate) mod fields;
 pub(crate) mod labels;
+mod missing;
 
 use std::path::Path;
 
@@ -44,16 +45,24 @@ impl Config {
     /// let json = br#"{"model_type": "mamba"}"#;
     /// let error = Config::parse("config.json".as_ref(), json).unwrap_err();
     /// assert!(error.to_string().starts_with(
-    ///     r#"config.json: model_type: found "mamba", expected one of "bert", "roberta""#
+    ///     r#"config.json: model_type: found "mamba", a model with recurrent layers, expected one of "bert""#
     /// ));
     /// ```
     pub fn parse(path: &Path, json: &[u8]) -> Result<Self, ModelError> {
         let object: Map<String, Value> = serde_json::from_slice(json)
             .map_err(|e| ModelError::file(path, e.to_string(), "a JSON object"))?;
         let fields = Fields { path, object: &object, within: "", family: None };
-        let family = fields.text("model_type")?.and_then(families::by_type);
-        let family = family.ok_or_else(|| {
-            fields.refuse("model_type", format!("one of {}", families::known_types()))
+        let model_type = fields.text("model_type")?;
+        let family = model_type.and_then(families::by_type).ok_or_else(|| {
+            let expected = format!("one of {}", families::known_types());
+            let property = model_type.and_then(|kind| missing::property(kind, &object));
+            match (model_type, property) {
+                (Some(kind), Some(property)) => {
+                    let found = format!("{kind:?}, a model with {property}");
+                    ModelError::config(path, "model_type", found, expected)
+                }
+                (_, None) | (None, _) => fields.refuse("model_type", expected),
+            }
         })?;
         families::read(family, &Fields { family: Some(family), ..fields })
     }

@@ -1,5 +1,6 @@
 //! What `adapter_config.json` says, as far as it changes numbers.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::{Map, Value};
@@ -12,13 +13,15 @@ const MAX_BYTES: u64 = 16 << 20;
 
 /// Keys that change no number of a finished adapter: where it came from, how it was trained, and
 /// which modules it is for, which its tensors say too.
-const HARMLESS: [&str; 22] = [
+const HARMLESS: [&str; 23] = [
     "auto_mapping",
     "base_model_name_or_path",
     "corda_config",
     "ensure_weight_tying",
     "eva_config",
     "exclude_modules",
+    // How the base is stored, which its family says too.
+    "fan_in_fan_out",
     "inference_mode",
     "init_lora_weights",
     "layers_pattern",
@@ -41,11 +44,13 @@ const HARMLESS: [&str; 22] = [
 const PLAIN_STARTS: [&str; 3] = ["gaussian", "eva", "orthogonal"];
 
 /// The size of an adapter.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct AdapterConfig {
     pub rank: usize,
     /// The correction is `alpha / rank * B A`, whatever the file's own convention.
     pub alpha: f32,
+    /// Other ranks by the ends of modules' names, at the same scale.
+    ranks: BTreeMap<String, usize>,
 }
 
 impl AdapterConfig {
@@ -54,6 +59,20 @@ impl AdapterConfig {
         let object: Map<String, Value> = serde_json::from_slice(&file::read(path, MAX_BYTES)?)
             .map_err(|e| ModelError::file(path, e.to_string(), "a JSON object"))?;
         Self::read(path, &object)
+    }
+
+    /// The rank of the module that a tensor belongs to.
+    pub fn rank_of(&self, tensor: &str) -> usize {
+        let module = module_of(tensor);
+        let own = self.ranks.iter().find(|(name, _)| ends_with(module, name));
+        own.map_or(self.rank, |(_, rank)| *rank)
+    }
+
+    /// The first name with a rank of its own that none of these tensors belongs to.
+    pub fn unmatched(&self, tensors: &[&str]) -> Option<&str> {
+        let is_free =
+            |name: &&String| !tensors.iter().any(|tensor| ends_with(module_of(tensor), name));
+        self.ranks.keys().find(is_free).map(String::as_str)
     }
 
     fn read(path: &Path, object: &Map<String, Value>) -> Result<Self, ModelError> {
@@ -75,7 +94,10 @@ impl AdapterConfig {
             None | Some("none") => {}
             Some(_) => return refuse("bias", "\"none\": no trained bias"),
         }
-        let known = |key: &str| HARMLESS.contains(&key) || key == "bias" || key == "use_rslora";
+        let known = |key: &str| {
+            HARMLESS.contains(&key)
+                || ["bias", "use_rslora", "rank_pattern", "alpha_pattern"].contains(&key)
+        };
         if let Some((key, _)) = object.iter().find(|(key, value)| !known(key) && !is_off(value)) {
             return refuse(key, "no such key, or false: it changes what an adapter computes");
         }
@@ -95,8 +117,51 @@ impl AdapterConfig {
                 return refuse("use_rslora", "true or false");
             }
         };
-        Ok(Self { rank, alpha: (alpha * stabilised) as f32 })
+        let ranks = pattern(object, "rank_pattern");
+        let alphas = pattern(object, "alpha_pattern");
+        let (Some(ranks), Some(alphas)) = (&ranks, &alphas) else {
+            let key = if ranks.is_none() { "rank_pattern" } else { "alpha_pattern" };
+            return refuse(key, "numbers above 0 by the names of modules");
+        };
+        // Ranks of modules that hold several adapters, whose scale is that of one.
+        let scale = |name: &String| alphas.get(name).copied().unwrap_or(alpha);
+        let is_same = |(name, own): (&String, &f64)| {
+            (scale(name) * rank as f64 / own / alpha - 1.0).abs() < 1e-6
+        };
+        if alphas.keys().any(|name| !ranks.contains_key(name)) {
+            return refuse("alpha_pattern", "names that rank_pattern has too");
+        }
+        if !ranks.iter().all(is_same) || (!ranks.is_empty() && stabilised != 1.0) {
+            return refuse("rank_pattern", "ranks with an alpha_pattern at the same scale");
+        }
+        let ranks = ranks.iter().map(|(name, rank)| (name.clone(), *rank as usize)).collect();
+        Ok(Self { rank, alpha: (alpha * stabilised) as f32, ranks })
     }
+}
+
+/// The numbers of a pattern, whole ones for ranks; none if it has anything else.
+fn pattern(object: &Map<String, Value>, key: &str) -> Option<BTreeMap<String, f64>> {
+    let Some(value) = object.get(key).filter(|value| !is_off(value)) else {
+        return Some(BTreeMap::new());
+    };
+    let number = |value: &Value| {
+        let is_whole = key != "rank_pattern" || value.as_u64().is_some_and(|rank| rank < 1 << 20);
+        value.as_f64().filter(|number| number.is_finite() && *number > 0.0 && is_whole)
+    };
+    let entries = value.as_object()?.iter();
+    entries.map(|(name, value)| Some((name.clone(), number(value)?))).collect()
+}
+
+/// The module of an adapter's tensor.
+fn module_of(tensor: &str) -> &str {
+    let tensor = tensor.strip_suffix(".lora_A.weight").unwrap_or(tensor);
+    tensor.strip_suffix(".lora_B.weight").unwrap_or(tensor)
+}
+
+/// Whether a module's path ends with a name, as the library compares them.
+fn ends_with(module: &str, name: &str) -> bool {
+    let before = module.strip_suffix(name);
+    before.is_some_and(|before| before.is_empty() || before.ends_with('.'))
 }
 
 /// Absent, false or empty.
@@ -125,9 +190,21 @@ mod tests {
 
     #[test]
     fn the_scale_is_that_of_either_convention() {
-        assert_eq!(read("{}").unwrap(), AdapterConfig { rank: 4, alpha: 8.0 });
+        let plain = read("{}").unwrap();
+        assert_eq!((plain.rank, plain.alpha), (4, 8.0));
         let stabilised = read(r#"{"use_rslora": true}"#).unwrap();
         assert_eq!(stabilised.alpha / 4.0, 8.0 / 2.0);
+    }
+
+    #[test]
+    fn a_module_of_several_adapters_has_the_sum_of_their_ranks() {
+        let both = r#"{"rank_pattern": {"qkv_proj": 12}, "alpha_pattern": {"qkv_proj": 24}}"#;
+        let settings = read(both).unwrap();
+        assert_eq!(settings.rank_of("layers.0.self_attn.qkv_proj.lora_A.weight"), 12);
+        assert_eq!(settings.rank_of("layers.0.self_attn.o_proj.lora_B.weight"), 4);
+        assert_eq!(settings.rank_of("layers.0.self_attn.not_qkv_proj.lora_B.weight"), 4);
+        assert_eq!(settings.unmatched(&["a.o_proj.lora_A.weight"]), Some("qkv_proj"));
+        assert_eq!(settings.unmatched(&["a.qkv_proj.lora_A.weight"]), None);
     }
 
     #[test]
@@ -137,9 +214,10 @@ mod tests {
             (r#"{"use_dora": true}"#, "use_dora"),
             (r#"{"rank_pattern": {"q_proj": 2}}"#, "rank_pattern"),
             (r#"{"alpha_pattern": {"q_proj": 2}}"#, "alpha_pattern"),
+            (r#"{"rank_pattern": {"q_proj": 1.5}}"#, "rank_pattern"),
+            (r#"{"rank_pattern": {"q": 8}, "alpha_pattern": {"q": -1}}"#, "alpha_pattern"),
             (r#"{"layers_to_transform": [0]}"#, "layers_to_transform"),
             (r#"{"bias": "lora_only"}"#, "bias"),
-            (r#"{"fan_in_fan_out": true}"#, "fan_in_fan_out"),
             (r#"{"init_lora_weights": "pissa"}"#, "init_lora_weights"),
             (r#"{"trainable_token_indices": [3]}"#, "trainable_token_indices"),
             (r#"{"of_next_year": 1}"#, "of_next_year"),

@@ -1,5 +1,5 @@
 //! An adapter folder opened for loading. Its tensors are matched against the model before a value
-//! is read.
+//! is read, but for those that hold several adapters, whose values say which.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -10,13 +10,16 @@ use serde_json::Value;
 
 use super::config::AdapterConfig;
 use super::files::{CONFIG, HEAD, LABELS, WEIGHTS};
+use super::joined::{JoinedModules, Source};
 use crate::classifier::Classifier;
 use crate::error::{ModelError, shortened};
+use crate::head::Head;
 use crate::hf::config::Problem;
 use crate::hf::names::Meaning;
 use crate::hf::safetensors::Reader;
 use crate::hf::{Config, Tensors as _, TrainedHead, file};
 use crate::init::matrix_shape;
+use crate::layout;
 use crate::lora::Adapters;
 use crate::model::Model;
 use crate::store::in_order;
@@ -32,7 +35,7 @@ pub struct AdapterFolder {
     labels: Option<Vec<String>>,
     problem: Option<Problem>,
     weights: Reader,
-    tensors: BTreeMap<ParamId, String>,
+    tensors: BTreeMap<ParamId, Source>,
 }
 
 impl AdapterFolder {
@@ -48,16 +51,14 @@ impl AdapterFolder {
             Err(ModelError::tensor(&path, tensor, found, expected))
         };
         let mut tensors = BTreeMap::new();
+        let mut joined = JoinedModules::default();
+        let mut joined_names = Vec::new();
         for name in weights.names() {
             // Files of before version 5 of the library have the names of folders.
             let newer = config.family.as_modules.map(|family| family.meaning(name));
             let known = newer.filter(|meaning| matches!(meaning, Meaning::Parameters(_)));
-            let id = match known.unwrap_or_else(|| config.family.meaning(name)) {
-                Meaning::Parameters(ids) if ids.len() == 1 => ids[0],
-                Meaning::Parameters(_) => {
-                    let found = "an adapter of projections that the folder stores together";
-                    return refuse(name, found, "one for each projection");
-                }
+            let ids = match known.unwrap_or_else(|| config.family.meaning(name)) {
+                Meaning::Parameters(ids) => ids,
                 Meaning::Copy(_)
                 | Meaning::Buffer
                 | Meaning::OtherHead
@@ -66,16 +67,30 @@ impl AdapterFolder {
                     return refuse(name, "an unknown name", "an adapter inside a block, or a head");
                 }
             };
+            let id = ids[0];
             let is_adapter = matches!(id.part, Part::LoraA | Part::LoraB);
             let is_in_block = id.site.block().is_some();
             if is_adapter != is_in_block || id.site == Layer::Embedding {
                 let expected = "an adapter inside a block, or a whole head";
                 return refuse(name, &format!("{id}"), expected);
             }
-            if let Some(other) = tensors.insert(id, name.to_owned()) {
+            let other = if ids.len() > 1 {
+                joined_names.push(name);
+                joined.insert(&ids, name)
+            } else {
+                tensors.insert(id, Source::whole(name)).map(|other: Source| other.tensor)
+            };
+            if let Some(other) = other {
                 return refuse(name, &format!("{id}, which {other:?} is too"), "one tensor each");
             }
         }
+        if let Some(module) = settings.unmatched(&joined_names) {
+            let found = format!("a rank of its own for {module:?}");
+            let expected = "ranks for modules that hold several projections, and for no others";
+            return Err(ModelError::config(&dir.join(CONFIG), "rank_pattern", found, expected));
+        }
+        let layout = layout::of(config, Head::Bare, None)?;
+        tensors.extend(joined.split(&weights, &settings, &layout)?);
         let in_blocks = tensors.keys().filter(|id| id.site.block().is_some());
         let roles: BTreeSet<Role> = in_blocks.map(|id| id.role).collect();
         let adapters = Adapters::new(settings.rank, settings.alpha, roles)?;
@@ -103,7 +118,7 @@ impl AdapterFolder {
     /// The classification head that learnt with it.
     pub fn trained_head(&self) -> TrainedHead {
         let id = ParamId::new(Layer::Head, Role::Classifier, Part::Weight);
-        let rows = self.tensors.get(&id).and_then(|name| self.weights.info(name));
+        let rows = self.tensors.get(&id).and_then(|source| self.weights.info(&source.tensor));
         match (rows.and_then(|info| info.shape.first().copied()), &self.labels) {
             (None, _) => TrainedHead::Absent,
             (Some(rows), Some(labels)) if labels.len() == rows => {
@@ -130,7 +145,8 @@ impl AdapterFolder {
             }
         }
         let mut loaded = BTreeSet::new();
-        for (&id, name) in &self.tensors {
+        for (&id, source) in &self.tensors {
+            let name = &source.tensor;
             let is_classifier = id.role == Role::Classifier;
             let begins_anew = matches!(classifier, Classifier::Fresh(_)) && is_classifier;
             let Some(shape) = wanted.get(id) else {
@@ -144,12 +160,12 @@ impl AdapterFolder {
                 continue;
             }
             let info = self.weights.info(name);
-            if !info.is_some_and(|info| info.fits(shape)) {
+            if source.cut.is_none() && !info.is_some_and(|info| info.fits(shape)) {
                 let found = info.map(|info| format!("{} of shape {:?}", info.dtype, info.shape));
                 let expected = format!("F32, F16 or BF16 of {shape}");
                 return Err(self.misfit(id, name, found.unwrap_or_default(), expected));
             }
-            let mut values = self.weights.read_f32(name)?;
+            let mut values = source.read(&self.weights)?;
             if let Some(at) = values.iter().position(|value| !value.is_finite()) {
                 let found = format!("{} at element {at}", values[at]);
                 return Err(self.misfit(id, name, found, "finite numbers".into()));

@@ -17,6 +17,7 @@
 mod config;
 mod files;
 mod folder;
+mod joined;
 mod save;
 
 pub use files::files;

@@ -98,7 +98,23 @@ pub fn file(model: &Model, params: &Params) -> GgufFile {
             file = file.with(&format!("tokenizer.ggml.{name}_token_id"), Value::U32(token));
         }
     }
+    for (name, (shape, values)) in tensors(model, params, (architecture, is_interleaved)) {
+        file.tensors.push(GgufTensor::f32(&name, &shape, &values));
+    }
+    if !divisors.is_empty() {
+        file.tensors.push(GgufTensor::f32("rope_freqs.weight", &[divisors.len()], &divisors));
+    }
+    file
+}
+
+/// Shape and values of every tensor.
+fn tensors(
+    model: &Model,
+    params: &Params,
+    (architecture, is_interleaved): (&str, bool),
+) -> BTreeMap<String, (Vec<usize>, Vec<f32>)> {
     let is_joined = ["phi3", "gpt2"].contains(&architecture);
+    let config = model.config();
     let mut tensors: BTreeMap<String, (Vec<usize>, Vec<f32>)> = BTreeMap::new();
     for (id, shape) in model.layout().iter() {
         let mut values = params.get(id).unwrap().to_host().into_owned();
@@ -108,7 +124,9 @@ pub fn file(model: &Model, params: &Params) -> GgufFile {
         }
         let module = name(id, is_joined, architecture == "phi3");
         if config.norm.kind == NormKind::RmsPlusOne && module.contains("norm") {
-            values.iter_mut().for_each(|value| *value += 1.0);
+            for value in &mut values {
+                *value += 1.0;
+            }
         }
         // Those that lie together follow each other in a layout too.
         let (whole, all) = tensors.entry(module).or_default();
@@ -118,13 +136,7 @@ pub fn file(model: &Model, params: &Params) -> GgufFile {
         }
         all.extend(values);
     }
-    if !divisors.is_empty() {
-        tensors.insert("rope_freqs.weight".into(), (vec![divisors.len()], divisors));
-    }
-    for (name, (shape, values)) in tensors {
-        file.tensors.push(GgufTensor::f32(&name, &shape, &values));
-    }
-    file
+    tensors
 }
 
 /// What the frequencies of Llama 3 are divided by, in f32 and as its authors wrote it.

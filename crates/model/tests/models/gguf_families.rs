@@ -7,7 +7,8 @@ use crate::gguf_writer::{GgufFile, GgufTensor, Value};
 use crate::golden::{self, TinyCase};
 use crate::step::{Step, bits};
 use fedra_compute::{Device, Params, Seed};
-use fedra_model::hf::Config;
+use fedra_model::gguf::convert;
+use fedra_model::hf::{Config, Precision};
 use fedra_model::{Batch, Head, Model, NormKind, RopeScaling, load};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -217,5 +218,9 @@ fn files_of_the_formats_own_converter_are_the_folders_they_were_made_from() {
         assert_eq!(found.score_divisor, expected.score_divisor, "{name}");
         assert_eq!((found.score_cap, found.logit_cap), (expected.score_cap, expected.logit_cap));
         assert_eq!(found.norm, expected.norm, "{name}");
+        // For `tools/gguf_peer.py --tokens`.
+        let ours = case.join("ours");
+        let _absent = std::fs::remove_dir_all(&ours);
+        convert(&case.join("model.gguf"), &ours, Precision::F32).unwrap();
     }
 }

@@ -35,6 +35,9 @@ pub fn published(name: &str) -> PathBuf {
 /// A model small enough to be made by formula.
 #[derive(Debug, Deserialize)]
 pub struct TinyCase {
+    /// What the script calls it, in the file of all families.
+    #[serde(default)]
+    pub family: String,
     pub config: serde_json::Value,
     pub logits: Vec<f64>,
     pub last_hidden_state: Vec<f64>,

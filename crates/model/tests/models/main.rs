@@ -16,6 +16,7 @@ mod tiny;
 
 mod by_example;
 mod decoding;
+mod greedy;
 mod halves;
 mod packing;
 mod prefix;

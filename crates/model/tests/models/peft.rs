@@ -2,6 +2,8 @@
 //! and what the library saves is answered with by us as by it.
 
 use crate::agreement::relative_f32;
+use crate::formula::Spec;
+use crate::golden::{self, TinyCase};
 use crate::lora::adapted;
 use crate::step::{Step, bits};
 use fedra_compute::{Params, Seed};
@@ -9,7 +11,7 @@ use fedra_model::hf::safetensors::Reader;
 use fedra_model::hf::{Companions, Precision, Problem, Tensors as _, writer};
 use fedra_model::peft::{self, AdapterFolder, AdapterSaving};
 use fedra_model::{Adapters, Classifier, Head, Model, Saving, load, save};
-use fedra_plan::{Layer, Part, Role};
+use fedra_plan::{Layer, ParamId, Part, Role};
 use serde_json::{Value, json};
 use std::path::Path;
 
@@ -25,6 +27,27 @@ fn steps() -> Vec<(Step, Step)> {
     let bases = Step::every_kind().into_iter();
     let bases = bases.filter(|step| !is_bert_language(step) && !is_odd(step));
     bases.map(|base| (adapted(&base, 0.2), base)).collect()
+}
+
+/// The same of families that store projections together.
+fn joined_steps() -> Vec<(Step, Step)> {
+    let cases = golden::cases::<TinyCase>("families.json").into_iter();
+    let cases = cases.filter(|case| ["phi3", "gpt2", "modernbert"].contains(&&*case.family));
+    let steps = cases.map(|case| Step::tiny(&case));
+    let is_encoder_language =
+        |step: &Step| step.model.head() == Head::Language && !step.model.is_decoder();
+    let bases = steps.filter(|step| !is_encoder_language(step));
+    bases.map(|base| (adapted(&base, 0.2), base)).collect()
+}
+
+/// The step with fewer of its adapters.
+fn only(step: &Step, roles: &[Role]) -> Step {
+    let all = step.model.adapters().unwrap();
+    let adapters = Adapters::new(all.rank(), all.alpha(), roles.iter().copied()).unwrap();
+    let model = Model::new(step.model.config().clone(), step.model.head(), Some(adapters)).unwrap();
+    let own = step.params.iter().filter(|(id, _)| model.layout().contains(*id));
+    let params: Params = own.map(|(id, tensor)| (id, tensor.clone())).collect();
+    Step { model, params, ..step.clone() }
 }
 
 fn labels(step: &Step) -> Option<Vec<String>> {
@@ -58,7 +81,13 @@ fn assert_same(one: &Params, other: &Params) {
 
 #[test]
 fn an_adapter_comes_back_to_the_bit_and_its_head_with_it() {
-    for (step, mut base) in steps() {
+    let joined = joined_steps();
+    assert_eq!(joined.len(), 8);
+    let some = joined.iter().flat_map(|(step, base)| {
+        [&[Role::Query, Role::Value][..], &[Role::Key], &[Role::Output, Role::Value, Role::Up]]
+            .map(|roles| (only(step, roles), base.clone()))
+    });
+    for (step, mut base) in steps().into_iter().chain(some).chain(joined.clone()) {
         let dir = tempfile::tempdir().unwrap();
         saved(dir.path(), &step);
         // A head that begins otherwise, so that it has to come from the folder.
@@ -71,6 +100,96 @@ fn an_adapter_comes_back_to_the_bit_and_its_head_with_it() {
         assert_same(&back.params, &step.params);
         assert_eq!(bits(&back.logits().to_host()), bits(&step.logits().to_host()), "{}", step.name);
     }
+}
+
+/// A folder as the library makes one: one adapter for a module of several projections.
+fn shared(dir: &Path, step: &Step) -> (Vec<f32>, Vec<f32>) {
+    saved(dir, step);
+    let path = dir.join("adapter_model.safetensors");
+    let reader = Reader::open(&path).unwrap();
+    let rank = step.model.adapters().unwrap().rank();
+    let mut tensors = Vec::new();
+    let (mut a, mut b) = (Vec::new(), Vec::new());
+    for name in reader.names() {
+        let (mut shape, mut values) =
+            (reader.info(name).unwrap().shape.to_vec(), reader.read_f32(name).unwrap());
+        if name.contains("c_attn") {
+            let side = usize::from(name.contains("lora_B"));
+            shape[side] = rank;
+            values = Spec { shape: shape.clone(), seed: 77, scale: 0.3, offset: 0.1 }.values();
+            (if side == 1 { &mut b } else { &mut a }).clone_from(&values);
+        }
+        tensors.push((name.to_owned(), shape, values));
+    }
+    let tensors = tensors.iter().map(|(name, shape, values)| (&**name, &shape[..], &values[..]));
+    writer::write(&path, tensors, Precision::F32).unwrap();
+    change_config(dir, &|config| {
+        config["rank_pattern"] = json!({});
+        config["alpha_pattern"] = json!({});
+    });
+    (a, b)
+}
+
+fn change_config(dir: &Path, change: &dyn Fn(&mut Value)) {
+    let path = dir.join("adapter_config.json");
+    let mut config: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+    change(&mut config);
+    std::fs::write(&path, config.to_string()).unwrap();
+}
+
+#[test]
+fn an_adapter_for_several_projections_is_one_a_and_the_rows_of_one_b() {
+    let is_ours = |(step, _): &(Step, Step)| step.name.starts_with("GPT2LMHead");
+    let (step, base) = joined_steps().into_iter().find(is_ours).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let (a, b) = shared(dir.path(), &step);
+    let back = loaded(dir.path(), &base);
+    assert_eq!(back.model.adapters(), step.model.adapters());
+    let last = back.model.blocks() as u16 - 1;
+    let part = |role, part| {
+        let id = ParamId::new(Layer::Block(last), role, part);
+        back.params.get(id).unwrap().to_host().into_owned()
+    };
+    let roles = [Role::Query, Role::Key, Role::Value];
+    assert_eq!(roles.map(|role| part(role, Part::LoraA)), [a.clone(), a.clone(), a]);
+    assert_eq!(roles.map(|role| part(role, Part::LoraB)).concat(), b);
+}
+
+#[test]
+fn a_joined_adapter_that_contradicts_itself_is_refused() {
+    let is_ours = |(step, _): &(Step, Step)| step.name.starts_with("Phi3ForCausalLM");
+    let (step, base) = joined_steps().into_iter().find(is_ours).unwrap();
+    let check = |step: &Step, change: &dyn Fn(&Path), expected: &str| {
+        let dir = tempfile::tempdir().unwrap();
+        saved(dir.path(), step);
+        change(dir.path());
+        let message = AdapterFolder::open(dir.path(), base.model.config()).unwrap_err().to_string();
+        assert!(message.contains(expected), "{message}\nshould say {expected}");
+    };
+    let without = |end: &'static str| {
+        move |dir: &Path| {
+            with_tensors(dir, |name| Some(name.to_owned()).filter(|name| !name.contains(end)));
+        }
+    };
+    check(&step, &without("1.self_attn.qkv_proj.lora_A"), "found one half of an adapter");
+    let said = |ranks: Value, alphas: Value| {
+        move |dir: &Path| {
+            change_config(dir, &|config| {
+                config["rank_pattern"] = ranks.clone();
+                config["alpha_pattern"] = alphas.clone();
+            });
+        }
+    };
+    check(&step, &said(json!({}), json!({})), "qkv_proj.lora_A.weight\": found shape [9, 16]");
+    let odd = said(json!({"qkv_proj": 4}), json!({"qkv_proj": 2.8}));
+    check(&step, &odd, "found an adapter of rank 4 for 3 projections");
+    let other = said(json!({"o_proj": 6}), json!({"o_proj": 4.2}));
+    check(&step, &other, "rank_pattern: found a rank of its own for \"o_proj\"");
+    let louder = said(json!({"qkv_proj": 9}), json!({"qkv_proj": 2.1}));
+    check(&step, &louder, "rank_pattern: found {\"qkv_proj\":9}");
+    // Nothing has learnt, and no value shows which two of the three are meant.
+    let some = only(&adapted(&base, 0.0), &[Role::Query, Role::Value]);
+    check(&some, &|_| {}, "found 2 adapters for 3 projections, 0 of them with values");
 }
 
 #[test]
@@ -168,7 +287,8 @@ const TOLERANCE: f64 = 1e-5;
 fn peft_answers_with_our_adapters_as_we_do_and_we_with_its_own() {
     let python = std::env::var("FEDRA_PYTHON").expect("a Python with transformers and peft");
     let root = tempfile::tempdir().unwrap();
-    let steps: Vec<(Step, Step)> = steps().into_iter().chain(only_down()).collect();
+    let steps: Vec<(Step, Step)> =
+        steps().into_iter().chain(only_down()).chain(joined_steps()).collect();
     for (number, (step, base)) in steps.iter().enumerate() {
         let dir = root.path().join(number.to_string());
         let companions = Companions::default();
@@ -207,11 +327,7 @@ fn peft_answers_with_our_adapters_as_we_do_and_we_with_its_own() {
 /// An encoder whose feed-forward outputs alone are adapted, for which names are no pattern.
 fn only_down() -> Option<(Step, Step)> {
     let (_, base) = steps().into_iter().find(|(step, _)| step.name.starts_with("Bert"))?;
-    let adapters = Adapters::new(3, 2.0, [Role::Down]).unwrap();
-    let model = Model::new(base.model.config().clone(), base.model.head(), Some(adapters)).unwrap();
-    let whole = adapted(&base, 0.2);
-    let own = whole.params.iter().filter(|(id, _)| model.layout().contains(*id));
-    let params: Params = own.map(|(id, tensor)| (id, tensor.clone())).collect();
-    assert!(params.iter().any(|(id, _)| id.part == Part::LoraB));
-    Some((Step { model, params, ..base.clone() }, base))
+    let step = only(&adapted(&base, 0.2), &[Role::Down]);
+    assert!(step.params.iter().any(|(id, _)| id.part == Part::LoraB));
+    Some((step, base))
 }
