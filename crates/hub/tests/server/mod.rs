@@ -221,9 +221,9 @@ impl State {
             None => rest.len(),
         };
         let mut stream = stream;
-        if stream.write_all(&rest[..length]).is_ok() {
-            *self.sent.lock().unwrap() += length as u64;
-        }
+        // Before it is written: whoever has read it all may ask at once.
+        *self.sent.lock().unwrap() += length as u64;
+        let _gone = stream.write_all(&rest[..length]);
         let _gone = stream.shutdown(Shutdown::Write);
     }
 
