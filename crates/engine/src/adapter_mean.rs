@@ -13,7 +13,7 @@
 //! no higher rank, and a round reports the share that was lost. Where a singular value is zero, the
 //! row of A' is the mean of the clients' rows, so that the adapter can go on learning.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use fedra_plan::{Layer, Layout, ParamId, Part, Role};
 use fedra_wire::{Mean, Opened, ParamValues};
@@ -65,13 +65,9 @@ impl Products {
     /// Adds an update, which changes this model.
     pub(crate) fn add(&mut self, update: &Opened, contribution: Contribution, model: &ParamValues) {
         let changes = update.tensors();
-        let mut projections: Vec<(Layer, Role)> = Vec::new();
-        for (id, _) in changes.iter() {
-            let place = (id.site, id.role);
-            if matches!(id.part, Part::LoraA | Part::LoraB) && !projections.contains(&place) {
-                projections.push(place);
-            }
-        }
+        let adapters =
+            changes.iter().filter(|(id, _)| matches!(id.part, Part::LoraA | Part::LoraB));
+        let projections: BTreeSet<_> = adapters.map(|(id, _)| (id.site, id.role)).collect();
         for (site, role) in projections {
             let factor = |part| {
                 let id = ParamId::new(site, role, part);
@@ -105,29 +101,19 @@ impl Products {
             if factors.len() < 2 {
                 continue;
             }
-            let refactored = refactor(&factors, rank);
-            lost += refactored.lost;
-            all += refactored.all;
-            let change = |new: &[f32], old: &[f32]| -> Vec<f32> {
-                new.iter().zip(old).map(|(new, old)| new - old).collect()
-            };
-            changes.insert(a, change(&refactored.a, old_a));
-            changes.insert(b, change(&refactored.b, old_b));
+            let (factors, left_out, whole) = refactor(&factors, rank);
+            lost += left_out;
+            all += whole;
+            for (id, new, old) in [(a, factors.a, old_a), (b, factors.b, old_b)] {
+                changes.insert(id, new.iter().zip(old).map(|(new, old)| new - old).collect());
+            }
         }
         let share = if all > 0.0 { (lost / all).sqrt() } else { 0.0 };
         (changes.into_iter().collect(), AdapterReport { mean: AdapterMean::Exact, lost: share })
     }
 }
 
-/// An adapter of the mean correction, and squared norms: of what was lost, of all.
-struct Refactored {
-    a: Vec<f32>,
-    b: Vec<f32>,
-    lost: f64,
-    all: f64,
-}
-
-fn refactor(factors: &[Factors], rank: usize) -> Refactored {
+fn refactor(factors: &[Factors], rank: usize) -> (Factors, f64, f64) {
     let total: f64 = factors.iter().map(|one| one.weight).sum();
     let inputs = factors[0].a.len() / rank;
     let outputs = factors[0].b.len() / rank;
@@ -141,7 +127,7 @@ fn refactor(factors: &[Factors], rank: usize) -> Refactored {
         f64::from(factors[index / rank].a[(index % rank) * inputs + column])
     };
     let gram = |length: usize, at: &dyn Fn(usize, usize) -> f64| {
-        let mut gram = Square::zeros(stacked);
+        let mut gram = Square::of(stacked, |_, _| 0.0);
         for left in 0..stacked {
             for right in left..stacked {
                 let dot = (0..length).map(|place| at(left, place) * at(right, place)).sum();
@@ -154,6 +140,7 @@ fn refactor(factors: &[Factors], rank: usize) -> Refactored {
     let (of_columns, of_rows) = (gram(outputs, &column), gram(inputs, &row));
     let (root, inverse_root) = of_columns.roots();
     let (values, vectors) = root.times(&of_rows).times(&root).eigen();
+    let (of_v, of_u) = (root.times(&vectors), inverse_root.times(&vectors));
     let values: Vec<f64> = values.iter().map(|value| value.max(0.0)).collect();
     let all: f64 = values.iter().sum();
     let kept = rank.min(stacked);
@@ -173,18 +160,16 @@ fn refactor(factors: &[Factors], rank: usize) -> Refactored {
             continue;
         }
         let singular = value.sqrt();
-        let vector: Vec<f64> = (0..stacked).map(|place| vectors.at(place, index)).collect();
-        let (of_v, of_u) = (root.apply(&vector), inverse_root.apply(&vector));
         for place in 0..inputs {
-            let sum: f64 = (0..stacked).map(|at| of_v[at] * row(at, place)).sum();
+            let sum: f64 = (0..stacked).map(|at| of_v.at(at, index) * row(at, place)).sum();
             a[index * inputs + place] = (sum / singular.sqrt()) as f32;
         }
         for place in 0..outputs {
-            let sum: f64 = (0..stacked).map(|at| of_u[at] * column(at, place)).sum();
+            let sum: f64 = (0..stacked).map(|at| of_u.at(at, index) * column(at, place)).sum();
             b[place * rank + index] = (sum * singular.sqrt()) as f32;
         }
     }
-    Refactored { a, b, lost, all }
+    (Factors { weight: total, a, b }, lost, all)
 }
 
 /// A small square matrix.
@@ -195,8 +180,9 @@ struct Square {
 }
 
 impl Square {
-    fn zeros(size: usize) -> Self {
-        Self { size, numbers: vec![0.0; size * size] }
+    fn of(size: usize, number: impl Fn(usize, usize) -> f64) -> Self {
+        let numbers = (0..size * size).map(|at| number(at / size, at % size)).collect();
+        Self { size, numbers }
     }
 
     fn at(&self, row: usize, column: usize) -> f64 {
@@ -208,19 +194,9 @@ impl Square {
     }
 
     fn times(&self, other: &Self) -> Self {
-        let mut product = Self::zeros(self.size);
-        for row in 0..self.size {
-            for column in 0..self.size {
-                let dot = (0..self.size).map(|at| self.at(row, at) * other.at(at, column)).sum();
-                product.set(row, column, dot);
-            }
-        }
-        product
-    }
-
-    fn apply(&self, vector: &[f64]) -> Vec<f64> {
-        let dot = |row| (0..self.size).map(|at| self.at(row, at) * vector[at]).sum();
-        (0..self.size).map(dot).collect()
+        Self::of(self.size, |row, column| {
+            (0..self.size).map(|at| self.at(row, at) * other.at(at, column)).sum()
+        })
     }
 
     /// The symmetric square root and its pseudo-inverse.
@@ -228,17 +204,12 @@ impl Square {
         let (values, vectors) = self.eigen();
         let floor = values.first().copied().unwrap_or(0.0).max(0.0) * ZERO * ZERO;
         let of = |power: f64| {
-            let mut root = Self::zeros(self.size);
-            for row in 0..self.size {
-                for column in 0..self.size {
-                    let terms = (0..self.size).filter(|at| values[*at] > floor);
-                    let sum = terms.map(|at| {
-                        vectors.at(row, at) * values[at].powf(power) * vectors.at(column, at)
-                    });
-                    root.set(row, column, sum.sum());
-                }
-            }
-            root
+            Self::of(self.size, |row, column| {
+                let terms = (0..self.size).filter(|at| values[*at] > floor);
+                terms
+                    .map(|at| vectors.at(row, at) * values[at].powf(power) * vectors.at(column, at))
+                    .sum()
+            })
         };
         (of(0.5), of(-0.5))
     }
@@ -247,16 +218,12 @@ impl Square {
     fn eigen(&self) -> (Vec<f64>, Self) {
         let size = self.size;
         let mut matrix = self.clone();
-        let mut vectors = Self::zeros(size);
-        (0..size).for_each(|at| vectors.set(at, at, 1.0));
+        let mut vectors = Self::of(size, |row, column| f64::from(u8::from(row == column)));
         let scale: f64 = self.numbers.iter().map(|value| value * value).sum();
         for _sweep in 0..60 {
-            let off: f64 = (0..size)
-                .flat_map(|row| {
-                    (0..size).filter(move |column| *column != row).map(move |c| (row, c))
-                })
-                .map(|(row, column)| matrix.at(row, column).powi(2))
-                .sum();
+            let apart = |at: &usize| at / size != at % size;
+            let off: f64 =
+                (0..size * size).filter(apart).map(|at| matrix.numbers[at].powi(2)).sum();
             if off <= scale * 1e-30 {
                 break;
             }
@@ -269,11 +236,7 @@ impl Square {
         let mut order: Vec<usize> = (0..size).collect();
         order.sort_by(|left, right| matrix.at(*right, *right).total_cmp(&matrix.at(*left, *left)));
         let values = order.iter().map(|at| matrix.at(*at, *at)).collect();
-        let mut sorted = Self::zeros(size);
-        for (column, from) in order.iter().enumerate() {
-            (0..size).for_each(|row| sorted.set(row, column, vectors.at(row, *from)));
-        }
-        (values, sorted)
+        (values, Self::of(size, |row, column| vectors.at(row, order[column])))
     }
 
     /// Turns rows and columns `p` and `q` so that the element between them is zero.

@@ -318,7 +318,7 @@ impl<'round> Aggregator<'round> {
             .collect();
         for (client, found) in far {
             if self.waiting.remove(client) {
-                self.refuse(client, Refusal::Norm { found, limit }.into());
+                self.refuse(client, Refusal::norm(found, limit).into());
                 self.result.revoked.push(client);
             }
         }
@@ -339,8 +339,9 @@ impl<'round> Aggregator<'round> {
     fn judge(&self, client: ClientId, reply: Reply) -> Result<(Answer, Option<f64>), Refusal> {
         let due = &self.due[&client];
         if reply.correction.is_some() != due.correction {
-            let (found, expected) = (reply.correction.is_some(), due.correction);
-            return Err(Refusal::Extra { what: "a correction", found, expected });
+            let [found, expected] = [reply.correction.is_some(), due.correction]
+                .map(|present| if present { "with" } else { "without" });
+            return Err(Refusal::Reply(format!("came {found} a correction: expected {expected}")));
         }
         let answer = self.open(client, reply.payload, reply.correction)?;
         let update = &answer.change;
@@ -350,7 +351,7 @@ impl<'round> Aggregator<'round> {
             && let MaxNorm { limit: NormLimit::Norm(limit), above: Above::Refuse } = max_norm
             && found > limit
         {
-            return Err(Refusal::Norm { found, limit });
+            return Err(Refusal::norm(found, limit));
         }
         Ok((answer, norm))
     }
@@ -474,9 +475,10 @@ impl<'round> Aggregator<'round> {
 
 impl Due {
     fn check_claims(&self, header: &Header) -> Result<(), Refusal> {
-        let within = |what, found: u64, most: u64| {
-            let legal = (1..=most).contains(&found);
-            if legal { Ok(()) } else { Err(Refusal::Claim { what, found, most }) }
+        let within = |what: &str, found: u64, most: u64| {
+            let refusal =
+                || Refusal::Reply(format!("reports {found} {what}: expected 1 to {most}"));
+            if (1..=most).contains(&found) { Ok(()) } else { Err(refusal()) }
         };
         within("examples", header.examples, self.examples)?;
         within("steps", u64::from(header.steps), self.steps)
@@ -523,12 +525,16 @@ fn pace(work: &Work, header: &Header) -> f64 {
 enum Refusal {
     #[error(transparent)]
     Payload(#[from] WireError),
-    #[error("reports {found} {what}: expected 1 to {most}")]
-    Claim { what: &'static str, found: u64, most: u64 },
-    #[error("came {} {what}: expected {}", with(*.found), with(*.expected))]
-    Extra { what: &'static str, found: bool, expected: bool },
-    #[error("its update has norm {found:.3e}: expected at most {limit:.3e} (federation.max_norm)")]
-    Norm { found: f64, limit: f64 },
+    #[error("{0}")]
+    Reply(String),
+}
+
+impl Refusal {
+    fn norm(found: f64, limit: f64) -> Self {
+        Self::Reply(format!(
+            "its update has norm {found:.3e}: expected at most {limit:.3e} (federation.max_norm)"
+        ))
+    }
 }
 
 impl From<Refusal> for Failure {
@@ -536,8 +542,4 @@ impl From<Refusal> for Failure {
         let diverged = matches!(&refusal, Refusal::Payload(error) if error.is_divergence());
         Self { reason: refusal.to_string(), diverged }
     }
-}
-
-fn with(present: bool) -> &'static str {
-    if present { "with" } else { "without" }
 }

@@ -40,16 +40,13 @@ pub enum RoleGroup {
 impl RoleGroup {
     /// The group of a role.
     pub const fn of(role: Role) -> Self {
-        if matches!(role, Role::Query | Role::Key) {
-            Self::QueryKey
-        } else if matches!(role, Role::Value) {
-            Self::Value
-        } else if matches!(role, Role::Output) {
-            Self::Output
-        } else if matches!(role, Role::Gate | Role::Up | Role::Down) {
-            Self::Mlp
-        } else {
-            Self::Rest
+        #[expect(clippy::wildcard_enum_match_arm, reason = "the rest is all that is not listed")]
+        match role {
+            Role::Query | Role::Key => Self::QueryKey,
+            Role::Value => Self::Value,
+            Role::Output => Self::Output,
+            Role::Gate | Role::Up | Role::Down => Self::Mlp,
+            _ => Self::Rest,
         }
     }
 }

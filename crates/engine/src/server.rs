@@ -85,18 +85,12 @@ impl ServerState {
 impl ServerRule {
     /// Refuses settings that make no sense.
     pub fn check(self) -> Result<(), EngineError> {
-        let share = |key, found: f32| {
-            if (0.0..=1.0).contains(&found) {
-                return Ok(());
-            }
-            refuse(key, found, "a number from 0 to 1")
+        let legal = |holds: bool, key, found: f32, expected| {
+            if holds { Ok(()) } else { refuse(key, found, expected) }
         };
         // With 1 nothing is ever forgotten, and FedAdam's mean change would stay 0.
         let decay = |key, found: f32| {
-            if (0.0..1.0).contains(&found) {
-                return Ok(());
-            }
-            refuse(key, found, "a number from 0 to below 1")
+            legal((0.0..1.0).contains(&found), key, found, "a number from 0 to below 1")
         };
         match self {
             Self::Average { rate } => not_negative("method.rate", rate),
@@ -107,7 +101,7 @@ impl ServerRule {
             Self::Adaptive { rate, beta1, beta2, tau, .. } => {
                 not_negative("method.rate", rate)?;
                 decay("method.beta1", beta1)?;
-                share("method.beta2", beta2)?;
+                legal((0.0..=1.0).contains(&beta2), "method.beta2", beta2, "a number from 0 to 1")?;
                 positive("method.tau", f64::from(tau))
             }
             Self::Dynamic { alpha } => positive("method.alpha", f64::from(alpha)),

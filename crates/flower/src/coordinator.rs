@@ -21,8 +21,6 @@ use crate::superlink::{Caller, SuperLink};
 
 /// How often a task is looked for.
 const LOOK: Duration = Duration::from_millis(500);
-/// How often somebody who wants to stop is heard.
-const GLANCE: Duration = Duration::from_millis(100);
 /// How often the fleet is looked at for something to send.
 const TICK: Duration = Duration::from_millis(10);
 /// How often the SuperLink has to say, in a row, that a run is over before it is: one damaged byte in a token
@@ -194,10 +192,7 @@ fn carry(mut courier: MessagePump, orders: &Receiver<(RunEnd, String)>) {
                 return;
             }
         }
-        let until = Instant::now() + wait;
-        while Instant::now() < until {
-            std::thread::sleep(GLANCE.min(wait));
-        }
+        std::thread::sleep(wait);
     }
 }
 

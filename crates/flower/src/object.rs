@@ -62,8 +62,6 @@ pub(crate) struct OutgoingMessage {
     pub(crate) objects: Vec<Object>,
 }
 
-impl OutgoingMessage {}
-
 impl Objects {
     /// Adds an object over others that were added before.
     pub(crate) fn add(

@@ -86,7 +86,7 @@ impl OnlineNode {
                 while let Some(delivery) = session.seated.next_delivery() {
                     match delivery {
                         Delivery::Message(message) => session.queue.push(message),
-                        Delivery::Over(_) => {
+                        Delivery::Over => {
                             // Its seat is free already; it may have another one.
                             self.freed = session.stock.take();
                             self.state = State::New(Instant::now());
@@ -104,9 +104,7 @@ impl OnlineNode {
                 if session.stock.is_some() {
                     return session.next_of_stock();
                 }
-                let urgencies = session.queue.iter().map(urgency);
-                let now = urgencies.filter(|urgency| *urgency != Urgency::CanWait).count();
-                if now == 0 {
+                if session.queue.iter().all(|it| urgency(it) == Urgency::CanWait) {
                     return None;
                 }
                 session.ends = session.queue.iter().any(|it| urgency(it) == Urgency::Last);

@@ -189,35 +189,26 @@ fn softmax_backward(at: &Attended, projected: &Matrix, pull: &Matrix, length: us
 }
 
 // Widths known to the compiler stay in registers.
-
-/// `out += left^T right`, both as rows of one sample; `right` has `width` columns.
-fn add_outer(left: &[f64], right: &[f64], width: usize, out: &mut [f64]) {
-    match width {
-        2 => add_outer_any(left, right, 2, out),
-        6 => add_outer_any(left, right, 6, out),
-        12 => add_outer_any(left, right, 12, out),
-        _ => add_outer_any(left, right, width, out),
-    }
+macro_rules! by_width {
+    ($($name:ident = $any:ident,)+) => {$(
+        fn $name(left: &[f64], right: &[f64], width: usize, out: &mut [f64]) {
+            match width {
+                2 => $any(left, right, 2, out),
+                6 => $any(left, right, 6, out),
+                12 => $any(left, right, 12, out),
+                _ => $any(left, right, width, out),
+            }
+        }
+    )+};
 }
 
-/// `out += left right`; `right` and `out` have `width` columns.
-fn add_product(left: &[f64], right: &[f64], width: usize, out: &mut [f64]) {
-    match width {
-        2 => add_product_any(left, right, 2, out),
-        6 => add_product_any(left, right, 6, out),
-        12 => add_product_any(left, right, 12, out),
-        _ => add_product_any(left, right, width, out),
-    }
-}
-
-/// `out += left right^T`; `left` and `right` have `width` columns.
-fn add_transposed_product(left: &[f64], right: &[f64], width: usize, out: &mut [f64]) {
-    match width {
-        2 => add_transposed_product_any(left, right, 2, out),
-        6 => add_transposed_product_any(left, right, 6, out),
-        12 => add_transposed_product_any(left, right, 12, out),
-        _ => add_transposed_product_any(left, right, width, out),
-    }
+by_width! {
+    // `out += left^T right`, both as rows of one sample; `right` has `width` columns.
+    add_outer = add_outer_any,
+    // `out += left right`; `right` and `out` have `width` columns.
+    add_product = add_product_any,
+    // `out += left right^T`; `left` and `right` have `width` columns.
+    add_transposed_product = add_transposed_product_any,
 }
 
 #[inline(always)]

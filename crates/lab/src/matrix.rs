@@ -29,11 +29,7 @@ impl Matrix {
 
     /// Ones on the diagonal.
     pub fn identity(size: usize) -> Self {
-        let mut identity = Self::zeros(size, size);
-        for i in 0..size {
-            identity.values[i * size + i] = 1.0;
-        }
-        identity
+        Self::zeros(size, size).with_ridge(1.0)
     }
 
     /// Independent normal numbers of a standard deviation.

@@ -65,13 +65,12 @@ impl Conversation<'_> {
 
 /// Why the run is over, if that is what a message says.
 fn end_of(message: &Message) -> Option<Left> {
-    match from_meta("a request", message).ok()? {
-        Asked { request: Request::End { how: RunEnd::Complete, reason }, .. } => {
-            Some(Left::Ended(reason))
-        }
-        Asked { request: Request::End { how: RunEnd::GaveUp, reason }, .. } => {
-            Some(Left::GaveUp(reason))
-        }
-        Asked { .. } => None,
-    }
+    let Request::End { how, reason } = from_meta::<Asked>("a request", message).ok()?.request
+    else {
+        return None;
+    };
+    Some(match how {
+        RunEnd::Complete => Left::Ended(reason),
+        RunEnd::GaveUp => Left::GaveUp(reason),
+    })
 }

@@ -313,19 +313,6 @@ impl NetDecodePeer {
         }
         self.link.as_mut().ok_or_else(|| unexpected("no connection"))
     }
-
-    fn ask(&mut self, frame: Vec<u8>) -> Result<Message, NetError> {
-        self.sent += 1;
-        let id = self.sent;
-        let Some(link) = &mut self.link else {
-            return Err(NetError::Lost("there is no connection".to_owned()));
-        };
-        self.traffic.0 += frame.len() as u64;
-        link.send(Message::of_payload(id, frame))?;
-        let answer = link.receive(None)?;
-        self.traffic.1 += answer.payload_bytes();
-        Ok(answer)
-    }
 }
 
 impl DecodePeer for NetDecodePeer {
@@ -342,15 +329,17 @@ impl DecodePeer for NetDecodePeer {
         let step = u32::try_from(position).map_err(|_| unexpected("a position past 2^32"))?;
         let frame = HiddenFrame::of_rows(kind, step, (self.dialer.width, rows.to_vec()));
         let bytes = frame.encode(self.dialer.hello.encoding)?;
-        self.link()?;
-        let answered = match self.ask(bytes) {
-            Ok(answered) => answered,
-            Err(error) => {
-                // Whoever goes on asks first where the server is.
-                self.link = None;
-                return Err(failed(error));
-            }
-        };
+        self.sent += 1;
+        let (length, message) = (bytes.len() as u64, Message::of_payload(self.sent, bytes));
+        let link = self.link()?;
+        let answered = link.send(message).and_then(|()| link.receive(None));
+        self.traffic.0 += length;
+        let answered = answered.map_err(|error| {
+            // Whoever goes on asks first where the server is.
+            self.link = None;
+            failed(error)
+        })?;
+        self.traffic.1 += answered.payload_bytes();
         let [frame] = &answered.payloads[..] else {
             let reason = from_meta::<String>("a refusal", &answered).map_err(failed)?;
             return Err(ClientError::Peer { reason });

@@ -235,7 +235,7 @@ pub enum Delivery {
     /// A message.
     Message(Message),
     /// It is to come in again, if it wants to.
-    Over(String),
+    Over,
     /// It is told why it cannot take part.
     Refused(String),
 }
@@ -246,17 +246,14 @@ impl Seated {
         match self.outgoing.try_recv() {
             Ok(Outgoing::Message(message)) => Some(Delivery::Message(message)),
             Ok(Outgoing::Refuse(status)) => {
-                let reason = status.message().to_owned();
                 // Whether it may come again.
                 Some(match NetError::of_status(&status).fault(Standing::Welcomed) {
-                    Fault::Lost => Delivery::Over(reason),
-                    Fault::Refused => Delivery::Refused(reason),
+                    Fault::Lost => Delivery::Over,
+                    Fault::Refused => Delivery::Refused(status.message().to_owned()),
                 })
             }
             Err(TryRecvError::Empty) => None,
-            Err(TryRecvError::Disconnected) => {
-                Some(Delivery::Over("the server closed the connection".to_owned()))
-            }
+            Err(TryRecvError::Disconnected) => Some(Delivery::Over),
         }
     }
 

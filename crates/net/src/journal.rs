@@ -20,7 +20,7 @@ use crate::protocol::{Counts, DataDigest, Forget, Hello, StateVersion};
 pub const FILE: &str = "sites.json";
 
 /// Everything there is to remember.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Journal {
     /// The run.
@@ -69,16 +69,11 @@ impl Journal {
     /// The one in a folder, or a new one for a run with this number.
     pub fn open(folder: &Path, run: u64) -> Result<Self, NetError> {
         let path = folder.join(FILE);
-        let fresh = Self {
-            run,
-            sites: BTreeMap::new(),
-            forgets: Vec::new(),
-            path: path.clone(),
-            begun: false,
-        };
         let text = match std::fs::read(&path) {
             Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(fresh),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return Ok(Self { run, path, ..Self::default() });
+            }
             Err(error) => return Err(NetError::file("reading", &path)(error)),
         };
         let read = serde_json::from_slice::<Self>(&text);

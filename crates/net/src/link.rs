@@ -152,10 +152,10 @@ impl Drop for Link {
 }
 
 /// Ends a stream that somebody else holds.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct HangUp {
     outbound: mpsc::WeakSender<Result<Frame, Status>>,
-    ended: watch::Sender<bool>,
+    pub(crate) ended: watch::Sender<bool>,
 }
 
 impl HangUp {

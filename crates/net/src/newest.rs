@@ -20,18 +20,12 @@ const HELLO_BYTES: usize = 64 << 10;
 /// The streams that are open, each under what it is for.
 #[derive(Debug)]
 pub(crate) struct NewestStreams<K> {
-    open: Mutex<Open<K>>,
-}
-
-#[derive(Debug)]
-struct Open<K> {
-    streams: BTreeMap<K, (u64, HangUp)>,
-    so_far: u64,
+    open: Mutex<BTreeMap<K, HangUp>>,
 }
 
 impl<K> Default for NewestStreams<K> {
     fn default() -> Self {
-        Self { open: Mutex::new(Open { streams: BTreeMap::new(), so_far: 0 }) }
+        Self { open: Mutex::default() }
     }
 }
 
@@ -66,20 +60,17 @@ impl<K: Ord + Clone + Send + 'static> NewestStreams<K> {
 
     /// A stream takes the place of the one before it, until the value is dropped.
     fn enter(self: &Arc<Self>, key: K, link: &Link) -> Entered<K> {
-        let mut open = self.lock();
-        open.so_far += 1;
-        let number = open.so_far;
-        let older = open.streams.insert(key.clone(), (number, link.hang_up_handle()));
-        drop(open);
-        if let Some((_, older)) = older {
+        let own = link.hang_up_handle();
+        let older = self.lock().insert(key.clone(), own.clone());
+        if let Some(older) = older {
             older.hang_up(Status::aborted("another stream of this client took its place"));
         }
-        Entered { streams: Arc::clone(self), key, number }
+        Entered { streams: Arc::clone(self), key, own }
     }
 }
 
 impl<K> NewestStreams<K> {
-    fn lock(&self) -> MutexGuard<'_, Open<K>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<K, HangUp>> {
         // Whoever panicked left a whole map behind.
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -90,14 +81,14 @@ impl<K> NewestStreams<K> {
 struct Entered<K: Ord> {
     streams: Arc<NewestStreams<K>>,
     key: K,
-    number: u64,
+    own: HangUp,
 }
 
 impl<K: Ord> Drop for Entered<K> {
     fn drop(&mut self) {
         let mut open = self.streams.lock();
-        if open.streams.get(&self.key).is_some_and(|(number, _)| *number == self.number) {
-            open.streams.remove(&self.key);
+        if open.get(&self.key).is_some_and(|newest| newest.ended.same_channel(&self.own.ended)) {
+            open.remove(&self.key);
         }
     }
 }

@@ -19,7 +19,7 @@ use crate::processes::{Processes, replaced};
 use crate::protocol::{Asked, ConfigFingerprint, HeldModel, Hello, Request, Welcome, disagreement};
 
 /// Everybody.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Registry {
     pub(crate) names: Vec<String>,
     pub(crate) agreement: ConfigFingerprint,
@@ -103,19 +103,7 @@ impl Registry {
         for (name, entry) in &journal.sites {
             processes.restore(name, &entry.processes);
         }
-        Self {
-            names,
-            agreement,
-            session,
-            journal,
-            seats,
-            opened: false,
-            traffic,
-            processes,
-            ended: None,
-            latecomers: BTreeSet::new(),
-            connections: 0,
-        }
+        Self { names, agreement, session, journal, seats, traffic, processes, ..Self::default() }
     }
 
     /// Lets a site in, or says why not. A site that is there already is replaced: its certificate says

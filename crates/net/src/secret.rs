@@ -4,28 +4,18 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
 
-use fedra_client::DataSecret;
 use fedra_engine::durable::Replacing;
 use fedra_plan::Digest;
 use fedra_seed::SecretKey;
 
 /// A secret number: sixty-four bits of the generator that also makes keys.
 pub fn secret_number() -> io::Result<u64> {
-    let mut bytes = [0; 8];
-    fill(&mut bytes)?;
-    Ok(u64::from_le_bytes(bytes))
-}
-
-/// What a site's digests are mixed with.
-pub(crate) fn data_secret() -> io::Result<DataSecret> {
-    let mut secret = [0; 32];
-    fill(&mut secret)?;
-    Ok(secret)
+    random().map(u64::from_le_bytes)
 }
 
 /// A key that nobody else has.
 pub fn secret_key() -> io::Result<SecretKey> {
-    data_secret().map(SecretKey::new)
+    random().map(SecretKey::new)
 }
 
 /// The key in a file that only its owner may read, drawn and written where there is none.
@@ -35,16 +25,17 @@ pub fn kept_key(file: &Path) -> io::Result<SecretKey> {
 
 /// The same as bytes.
 pub(crate) fn kept_bytes(file: &Path) -> io::Result<[u8; 32]> {
-    let text = kept_secret(file, || Ok(format!("{}\n", Digest::from_bytes(data_secret()?))))?;
+    let text = kept_secret(file, || Ok(format!("{}\n", Digest::from_bytes(random()?))))?;
     let wrong = |_| io::Error::other("expected one line of 64 hexadecimal digits");
     let digits = text.trim().parse::<Digest>().map_err(wrong)?;
     Ok(*digits.as_bytes())
 }
 
-fn fill(bytes: &mut [u8]) -> io::Result<()> {
-    let provider = rustls::crypto::ring::default_provider();
-    let filled = provider.secure_random.fill(bytes);
-    filled.map_err(|_| io::Error::other("the operating system returned no random bytes"))
+fn random<const N: usize>() -> io::Result<[u8; N]> {
+    let (provider, mut bytes) = (rustls::crypto::ring::default_provider(), [0; N]);
+    let filled = provider.secure_random.fill(&mut bytes);
+    filled.map_err(|_| io::Error::other("the operating system returned no random bytes"))?;
+    Ok(bytes)
 }
 
 /// The text of a file that only its owner may read; where there is none it is drawn and written, whole

@@ -195,8 +195,10 @@ impl Accepting {
                     }
                     Ok(Err((error, socket))) => {
                         turn_away(socket, &[]).await;
-                        return Err(tls::failure(&error, Party::SERVER)
-                            .map_or_else(|| error.to_string(), TlsFailure::into_words));
+                        return Err(match tls::failure(&error, Party::SERVER) {
+                            Some(TlsFailure::Certificate(why) | TlsFailure::Garbled(why)) => why,
+                            None => error.to_string(),
+                        });
                     }
                     Ok(Ok(tls)) => tls,
                 };

@@ -140,15 +140,6 @@ pub(crate) enum TlsFailure {
     Garbled(String),
 }
 
-impl TlsFailure {
-    /// For people.
-    pub(crate) fn into_words(self) -> String {
-        match self {
-            Self::Certificate(words) | Self::Garbled(words) => words,
-        }
-    }
-}
-
 /// What TLS says about a connection that broke; `None` where it says nothing.
 pub(crate) fn failure(error: &io::Error, party: Party) -> Option<TlsFailure> {
     Some(failure_of(error.get_ref()?.downcast_ref()?, party))

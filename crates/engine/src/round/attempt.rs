@@ -30,7 +30,6 @@ use crate::error::EngineError;
 use crate::fleet::{Absence, ClientInfo, Fleet, TrainRequest};
 use crate::max_norm::MaxNorm;
 use crate::phases::{Phases, Stopwatch};
-use crate::planner::Choice;
 use crate::private_steps::PrivateSteps;
 use crate::recipe::{Population, Recipe, Start};
 use crate::report::FailedAttempt;
@@ -248,9 +247,10 @@ impl State {
             let (plans, report) = self.choose(fleet, &rule, &cohort)?;
             return Ok((plans, Some(report)));
         }
-        let (recipe, layout, round) = (&self.recipe, &self.layout, self.round);
-        let choice = Choice { recipe, rule: &rule, layout, round, seed: self.seed };
-        let plans = if cohort.is_empty() { BTreeMap::new() } else { choice.plans(cohort)? };
+        let plans = match cohort {
+            [] => BTreeMap::new(),
+            some => self.choice(&rule).plans(some)?,
+        };
         Ok((plans, None))
     }
 

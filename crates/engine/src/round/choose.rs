@@ -87,10 +87,13 @@ impl State {
     }
 
     /// How blocks are ranked now.
-    fn ranking<'state>(&'state self, rule: &'state Rule) -> Ranking<'state> {
+    pub(super) fn choice<'state>(&'state self, rule: &'state Rule) -> Choice<'state> {
         let (recipe, layout, round) = (&self.recipe, &self.layout, self.round);
-        let choice = Choice { recipe, rule, layout, round, seed: self.seed };
-        Ranking { choice, profile: self.memory.profile.as_ref() }
+        Choice { recipe, rule, layout, round, seed: self.seed }
+    }
+
+    fn ranking<'state>(&'state self, rule: &'state Rule) -> Ranking<'state> {
+        Ranking { choice: self.choice(rule), profile: self.memory.profile.as_ref() }
     }
 }
 
