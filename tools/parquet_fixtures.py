@@ -7,6 +7,8 @@ Every file holds the same 40 rows (two row groups of 25 and 15 where the writer 
 them all: other encodings, compressions, page versions and shapes of lists, never other contents.
 """
 import pathlib
+import struct
+import zlib
 
 import pandas
 import polars
@@ -81,11 +83,38 @@ def main():
     pandas.DataFrame(flat).to_parquet(OUT / "pandas.parquet")
     polars.DataFrame(flat).write_parquet(OUT / "polars.parquet", row_group_size=25)
     legacy(table)
+    images()
     for path in sorted(OUT.glob("*.parquet")):
         read = pq.read_table(path).to_pydict()
         for column, values in rows().items():
             assert read.get(column, values) == values or column == "day", (path, column)
         print(path.name, path.stat().st_size)
+
+
+def images():
+    """Encoded images as Hugging Face datasets write them, and as plain bytes: beside the other fixtures."""
+
+    def chunk(kind, data):
+        check = zlib.crc32(kind + data)
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", check)
+
+    def png(shade, width=4, height=3):
+        header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+        pixels = zlib.compress((b"\0" + bytes([shade]) * width) * height)
+        parts = [chunk(b"IHDR", header), chunk(b"IDAT", pixels), chunk(b"IEND", b"")]
+        return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
+
+    files = [png(shade) for shade in [10, 20, 30]]
+    struct_type = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+    rows = [{"bytes": file, "path": None if n == 1 else f"{n}.png"} for n, file in enumerate(files)]
+    table = pa.table(
+        {
+            "image": pa.array(rows, struct_type),
+            "label": pa.array([0, 1, 0], pa.int64()),
+            "plain": pa.array(files, pa.binary()),
+        }
+    )
+    pq.write_table(table, OUT.parent / "images.parquet", row_group_size=2)
 
 
 def legacy(table):

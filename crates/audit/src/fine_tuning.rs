@@ -70,5 +70,11 @@ impl FineTuning {
 
 fn next_token_example(line: &[u32]) -> Encoded {
     let next = line[1..].iter().map(|&token| Some(token)).chain([None]).collect();
-    Encoded { ids: line.to_vec(), types: Vec::new(), target: Target::PerToken(next), dropped: 0 }
+    Encoded {
+        ids: line.to_vec(),
+        types: Vec::new(),
+        target: Target::PerToken(next),
+        dropped: 0,
+        pixels: None,
+    }
 }

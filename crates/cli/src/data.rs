@@ -93,7 +93,14 @@ fn show(
         };
         format!("{}{left_out}", grouped(all as u64))
     });
-    fact("words per row", lengths(table));
+    if let Some(image) = &experiment.image {
+        fact("pixels per image", sizes(table));
+        let (width, height) = (image.width, image.height);
+        let kind = if image.channels == 1 { "grey" } else { "colour" };
+        fact("the model reads", format!("{width} x {height}, {kind}"));
+    } else {
+        fact("words per row", lengths(table));
+    }
     let tokens = TokenLengths::of_experiment(experiment, holdings);
     if let Ok(tokens) = &tokens {
         fact("tokens per row", tokens.in_words());
@@ -193,6 +200,25 @@ fn asked(example: &Example, table: &Table) -> Option<String> {
     Some(all.join("\n"))
 }
 
+/// Width and height of images: the usual one, or the smallest and the largest.
+fn sizes(table: &Table) -> String {
+    let size = |example: &Example| match &example.body {
+        Body::Image(image) => Some(image.size()),
+        Body::Text(_) | Body::Pair(..) | Body::Words(_) => None,
+    };
+    let mut sizes: Vec<(u32, u32)> = table.examples.iter().filter_map(size).collect();
+    sizes.sort_unstable_by_key(|(width, height)| (u64::from(*width) * u64::from(*height), *width));
+    let shown = |(width, height): &(u32, u32)| format!("{width} x {height}");
+    match (sizes.first(), sizes.last()) {
+        (Some(first), Some(last)) if first != last => {
+            let middle = shown(&sizes[sizes.len() / 2]);
+            format!("median {middle}, smallest {}, largest {}", shown(first), shown(last))
+        }
+        (Some(first), _) => shown(first),
+        (None, _) => String::new(),
+    }
+}
+
 fn lengths(table: &Table) -> String {
     let words = |example: &Example| match &example.body {
         Body::Text(text) => text.split_whitespace().count(),
@@ -200,6 +226,7 @@ fn lengths(table: &Table) -> String {
             first.split_whitespace().count() + second.split_whitespace().count()
         }
         Body::Words(words) => words.len(),
+        Body::Image(_) => 0,
     };
     let mut lengths: Vec<usize> = table.examples.iter().map(words).collect();
     lengths.sort_unstable();

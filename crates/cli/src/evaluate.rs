@@ -38,7 +38,8 @@ explains the numbers.";
 pub struct Evaluate {
     #[command(flatten)]
     model: Chosen,
-    /// Experiment in TOML, or labelled rows: JSON lines, CSV, TSV, Parquet, or a word a line
+    /// Experiment in TOML, or labelled rows: JSON lines, CSV, TSV, Parquet, a word a line, a folder
+    /// of images, or IDX files
     #[arg(value_name = "FILE")]
     file: PathBuf,
     #[command(flatten)]
@@ -53,7 +54,7 @@ pub struct Evaluate {
     /// Only rows of this split: train, validation or test
     #[arg(long, value_name = "NAME", value_parser = parse_split)]
     split: Option<Split>,
-    /// Format of the rows: jsonl, csv, tsv, parquet or conll [default: by the ending of its name]
+    /// Format of the rows: jsonl, csv, tsv, parquet, conll, images or idx [default: by the name]
     #[arg(long, value_name = "FORMAT", value_parser = parse_source)]
     input_format: Option<Source>,
     /// Character encoding of the file, as in `fedra predict`
@@ -147,14 +148,21 @@ impl Evaluate {
             bail!("--set and --seed apply only to an experiment, not to a file of rows");
         }
         let named = || {
+            if self.file.is_dir() {
+                let is_idx = fedra_data::idx_files(&self.file).is_ok();
+                return Some(if is_idx { Source::Idx } else { Source::Images });
+            }
             let name = self.file.to_string_lossy();
+            if name.contains("-idx3-") || name.contains(".idx3-") {
+                return Some(Source::Idx);
+            }
             let name = name.strip_suffix(".gz").unwrap_or(&name);
             parse_source(name.rsplit('.').next().unwrap_or_default()).ok()
         };
         let Some(source) = self.input_format.or_else(named) else {
             bail!(
                 "--input-format is missing: the name {} does not tell the format; expected jsonl, csv, tsv, \
-                 parquet or conll",
+                 parquet, conll, images or idx",
                 self.file.display()
             );
         };
@@ -202,6 +210,10 @@ fn parse_source(text: &str) -> Result<Source, String> {
         "tsv" | "tab" => Ok(Source::Tsv),
         "parquet" => Ok(Source::Parquet),
         "conll" | "bio" | "iob" => Ok(Source::Conll),
-        other => Err(format!("found {other:?}, expected jsonl, csv, tsv, parquet or conll")),
+        "images" => Ok(Source::Images),
+        "idx" => Ok(Source::Idx),
+        other => {
+            Err(format!("found {other:?}, expected jsonl, csv, tsv, parquet, conll, images or idx"))
+        }
     }
 }

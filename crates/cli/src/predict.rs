@@ -1,4 +1,4 @@
-//! `fedra predict`: what a trained model says about texts.
+//! `fedra predict`: what a trained model says about texts or images.
 
 use std::cell::RefCell;
 use std::io::{self, BufWriter, Cursor, IsTerminal, Write};
@@ -29,6 +29,8 @@ use crate::screen::{self, TextLine};
 const EXAMPLES: &str = "\
 Examples:
   fedra predict --model runs/clinic --text 'No chest pain since the stent.'
+  fedra predict --model runs/skin --image lesion.jpg --image other.png
+  fedra predict --model runs/skin --input folder-of-images --output labelled.csv
   fedra predict --model runs/clinic --input notes.csv --column note --output labelled.csv
   fedra predict --model runs/clinic --best --input notes.jsonl > labelled.jsonl
   cut -f3 notes.tsv | fedra predict --model runs/clinic --input - --input-format text
@@ -43,18 +45,19 @@ pub struct Predict {
     model: Chosen,
     #[command(flatten)]
     texts: Texts,
-    /// Column to read; two of them are a pair of texts [default: as the run was trained, or text]
-    #[arg(long, value_name = "NAME", conflicts_with = "text")]
+    /// Column to read; two of them are a pair of texts [default: as the run was trained, or text, or
+    /// image for a model of images]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["text", "image"])]
     column: Vec<String>,
     /// Format of the input [default: by the ending of its name]
-    #[arg(long, value_name = "FORMAT", conflicts_with = "text",
+    #[arg(long, value_name = "FORMAT", conflicts_with_all = ["text", "image"],
           value_parser = one_of(TextFormat::ALL.map(|format| (format.name(), format))))]
     input_format: Option<TextFormat>,
     /// Character encoding of the input: utf-8, latin-1, windows-1252, utf-16, utf-16le or utf-16be
     #[arg(long, value_name = "NAME", default_value = "utf-8", value_parser = parse_encoding)]
     encoding: Encoding,
     /// Character between the fields of CSV and TSV
-    #[arg(long, value_name = "CHARACTER", conflicts_with = "text")]
+    #[arg(long, value_name = "CHARACTER", conflicts_with_all = ["text", "image"])]
     delimiter: Option<char>,
     /// Write answers to a file [default: standard output]
     #[arg(long, value_name = "FILE")]
@@ -104,7 +107,10 @@ struct Texts {
     /// A text; may be given several times
     #[arg(long, value_name = "TEXT")]
     text: Vec<String>,
-    /// A file with a text in every row, or - for standard input
+    /// A PNG or JPEG file, for a model of images; may be given several times
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    image: Vec<PathBuf>,
+    /// A file with a text or an image in every row, a folder of images, or - for standard input
     #[arg(long, value_name = "FILE")]
     input: Option<PathBuf>,
 }
@@ -155,6 +161,7 @@ impl Predict {
         for note in &model.notes {
             console::say(format_args!("note: {note}; --multi-label reads several"));
         }
+        self.check_kind(&model)?;
         let answers = model.reading;
         let other = match answers {
             Reading::SeveralLabels => None,
@@ -170,6 +177,9 @@ impl Predict {
             );
         }
         if let Some(most) = self.max_tokens {
+            if model.reads_images() {
+                bail!("--max-tokens applies only to texts, and this model reads images");
+            }
             if most > model.longest {
                 bail!(
                     "--max-tokens: found {most}, expected at most {}, the model's longest",
@@ -179,20 +189,30 @@ impl Predict {
             model.longest = most;
         }
         let path = match &self.texts.input {
+            None if model.reads_images() => PathBuf::from("--image"),
             None => PathBuf::from("--text"),
             Some(path) if is_stdin(path) => PathBuf::from("standard input"),
             Some(path) => path.clone(),
         };
+        let image = model.reads_images().then(|| {
+            let own = run.as_ref().and_then(RunModel::image_column);
+            let named = self.column.first().map(String::as_str);
+            named.or(own).unwrap_or("image").to_owned()
+        });
+        let images = self.images()?;
+        let image = if images.is_some() { Some("image".to_owned()) } else { image };
         let file = TextFile {
             path,
             format: input,
-            columns,
+            columns: columns.filter(|_| image.is_none()),
+            image,
             words: model.words_are(),
             encoding: self.encoding,
             delimiter: self.delimiter,
             column_hint,
+            anywhere: images.is_some(),
         };
-        let stream = self.stream();
+        let stream = images.or_else(|| self.stream());
         let bad_rows = if self.skip_bad { BadRows::Skip } else { BadRows::Refuse };
         let usual = PredictSettings::default();
         let settings =
@@ -220,6 +240,42 @@ impl Predict {
         let (report, ()) = answered?;
         self.say(report, start.elapsed().as_secs_f64(), model.longest);
         Ok(())
+    }
+
+    /// Refuses texts for a model of images, and images for one of texts.
+    fn check_kind(&self, model: &TrainedModel) -> Result<()> {
+        if model.reads_images() {
+            if !self.texts.text.is_empty() {
+                bail!("--text: this model reads images\nhint: --image FILE names one");
+            }
+            if self.column.len() > 1 {
+                bail!("--column: found {} of them, expected one: the image", self.column.len());
+            }
+            return Ok(());
+        }
+        let is_folder = self.texts.input.as_ref().is_some_and(|input| input.is_dir());
+        if !self.texts.image.is_empty() || is_folder {
+            bail!("this model reads texts, not images\nhint: --text TEXT or --input FILE");
+        }
+        Ok(())
+    }
+
+    /// Images that no table names, as a table: those of flags, or of a folder with their classes and splits.
+    fn images(&self) -> Result<Option<Box<dyn io::Read>>> {
+        let mut lines = Vec::new();
+        for path in &self.texts.image {
+            lines.push(serde_json::json!({ "image": path.to_string_lossy() }));
+        }
+        if let Some(folder) = self.texts.input.as_ref().filter(|input| input.is_dir()) {
+            for file in fedra_data::image_files(folder)? {
+                lines.push(serde_json::json!({ "image": file.path.to_string_lossy() }));
+            }
+        }
+        if lines.is_empty() {
+            return Ok(None);
+        }
+        let lines: Vec<String> = lines.iter().map(ToString::to_string).collect();
+        Ok(Some(Box::new(Cursor::new(lines.join("\n")))))
     }
 
     /// Texts that no file holds.
@@ -301,6 +357,9 @@ impl Predict {
 
     fn input_format(&self) -> Result<TextFormat> {
         let Some(path) = &self.texts.input else { return Ok(TextFormat::JsonLines) };
+        if path.is_dir() {
+            return Ok(TextFormat::JsonLines);
+        }
         if let Some(format) = self.input_format {
             return Ok(format);
         }

@@ -96,7 +96,7 @@ mod tests {
         let example = |number: u32| {
             let number = if number % 4 == 3 { 0 } else { number };
             let (ids, types) = (vec![number, 1], Vec::new());
-            Encoded { ids, types, target: Target::One(0), dropped: 0 }
+            Encoded { ids, types, target: Target::One(0), dropped: 0, pixels: None }
         };
         (0..count).map(example).collect()
     }

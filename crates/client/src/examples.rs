@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use fedra_data::{DataError, Encoded, Encoder, Example, Labels};
+use fedra_data::{DataError, EncodeRows, Encoded, Example, Labels};
 use fedra_seed::Seed;
 
 use crate::writing::Writing;
@@ -31,7 +31,7 @@ struct Parts {
 impl Examples {
     /// Encodes examples.
     pub fn encode<'e>(
-        encoder: &Encoder<'_>,
+        encoder: &dyn EncodeRows,
         examples: impl IntoIterator<Item = &'e Example>,
     ) -> Result<Self, DataError> {
         let mut encoded = Vec::new();

@@ -6,6 +6,7 @@ use fedra_data::{
     AnswerForm, Encoded, EncodedChoice, EncodedText, LabelSet, LabelShape, Target, Task,
 };
 use fedra_model::{Batch, Head, Model, Targets};
+use fedra_seed::Seed;
 
 use crate::error::{ClientError, Result};
 
@@ -27,6 +28,16 @@ enum Answers {
 impl LabelledBatch {
     /// The chosen examples for this model.
     pub fn gather(model: &Model, examples: &[Encoded], chosen: &[usize]) -> Result<Self> {
+        Self::gather_drawn(model, (examples, chosen), None)
+    }
+
+    /// The same for training: images are changed as their experiment allows, by draws of their own under a
+    /// seed that names the round and the epoch or step.
+    pub fn gather_drawn(
+        model: &Model,
+        (examples, chosen): (&[Encoded], &[usize]),
+        draws: Option<Seed>,
+    ) -> Result<Self> {
         let sequences = || chosen.iter().map(|&index| &examples[index]);
         let mut batch = Batch::new(&sequences().map(|it| &it.ids).collect::<Vec<_>>())?;
         if sequences().any(|sequence| !sequence.types.is_empty()) {
@@ -35,6 +46,10 @@ impl LabelledBatch {
                 types => types.to_vec(),
             };
             batch = batch.with_segments(sequences().flat_map(types).collect())?;
+        }
+        let pixels = pixels(sequences(), draws);
+        if !pixels.is_empty() {
+            batch = batch.with_pixels(pixels)?;
         }
         let (mut classes, mut labels) = (Vec::new(), Vec::new());
         for sequence in sequences() {
@@ -113,6 +128,20 @@ impl LabelledBatch {
     }
 }
 
+/// The numbers of all images, end to end; none for texts.
+fn pixels<'e>(sequences: impl Iterator<Item = &'e Encoded>, draws: Option<Seed>) -> Vec<f32> {
+    let mut numbers = Vec::new();
+    for pixels in sequences.filter_map(|sequence| sequence.pixels.as_ref()) {
+        match (draws, pixels.augment()) {
+            (Some(seed), Some(augment)) => {
+                pixels.extend_drawn(augment.draw(seed, pixels.digest()), &mut numbers);
+            }
+            (Some(_), None) | (None, _) => pixels.extend(&mut numbers),
+        }
+    }
+    numbers
+}
+
 /// A row of zeros and ones for a set of codes.
 fn ones(codes: &[u32], classes: usize) -> Result<Vec<f32>> {
     let mut row = vec![0.0; classes];
@@ -175,7 +204,7 @@ mod tests {
     fn a_batch_holds_no_padding() {
         let sequence = |ids: &[u32]| {
             let target = Target::PerToken(ids.iter().map(|&id| (id > 1).then_some(id)).collect());
-            Encoded { ids: ids.to_vec(), types: Vec::new(), target, dropped: 0 }
+            Encoded { ids: ids.to_vec(), types: Vec::new(), target, dropped: 0, pixels: None }
         };
         let examples = [sequence(&[1, 5]), sequence(&[1, 6, 7])];
         let found = gathered(Head::Tokens { classes: 8 }, &examples, &[1, 0]);
@@ -187,7 +216,7 @@ mod tests {
     fn only_what_follows_a_prompt_is_to_be_told() {
         let target = Target::Text(EncodedText { prompt: 3, reference: "x".to_owned() });
         let ids = vec![1, 5, 6, 7, 2];
-        let example = Encoded { ids, types: Vec::new(), target, dropped: 0 };
+        let example = Encoded { ids, types: Vec::new(), target, dropped: 0, pixels: None };
         let found = gathered(Head::Tokens { classes: 8 }, &[example], &[0]);
         assert_eq!(classes(&found), [None, None, Some(7), Some(2), None]);
     }
@@ -198,7 +227,7 @@ mod tests {
         let model = Model::new(Preset::Tiny.config(), head, None).unwrap();
         let example = |ids: &[u32], types: &[u32]| {
             let (ids, types) = (ids.to_vec(), types.to_vec());
-            Encoded { ids, types, target: Target::One(0), dropped: 0 }
+            Encoded { ids, types, target: Target::One(0), dropped: 0, pixels: None }
         };
         let examples = [example(&[2, 7, 3], &[]), example(&[2, 7, 3, 8, 3], &[0, 0, 0, 1, 1])];
         let question = LabelledBatch::gather(&model, &examples, &[1, 0]).unwrap();

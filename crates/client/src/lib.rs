@@ -94,7 +94,7 @@ pub use local_fleet::LocalFleet;
 pub use logits::{highest, sigmoid, softmax};
 pub use meter::{Meter, Observer, Silent};
 pub use ordered_jobs::AHEAD as JOBS_AHEAD;
-pub use predictor::{Logits, Predictor};
+pub use predictor::{Logits, ModelInput, Predictor};
 pub use prober::{Prober, probed_batches};
 pub use scores::{Counts, Scores, marks_spans};
 pub use shard_digest::DataSecret;

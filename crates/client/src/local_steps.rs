@@ -4,7 +4,7 @@
 //! nothing that follows.
 
 use fedra_compute::{Device, Gradients, Params, Tape, Tensor};
-use fedra_data::epoch;
+use fedra_data::{Encoded, epoch};
 use fedra_engine::{ClassWeights, MomentsLife, StepPlace, Work};
 use fedra_model::PrefixCache;
 use fedra_plan::{Cut, Plan, Scope};
@@ -51,7 +51,10 @@ impl Trainer<'_> {
             return Err(nothing("example to train on"));
         }
         let plan = Plan::new(self.model.layout(), task.scope.clone(), Cut::none())?;
-        let mut cache = if cut.is_none() { self.cache_for(&plan, task.work) } else { None };
+        // Images that change from one epoch to the next have no prefix to keep.
+        let changes = |example: &Encoded| example.pixels.as_ref()?.augment();
+        let keeps = cut.is_none() && task.examples.iter().find_map(changes).is_none();
+        let mut cache = if keeps { self.cache_for(&plan, task.work) } else { None };
         let mut optimiser = optimiser(self.device, task.work)?;
         if let Some(kept) = task.moments {
             moments::given_to(&mut optimiser, kept, (params, task.scope, self.device))?;
@@ -104,10 +107,11 @@ impl Trainer<'_> {
                 }
                 gradients
             } else {
-                let Some(chosen) = plain.next() else { break };
+                let Some((epoch, chosen)) = plain.next() else { break };
                 meter.check()?;
+                let draws = task.seed.of("augment").with(epoch);
                 // What has no label is left out, unless that would tell that it has none.
-                let step = Step::gather((self.model, task), (&objective, dropout), &chosen)?;
+                let step = Step::gather((self.model, task), (&objective, dropout), (&chosen, draws))?;
                 let Some(step) = step.labelled(accounted) else {
                     meter.advance(1);
                     continue;
@@ -202,13 +206,18 @@ impl Trainer<'_> {
     }
 }
 
-/// The examples of each step of all epochs, no more steps than the work allows.
-fn order(task: &TrainTask<'_>) -> impl Iterator<Item = Vec<usize>> {
+/// The examples of each step of all epochs, each with the number of its epoch, no more steps than the work
+/// allows.
+fn order(task: &TrainTask<'_>) -> impl Iterator<Item = (u64, Vec<usize>)> {
     let lengths: Vec<usize> = task.examples.iter().map(|example| example.ids.len()).collect();
     let (seed, size) = (task.seed.of("order"), task.work.step_batch() as usize);
     let limit = task.work.max_steps.map_or(usize::MAX, |steps| steps as usize);
     let epochs = 0..u64::from(task.work.epochs);
-    epochs.flat_map(move |number| epoch(&lengths, size, seed.with(number).0)).take(limit)
+    let batches = move |number: u64| {
+        let batches = epoch(&lengths, size, seed.with(number).0);
+        batches.into_iter().map(move |batch| (number, batch))
+    };
+    epochs.flat_map(batches).take(limit)
 }
 
 /// Adds a step's gradients to those before it.

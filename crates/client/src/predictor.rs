@@ -5,7 +5,10 @@
 //! on batches nor on threads. A text that cannot be cut is an error of its own and spoils no other.
 
 use fedra_compute::{Device, Params, Tape};
-use fedra_data::{Body, DataError, Encoder, TokenSequence, Tokenizer, WordPlace, WordWindows};
+use fedra_data::{
+    Body, DataError, Encoder, ImageEncoder, Pixels, TokenSequence, Tokenizer, WordPlace,
+    WordWindows,
+};
 use fedra_model::{Batch, Head, Model};
 
 use crate::error::{ClientError, Result};
@@ -25,15 +28,30 @@ pub struct Predictor<'a> {
     pub params: &'a Params,
     /// Who computes.
     pub device: &'a Device,
-    /// What cuts texts.
-    pub tokenizer: &'a Tokenizer,
-    /// Most tokens of a sequence.
-    pub longest: usize,
+    /// What makes sequences of rows.
+    pub input: ModelInput<'a>,
     /// Tokens in a batch; a longer sequence is a batch of its own.
     pub tokens: usize,
 }
 
-/// The head's numbers for one text.
+/// What makes sequences of rows, by what the model reads.
+#[derive(Clone, Copy)]
+pub enum ModelInput<'a> {
+    /// Texts are cut.
+    Texts {
+        /// What cuts them.
+        tokenizer: &'a Tokenizer,
+        /// Most tokens of a sequence.
+        longest: usize,
+    },
+    /// Images are resized and normalised.
+    Images(ImageEncoder<'a>),
+}
+
+/// What one sequence is: ids, types, and pixels where it is an image.
+type Sequence<'a> = (&'a [u32], &'a [u32], Option<&'a Pixels>);
+
+/// The head's numbers for one text or image.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Logits {
     /// One for each class.
@@ -66,13 +84,16 @@ impl Predictor<'_> {
             return Err(ClientError::targets(found, expected));
         };
         let cuts = self.cut(texts)?;
-        let mut sequences: Vec<(&[u32], &[u32])> = Vec::new();
+        let mut sequences: Vec<Sequence<'_>> = Vec::new();
         for cut in cuts.iter().flatten() {
             match cut {
-                Cut::Whole(whole) => sequences.push((&whole.ids, &whole.types)),
+                Cut::Whole(whole) => {
+                    sequences.push((&whole.ids, &whole.types, whole.pixels.as_ref()));
+                }
                 Cut::Words(words) => {
                     let windows = words.windows.iter();
-                    sequences.extend(windows.map(|window| (&window.ids[..], &window.types[..])));
+                    sequences
+                        .extend(windows.map(|window| (&window.ids[..], &window.types[..], None)));
                 }
             }
         }
@@ -96,39 +117,44 @@ impl Predictor<'_> {
 
     /// Cuts texts, many at a time.
     fn cut(&self, texts: &[Body]) -> Result<Vec<Result<Cut, DataError>>> {
-        let encoder = Encoder::new(self.tokenizer, self.longest)?;
-        let parts: Vec<&[Body]> = texts.chunks(TEXTS_AT_ONCE).collect();
-        let one = |text: &Body| match self.model.head() {
+        let (tokenizer, longest) = match &self.input {
+            ModelInput::Texts { tokenizer, longest } => (tokenizer, *longest),
+            ModelInput::Images(images) => {
+                return side_by_side(texts, &|image| images.sequence(image).map(Cut::Whole));
+            }
+        };
+        let encoder = Encoder::new(tokenizer, longest)?;
+        side_by_side(texts, &|text| match self.model.head() {
             Head::Tokens { .. } => encoder.word_windows(text).map(Cut::Words),
             Head::Sequence { .. } | Head::Bare | Head::Language => {
                 encoder.sequence(text).map(Cut::Whole)
             }
-        };
-        let cut =
-            |number: usize| Ok::<Vec<_>, ClientError>(parts[number].iter().map(one).collect());
-        Ok(collected(parts.len(), cut)?.into_iter().flatten().collect())
+        })
     }
 
     /// The rows of logits of each sequence, end to end.
-    fn rows(&self, sequences: &[(&[u32], &[u32])]) -> Result<Vec<Vec<f32>>> {
-        let lengths: Vec<usize> = sequences.iter().map(|(ids, _)| ids.len()).collect();
+    fn rows(&self, sequences: &[Sequence<'_>]) -> Result<Vec<Vec<f32>>> {
+        let lengths: Vec<usize> = sequences.iter().map(|(ids, ..)| ids.len()).collect();
         let batches = evaluation_batches(&lengths, self.tokens);
         by_batch(&batches, |chosen| self.batch_rows(sequences, chosen))
     }
 
-    fn batch_rows(
-        &self,
-        sequences: &[(&[u32], &[u32])],
-        chosen: &[usize],
-    ) -> Result<Vec<Vec<f32>>> {
+    fn batch_rows(&self, sequences: &[Sequence<'_>], chosen: &[usize]) -> Result<Vec<Vec<f32>>> {
         let ids: Vec<&[u32]> = chosen.iter().map(|&place| sequences[place].0).collect();
         let mut batch = Batch::new(&ids)?;
         if chosen.iter().any(|&place| !sequences[place].1.is_empty()) {
             let segments = chosen.iter().flat_map(|&place| {
-                let (ids, types) = sequences[place];
+                let (ids, types, _) = sequences[place];
                 (0..ids.len()).map(|token| types.get(token).copied().unwrap_or(0))
             });
             batch = batch.with_segments(segments.collect())?;
+        }
+        let mut pixels = Vec::new();
+        for image in chosen.iter().filter_map(|&place| sequences[place].2) {
+            image.extend(&mut pixels);
+        }
+        if !pixels.is_empty() {
+            batch = batch.with_pixels(pixels)?;
         }
         let mut tape = Tape::new(self.device);
         let logits = self.model.logits(&mut tape, self.params.frozen(), &batch)?.tensor;
@@ -138,4 +164,14 @@ impl Predictor<'_> {
         });
         Ok(rows_of_each(&logits, rows))
     }
+}
+
+/// What each row becomes, many at a time.
+fn side_by_side(
+    rows: &[Body],
+    one: &(dyn Fn(&Body) -> Result<Cut, DataError> + Sync),
+) -> Result<Vec<Result<Cut, DataError>>> {
+    let parts: Vec<&[Body]> = rows.chunks(TEXTS_AT_ONCE).collect();
+    let cut = |number: usize| Ok::<Vec<_>, ClientError>(parts[number].iter().map(one).collect());
+    Ok(collected(parts.len(), cut)?.into_iter().flatten().collect())
 }

@@ -126,7 +126,8 @@ impl PrivateTraining {
         clipping: &Clipping,
         cache: &mut Option<PrefixCache>,
     ) -> Result<(Gradients, ClipFactors)> {
-        let question = LabelledBatch::gather(trainer.model, task.examples, part)?;
+        let draws = Some(task.seed.of("augment").with(u64::from(self.taken)));
+        let question = LabelledBatch::gather_drawn(trainer.model, (task.examples, part), draws)?;
         let by_sequence = question.weights_by_sequence();
         let targets = self.objective.part_by_sequence(&question, &by_sequence, 1.0);
         let names: Vec<u64> = part.iter().map(|&example| example as u64).collect();

@@ -29,7 +29,7 @@ impl Shard {
     }
 }
 
-/// What one example is: its tokens and what is to be said of them.
+/// What one example is: its tokens or its image, and what is to be said of them.
 pub(crate) fn example_digest(example: &Encoded) -> [u8; 32] {
     let mut sum = Sum(Sha256::new());
     sum.example(example);
@@ -49,10 +49,17 @@ impl Sum {
     }
 
     fn example(&mut self, example: &Encoded) {
-        let Encoded { ids, types, target, dropped } = example;
+        let Encoded { ids, types, target, dropped, pixels } = example;
         self.list(ids);
         self.list(types);
         self.number(*dropped);
+        if let Some(pixels) = pixels {
+            // Behind a number that no target begins with.
+            self.number(9);
+            self.0.update(pixels.digest());
+            let augment = pixels.augment().unwrap_or_default();
+            self.numbers([usize::from(augment.flip), usize::from(augment.crop)]);
+        }
         match target {
             Target::One(label) => self.numbers([0, *label as usize]),
             Target::Many(labels) => {
@@ -99,7 +106,7 @@ mod tests {
     use super::*;
 
     fn example(ids: &[u32], target: Target) -> Encoded {
-        Encoded { ids: ids.to_vec(), types: Vec::new(), target, dropped: 0 }
+        Encoded { ids: ids.to_vec(), types: Vec::new(), target, dropped: 0, pixels: None }
     }
 
     fn shard(train: Vec<Encoded>, test: Vec<Encoded>) -> Shard {

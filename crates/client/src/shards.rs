@@ -1,7 +1,7 @@
 //! Every client's examples, encoded once, and the test set that no client holds.
 
 use fedra_data::{
-    DataError, Division, Encoded, Encoder, Example, LabelSet, Stage, Table, Task, Work,
+    DataError, Division, EncodeRows, Encoded, Example, LabelSet, Stage, Table, Task, Work,
 };
 use fedra_engine::EvaluationSet;
 
@@ -48,7 +48,7 @@ impl Shard {
 impl Shards {
     /// Encodes a table as it was divided.
     pub fn encode(
-        encoder: &Encoder<'_>,
+        encoder: &dyn EncodeRows,
         table: &Table,
         division: &Division,
     ) -> Result<Self, DataError> {
@@ -58,7 +58,7 @@ impl Shards {
     /// The same for somebody who follows it.
     pub fn encode_with(
         work: &Work<'_>,
-        encoder: &Encoder<'_>,
+        encoder: &dyn EncodeRows,
         (table, division): (&Table, &Division),
     ) -> Result<Self, DataError> {
         let rows = Self::used(division);
@@ -81,7 +81,7 @@ impl Shards {
     /// What becomes of each row.
     pub fn sequences(
         work: &Work<'_>,
-        encoder: &Encoder<'_>,
+        encoder: &dyn EncodeRows,
         rows: &[&Example],
     ) -> Result<Vec<Vec<Encoded>>, DataError> {
         work.map(Stage::Tokenising, rows, |row| encoder.encode(row))

@@ -9,6 +9,7 @@ use std::ops::Range;
 use fedra_compute::{Gradients, Params};
 use fedra_model::Model;
 use fedra_plan::Plan;
+use fedra_seed::Seed;
 
 use crate::dropout::RoundDropout;
 use crate::error::Result;
@@ -36,15 +37,15 @@ pub(crate) struct Part<'a> {
 }
 
 impl<'a> Step<'a> {
-    /// The chosen examples in batches of the work's size.
+    /// The chosen examples in batches of the work's size; images that change draw under this seed.
     pub fn gather(
         (model, task): (&Model, &TrainTask<'_>),
         (objective, dropout): (&'a Objective, RoundDropout),
-        chosen: &[usize],
+        (chosen, draws): (&[usize], Seed),
     ) -> Result<Self> {
         let batch = |chosen: &[usize]| {
             let names = chosen.iter().map(|&index| index as u64).collect();
-            Ok((LabelledBatch::gather(model, task.examples, chosen)?, names))
+            Ok((LabelledBatch::gather_drawn(model, (task.examples, chosen), Some(draws))?, names))
         };
         let batches = chosen.chunks(task.work.batch.max(1) as usize).map(batch);
         Ok(Self { objective, dropout, batches: batches.collect::<Result<_>>()? })

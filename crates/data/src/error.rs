@@ -21,11 +21,11 @@ pub enum DataError {
         source: std::io::Error,
     },
     /// A row, line or record that does not read as its format says.
-    #[error("{}:{line}: found {found}, expected {expected}{}", file.display(), told(advice.as_deref()))]
+    #[error("{}: found {found}, expected {expected}{}", place(file, *line), told(advice.as_deref()))]
     Row {
         /// The file.
         file: PathBuf,
-        /// The line, counted from 1; for a multi-line record, its first line.
+        /// The line, counted from 1; for a multi-line record, its first line. A row that is a whole file has 0.
         line: u64,
         /// What stands there.
         found: String,
@@ -110,6 +110,10 @@ impl Advice {
     }
 }
 
+fn place(file: &Path, line: u64) -> RowPlace {
+    RowPlace::new(file.into(), line)
+}
+
 fn told(advice: Option<&Advice>) -> String {
     match advice {
         None => String::new(),
@@ -135,9 +139,10 @@ impl DataError {
     /// The same as a complaint about a row, where it is one and the row's place is known.
     pub(crate) fn at(self, place: &RowPlace) -> Self {
         match (self, place.get()) {
-            (Self::Setting { name: "text" | "word", found, expected }, Some((file, line))) => {
-                Self::row(file, line, found, expected)
-            }
+            (
+                Self::Setting { name: "text" | "word" | "image", found, expected },
+                Some((file, line)),
+            ) => Self::row(file, line, found, expected),
             (error, _) => error,
         }
     }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-use crate::RowPlace;
+use crate::{Image, RowPlace};
 
 /// One row of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +32,8 @@ pub enum Body {
     Pair(String, String),
     /// Text already cut into words, where labels are given word by word.
     Words(Vec<String>),
+    /// An image.
+    Image(Image),
 }
 
 /// The labels of an example, as indices into the table's [`LabelSet`].
@@ -84,6 +86,15 @@ pub enum Split {
 }
 
 impl Split {
+    /// The name that a file of ours gives it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Train => "train",
+            Self::Validation => "validation",
+            Self::Test => "test",
+        }
+    }
+
     /// The split of a name as files write it (`dev`, `devel`, `val`, `valid` mean validation).
     pub fn parse(name: &str) -> Option<Self> {
         match name.to_ascii_lowercase().as_str() {
@@ -103,10 +114,19 @@ impl Body {
             Self::Text(text) => is_blank(text),
             Self::Pair(first, second) => is_blank(first) && is_blank(second),
             Self::Words(words) => words.iter().all(is_blank),
+            Self::Image(_) => false,
         }
     }
 
-    /// The body as running text; words are joined by single spaces, two texts by a line end.
+    /// The image, where it is one.
+    pub fn into_image(self) -> Option<Image> {
+        match self {
+            Self::Image(image) => Some(image),
+            Self::Text(_) | Self::Pair(..) | Self::Words(_) => None,
+        }
+    }
+
+    /// The body as running text; words are joined by single spaces, two texts by a line end. An image has none.
     pub fn to_text(&self) -> String {
         self.as_text().into_owned()
     }
@@ -117,6 +137,7 @@ impl Body {
             Self::Text(text) => Cow::Borrowed(text),
             Self::Pair(first, second) => Cow::Owned(format!("{first}\n{second}")),
             Self::Words(words) => Cow::Owned(words.join(" ")),
+            Self::Image(_) => Cow::Borrowed(""),
         }
     }
 }

@@ -44,6 +44,7 @@ mod task;
 
 mod clinic;
 mod formats;
+mod images;
 
 mod row_lots;
 
@@ -65,9 +66,11 @@ pub use example::{Body, Choice, Example, Labels, Split};
 pub use fedra_seed::Generator as Dice;
 pub use formats::{
     AnswerTemplates, ChoiceTemplates, ColumnSurvey, Columns, Encoding, Field, Format, FoundFormat,
-    Limits, Mimic, Missing, Prompt, PromptTemplate, Reader, Record, Survey, TextColumns, TextFile,
-    TextFormat, TextRow, TextSink, Uncoded, WordsAre,
+    IdxFiles, ImageFile, Limits, Mimic, Missing, Prompt, PromptTemplate, Reader, Record, Survey,
+    TextColumns, TextFile, TextFormat, TextRow, TextSink, Uncoded, WordsAre, idx_files,
+    image_columns, image_files,
 };
+pub use images::{Augment, AugmentDraw, Image, ImageEncoder, Normalisation, Pixels, Processor};
 pub use partition::{Division, Holding, Partition, Shares};
 pub use printable::{printable, printable_json, turns_direction};
 pub use reading_report::{LeftOut, ReadingReport, Trimmed, folded};
@@ -82,8 +85,8 @@ pub use small::Small;
 pub use table::{Table, TableBuilder};
 pub use task::{AnswerForm, LabelSet, LabelShape, Task};
 pub use tokenise::{
-    AnswerRules, Candidate, Encoded, EncodedChoice, EncodedText, Encoder, LengthNorm, PlacedPiece,
-    Target, Template, Templates, TokenSequence, Tokenizer, Window, WordPlace, WordWindows,
-    open_tokenizer,
+    AnswerRules, Candidate, EncodeRows, Encoded, EncodedChoice, EncodedText, Encoder, LengthNorm,
+    PlacedPiece, Target, Template, Templates, TokenSequence, Tokenizer, Window, WordPlace,
+    WordWindows, open_tokenizer,
 };
 pub use work::{Preparing, Stage, Work};

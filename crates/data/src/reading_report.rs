@@ -96,15 +96,16 @@ impl LeftOut {
             return error.advising(advice.clone());
         }
         let lines = self.first.iter().filter_map(|(place, _, _)| Some(place.get()?.1.to_string()));
-        let lines: Vec<String> = lines.collect();
+        let lines: Vec<String> = lines.filter(|line| line != "0").collect();
         let more = if self.rows > lines.len() as u64 { ", .." } else { "" };
         let lines = match lines.as_slice() {
-            [_] => String::new(),
+            [] | [_] => String::new(),
             several => format!(" (lines {}{more})", several.join(", ")),
         };
+        let what = if expected.contains("image") { "an image" } else { "a text" };
         let verb = if self.rows == 1 { "lacks" } else { "lack" };
         let expected =
-            format!("{expected}: {} of {rows} rows {verb} a text or a label{lines}", self.rows);
+            format!("{expected}: {} of {rows} rows {verb} {what} or a label{lines}", self.rows);
         let drop = Advice::new("data.missing", Some("drop".to_owned()), "leaves such rows out");
         DataError::row(file, line, found.clone(), expected).advising(drop)
     }

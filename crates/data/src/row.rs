@@ -33,6 +33,11 @@ impl Row {
         Self::of(Body::Words(words.into_iter().map(Into::into).collect()))
     }
 
+    /// A row of an image.
+    pub fn image(image: crate::Image) -> Self {
+        Self::of(Body::Image(image))
+    }
+
     /// The row with these labels.
     pub fn with_labels<L: Into<String>>(self, labels: impl IntoIterator<Item = L>) -> Self {
         Self { labels: labels.into_iter().map(Into::into).collect(), ..self }
@@ -48,12 +53,13 @@ impl Row {
         Self { document: Some(document.into()), ..self }
     }
 
-    /// Bytes of its texts.
+    /// Bytes of its texts, or of its image.
     pub(crate) fn bytes(&self) -> u64 {
         let body = match &self.body {
             Body::Text(text) => text.len(),
             Body::Pair(first, second) => first.len() + second.len(),
             Body::Words(words) => words.iter().map(String::len).sum(),
+            Body::Image(image) => image.bytes() as usize,
         };
         let answers = match &self.answers {
             Answers::Absent => 0,

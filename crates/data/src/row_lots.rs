@@ -102,6 +102,10 @@ impl<'t> RowLots<'t> {
                 sum.number(2);
                 sum.texts(words.iter().map(String::as_str));
             }
+            Body::Image(image) => {
+                sum.number(3);
+                sum.0.update(image.digest());
+            }
         }
         sum.labels(labels, &self.table.labels);
         Identity(sum.finish(&self.key))

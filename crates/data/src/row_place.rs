@@ -11,7 +11,7 @@ use std::sync::Arc;
 pub struct RowPlace(Option<(Arc<Path>, u64)>);
 
 impl RowPlace {
-    /// The place of a line, or of a row of a Parquet file, from 1.
+    /// The place of a line, or of a row of a Parquet file, from 1; 0 stands for a whole file.
     pub fn new(file: Arc<Path>, line: u64) -> Self {
         Self(Some((file, line)))
     }
@@ -34,6 +34,7 @@ impl Eq for RowPlace {}
 impl fmt::Display for RowPlace {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.get() {
+            Some((file, 0)) => write!(out, "{}", file.display()),
             Some((file, line)) => write!(out, "{}:{line}", file.display()),
             None => out.write_str("a row of a program"),
         }

@@ -200,6 +200,9 @@ impl TableBuilder {
             return Some((found, "one of the labels that were declared"));
         }
         match (self.task.shape(), &row.body) {
+            (LabelShape::PerWord | LabelShape::Absent, Body::Image(_)) => {
+                Some(("an image".into(), "text: images are for the tasks classes and diagnosis"))
+            }
             (LabelShape::PerWord, Body::Text(_)) => {
                 Some(("running text".into(), "words with one tag each"))
             }

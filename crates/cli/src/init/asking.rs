@@ -116,10 +116,11 @@ enum Question {
 impl Question {
     /// Whether it has no answer and needs one.
     fn is_open(self, sight: &Sight, wishes: &Wishes, proposal: &Proposal) -> bool {
-        let has_columns = sight.found.format != Format::Conll;
+        let has_columns =
+            !matches!(sight.found.format, Format::Conll | Format::Images | Format::Idx);
         match self {
             Self::Task => wishes.task.is_none(),
-            Self::Text => wishes.text.is_empty() && has_columns,
+            Self::Text => wishes.text.is_empty() && has_columns && sight.images.is_none(),
             Self::Label => {
                 let needs = proposal.roles.task.value != Task::Language;
                 wishes.label.is_none() && has_columns && needs

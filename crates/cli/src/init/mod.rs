@@ -200,7 +200,7 @@ fn found(sight: &Sight, proposal: &Proposal) -> String {
     let role = |name: &str| {
         let is = |chosen: Option<&String>| chosen.is_some_and(|chosen| chosen == name);
         if roles.text.value.iter().any(|text| text == name) {
-            return "text";
+            return if sight.images.is_some() { "image" } else { "text" };
         }
         let label = roles.label.as_ref().map(|label| &label.value);
         let client = roles.client.as_ref().map(|client| &client.value);

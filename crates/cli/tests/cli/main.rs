@@ -14,6 +14,7 @@ mod folders;
 mod generate;
 mod help;
 mod hub;
+mod images;
 mod init;
 mod json;
 mod keeping;

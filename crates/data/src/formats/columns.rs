@@ -18,6 +18,8 @@ pub struct Columns {
     /// The text; usually `text`, or `tokens`, `words` where labels are given word by word. Two
     /// columns are a pair of texts.
     pub text: Option<TextColumns>,
+    /// The image, in place of a text: a path to a PNG or JPEG file, or in Parquet its bytes.
+    pub image: Option<String>,
     /// The label or labels; usually `label`, `labels` or `tags`.
     #[serde(alias = "labels")]
     pub label: Option<String>,
@@ -85,10 +87,9 @@ impl Columns {
     /// The row that a record means for a task.
     pub(super) fn row(&self, task: Task, fields: &mut dyn Fields) -> Result<Row, NoRow> {
         let shape = task.shape();
-        let (texts, labels): (&[&str], &[&str]) = match shape {
-            LabelShape::PerWord => (&["tokens", "words", "text"], &["tags", "labels"]),
-            LabelShape::Many => (&["text"], &["labels", "label"]),
-            LabelShape::One | LabelShape::Absent => (&["text"], &["label"]),
+        let texts: &[&str] = match shape {
+            LabelShape::PerWord => &["tokens", "words", "text"],
+            LabelShape::Many | LabelShape::One | LabelShape::Absent => &["text"],
         };
         let (text, second) = match &self.text {
             None => (find(fields, None, texts)?, None),
@@ -98,6 +99,29 @@ impl Columns {
             }
         };
         let text = text.ok_or_else(|| absent(fields, texts, Some("text")))?;
+        let body = match (shape, second) {
+            (_, Some(second)) => Body::Pair(single(text, "\n"), single(second, "\n")),
+            (LabelShape::PerWord, None) => Body::Words(words(text)),
+            (LabelShape::One | LabelShape::Many | LabelShape::Absent, None) => {
+                Body::Text(single(text, "\n"))
+            }
+        };
+        self.labelled_row(body, task, fields)
+    }
+
+    /// The row of a body that was found, with its labels.
+    pub(super) fn labelled_row(
+        &self,
+        body: Body,
+        task: Task,
+        fields: &mut dyn Fields,
+    ) -> Result<Row, NoRow> {
+        let shape = task.shape();
+        let labels: &[&str] = match shape {
+            LabelShape::PerWord => &["tags", "labels"],
+            LabelShape::Many => &["labels", "label"],
+            LabelShape::One | LabelShape::Absent => &["label"],
+        };
         let label = match shape {
             LabelShape::Absent => None,
             LabelShape::One | LabelShape::PerWord => {
@@ -105,13 +129,6 @@ impl Columns {
                 Some(label.ok_or_else(|| absent(fields, labels, Some("label")))?)
             }
             LabelShape::Many => find(fields, self.label.as_deref(), labels)?,
-        };
-        let body = match (shape, second) {
-            (_, Some(second)) => Body::Pair(single(text, "\n"), single(second, "\n")),
-            (LabelShape::PerWord, None) => Body::Words(words(text)),
-            (LabelShape::One | LabelShape::Many | LabelShape::Absent, None) => {
-                Body::Text(single(text, "\n"))
-            }
         };
         let labels = match (shape, label) {
             (_, None) => Vec::new(),

@@ -104,6 +104,10 @@ impl Fields for Named<'_> {
         Ok(column.map(|column| Cell::One(self.values[column].to_owned())))
     }
 
+    fn bytes(&mut self, _name: &str) -> Result<Option<Vec<u8>>, Complaint> {
+        Ok(None)
+    }
+
     fn names(&self) -> Vec<&str> {
         self.header.iter().map(String::as_str).collect()
     }

@@ -44,6 +44,9 @@ pub(super) trait Fields {
     /// Reads a field, as often as it is asked for; `Ok(None)` when it is absent or null.
     fn take(&mut self, name: &str) -> Result<Option<Cell>, Complaint>;
 
+    /// Reads a field of bytes that are no text, such as an encoded image; `Ok(None)` where there is none.
+    fn bytes(&mut self, name: &str) -> Result<Option<Vec<u8>>, Complaint>;
+
     /// The names of all fields.
     fn names(&self) -> Vec<&str>;
 

@@ -23,6 +23,9 @@ mod delimited;
 mod encoding;
 mod fields;
 mod i2b2;
+mod idx;
+mod image_column;
+mod image_folder;
 mod json;
 mod json_lines;
 mod mimic;
@@ -39,7 +42,10 @@ mod texts;
 
 pub use columns::{Columns, TextColumns};
 pub use encoding::Encoding;
+pub use idx::{IdxFiles, idx_files};
+pub use image_folder::{ImageFile, image_files};
 pub use mimic::{Mimic, Uncoded};
+pub use parquet::image_columns;
 pub use prompt::{AnswerTemplates, ChoiceTemplates, Prompt, PromptTemplate};
 pub use reader::{Format, Limits, Missing, Reader};
 pub use record::{Field, Record};
@@ -64,14 +70,23 @@ impl Reader {
         (format, path): (Format, &Path),
         builder: &mut TableBuilder,
     ) -> Result<()> {
+        let placed;
+        let mut reader = self;
+        if self.columns.image.is_some() && self.images.is_none() {
+            // Paths in a table start at the table.
+            placed = Self { images: path.parent().map(Path::to_owned), ..self.clone() };
+            reader = &placed;
+        }
         let before = builder.len();
         let left_out = builder.by_file(|builder| match format {
-            Format::JsonLines => json_lines::read(self, (path, work), builder),
-            Format::Csv => delimited::read(self, (path, work), ',', builder),
-            Format::Tsv => delimited::read(self, (path, work), '\t', builder),
-            Format::Conll => conll::read(self, (path, work), builder),
-            Format::I2b2 => i2b2::read(self, path, builder),
-            Format::Parquet => parquet::read(self, (path, work), builder),
+            Format::JsonLines => json_lines::read(reader, (path, work), builder),
+            Format::Csv => delimited::read(reader, (path, work), ',', builder),
+            Format::Tsv => delimited::read(reader, (path, work), '\t', builder),
+            Format::Conll => conll::read(reader, (path, work), builder),
+            Format::I2b2 => i2b2::read(reader, path, builder),
+            Format::Parquet => parquet::read(reader, (path, work), builder),
+            Format::Images => image_folder::read(reader, (path, work), builder),
+            Format::Idx => idx::read(reader, (path, work), builder),
         })?;
         let kept = (builder.len() - before) as u64;
         if left_out.rows == 0 {

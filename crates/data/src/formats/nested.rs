@@ -90,6 +90,10 @@ impl Fields for Nested<'_> {
         at(self.record, name).map_or(Ok(None), |value| cell(name, value.clone()))
     }
 
+    fn bytes(&mut self, _name: &str) -> Result<Option<Vec<u8>>, Complaint> {
+        Ok(None)
+    }
+
     fn names(&self) -> Vec<&str> {
         self.record.keys().map(String::as_str).collect()
     }

@@ -1,6 +1,6 @@
 //! How rows of a file become rows of a table, whichever format it has.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -26,6 +26,10 @@ words! {
         Conll = "conll",
         /// The i2b2 2010 directory: `txt/*.txt` and `concept/*.con`.
         I2b2 = "i2b2-2010",
+        /// A folder of PNG and JPEG files, one folder a class.
+        Images = "images",
+        /// Files of MNIST and its kin: images and their labels.
+        Idx = "idx",
     }
 }
 
@@ -46,6 +50,8 @@ pub struct Reader {
     pub encoding: Encoding,
     /// What becomes of rows without a text or a label.
     pub missing: Missing,
+    /// Where paths of images start; at the table that names them unless given.
+    pub images: Option<PathBuf>,
     /// How much a file may become.
     pub limits: Limits,
 }
@@ -82,9 +88,13 @@ impl Default for Limits {
 impl Reader {
     /// The row that a record means.
     pub(super) fn row(&self, task: Task, fields: &mut dyn Fields) -> Result<Row, NoRow> {
-        match &self.prompt {
-            Some(prompt) => self.columns.prompted_row(prompt, fields),
-            None => self.columns.row(task, fields),
+        match (&self.prompt, &self.columns.image) {
+            (Some(prompt), _) => self.columns.prompted_row(prompt, fields),
+            (None, Some(column)) => {
+                let body = self.image(column, fields)?;
+                self.columns.labelled_row(body, task, fields)
+            }
+            (None, None) => self.columns.row(task, fields),
         }
     }
 

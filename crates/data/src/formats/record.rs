@@ -16,6 +16,8 @@ use crate::error::Complaint;
 pub struct Record {
     /// Names and values, in the order they had.
     pub fields: Vec<(String, Field)>,
+    /// Bytes of an image that the row has, by its column: they are read and never written.
+    pub(super) image: Option<(String, Vec<u8>)>,
 }
 
 /// A value of a record.
@@ -71,7 +73,8 @@ impl Record {
     /// The record in a line of JSON, or what was found and expected.
     pub fn parse(line: &str) -> Result<Self, (String, String)> {
         let fields = json::unique(line)?.into_iter();
-        Ok(Self { fields: fields.map(|(name, raw)| (name, Field::Json(raw))).collect() })
+        let fields = fields.map(|(name, raw)| (name, Field::Json(raw))).collect();
+        Ok(Self { fields, image: None })
     }
 
     /// The same with what stands inside of objects, down to a depth, under its path.
@@ -109,6 +112,11 @@ impl Fields for Record {
         let Some((_, Field::Json(raw))) = inside else { return Ok(None) };
         whole.insert(top.to_owned(), json::value(raw.get(), DEEPEST)?);
         nested::at(&whole, name).map_or(Ok(None), |value| json::cell(name, value.clone()))
+    }
+
+    fn bytes(&mut self, name: &str) -> Result<Option<Vec<u8>>, Complaint> {
+        let is_named = self.image.as_ref().is_some_and(|(column, _)| column == name);
+        Ok(if is_named { self.image.take().map(|(_, bytes)| bytes) } else { None })
     }
 
     fn names(&self) -> Vec<&str> {

@@ -56,7 +56,8 @@ impl RecordFile<'_> {
                 let name = "text".to_owned();
                 each(Event::Columns(std::slice::from_ref(&name)))?;
                 self.lines(source()?, each, |line| {
-                    Some(Ok(Record { fields: vec![(name.clone(), Field::Text(line.to_owned()))] }))
+                    let fields = vec![(name.clone(), Field::Text(line.to_owned()))];
+                    Some(Ok(Record { fields, image: None }))
                 })
             }
             TextFormat::Csv => self.delimited(source()?, ',', each),
@@ -101,7 +102,8 @@ impl RecordFile<'_> {
                 Ok(Some(values)) => {
                     let values = values.into_iter().map(Field::Text);
                     let fields = header.iter().cloned().zip(values).collect();
-                    each(Event::Record(Record { fields }, records.line, advice.as_ref()))?;
+                    let record = Record { fields, image: None };
+                    each(Event::Record(record, records.line, advice.as_ref()))?;
                 }
                 Ok(None) => return Ok(()),
                 Err(error) => passed_on(error, each)?,
@@ -111,7 +113,15 @@ impl RecordFile<'_> {
 
     /// Without columns that no task can read (dates, structures).
     fn parquet<E: From<DataError>>(&self, each: Each<'_, E>) -> Result<(), E> {
-        let names = parquet::readable_columns(self.path)?;
+        let mut names = parquet::readable_columns(self.path)?;
+        // An image is what is asked about, and never copied into an answer.
+        let image = self.settings.columns.image.as_ref();
+        let holders: Vec<String> =
+            image.map_or(Vec::new(), |name| vec![name.clone(), format!("{name}.bytes")]);
+        if image.is_some() {
+            let bytes = parquet::image_columns(self.path)?;
+            names.retain(|name| !bytes.contains(name));
+        }
         each(Event::Columns(&names))?;
         parquet::each(self.path, self.settings.limits, &mut |line, row| {
             let field = |name: &String| {
@@ -123,8 +133,16 @@ impl RecordFile<'_> {
                 Ok((name.clone(), field))
             };
             let fields = names.iter().map(field).collect::<Result<_, Complaint>>();
-            row.check(line, fields.is_ok())?;
-            self.hand_over(fields.map(|fields| Record { fields }), line, each)
+            let record = fields.and_then(|fields| {
+                let mut record = Record { fields, image: None };
+                for holder in &holders {
+                    let bytes = row.bytes(holder)?;
+                    record.image = record.image.or(bytes.map(|bytes| (holder.clone(), bytes)));
+                }
+                Ok(record)
+            });
+            row.check(line, record.is_ok())?;
+            self.hand_over(record, line, each)
         })
     }
 

@@ -80,6 +80,9 @@ impl Survey {
             Format::I2b2 => {
                 return Err(DataError::file(path, "a folder of i2b2", "a file with columns"));
             }
+            Format::Images | Format::Idx => {
+                return Err(DataError::file(path, "images", "a file with columns"));
+            }
         };
         // `None` ends it where enough is known.
         let looked = RecordFile { path, format, settings: reader }.read(None, &mut |event| {
@@ -122,6 +125,19 @@ impl Survey {
             column.words.extend(found.words);
             for (value, count) in found.values {
                 column.count(&value, count);
+            }
+        }
+    }
+
+    /// Adds a row whose values are known, for sources that have no columns of their own.
+    pub fn add(&mut self, cells: &[(&str, Option<&str>)]) {
+        self.rows += 1;
+        self.is_whole = true;
+        for (name, value) in cells {
+            if let Some(value) = value
+                && let Some(column) = self.named(name)
+            {
+                column.take(&Cell::One((*value).to_owned()));
             }
         }
     }

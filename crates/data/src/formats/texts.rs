@@ -5,9 +5,9 @@
 //! handed to the sink as an error with its line, and the sink decides whether the reading goes on.
 
 use std::io::Read;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use super::columns::TextColumns;
+use super::columns::{Columns, TextColumns};
 use super::encoding::Encoding;
 use super::fields::{Cell, Fields as _, missing, single};
 use super::reader::{Limits, Reader};
@@ -15,7 +15,7 @@ use super::record::Record;
 use super::records::{Event, RecordFile};
 use super::text_format::TextFormat;
 use crate::error::Complaint;
-use crate::{Body, DataError, Result};
+use crate::{Body, DataError, Image, Result};
 
 /// Whether a list or a text is what a row is asked for first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,12 +35,17 @@ pub struct TextFile {
     pub format: TextFormat,
     /// The column or columns to read; the usual one unless given.
     pub columns: Option<TextColumns>,
+    /// The column of images, in place of texts, for a model that reads images.
+    pub image: Option<String>,
     /// What a list in that column is.
     pub words: WordsAre,
     /// How its letters are written.
     pub encoding: Encoding,
     /// Character between the fields of CSV and TSV, where it is not their usual one.
     pub delimiter: Option<char>,
+    /// Whether paths of images are the caller's own and may lead anywhere; those of a table may not leave
+    /// its folder.
+    pub anywhere: bool,
     /// What a complaint about an absent column adds: who named it, and how another is named.
     pub column_hint: &'static str,
 }
@@ -86,12 +91,15 @@ impl TextFile {
         // Rows go through and are not kept, so only a single one is bounded.
         let limits = Limits { expanded_bytes: u64::MAX, ..Limits::default() };
         let (encoding, delimiter) = (self.encoding, self.delimiter);
-        let settings = &Reader { delimiter, encoding, limits, ..Reader::default() };
+        let columns = Columns { image: self.image.clone(), ..Columns::default() };
+        let images = self.path.parent().map(Path::to_owned);
+        let settings =
+            &Reader { columns, delimiter, encoding, images, limits, ..Reader::default() };
         let file = RecordFile { path: &self.path, format: self.format, settings };
         file.read(input, &mut |event| match event {
             Event::Columns(names) => sink.columns(names),
             Event::Bad(error) => sink.bad_row(error),
-            Event::Record(mut record, line, advice) => match self.body(&mut record) {
+            Event::Record(mut record, line, advice) => match self.body(settings, &mut record) {
                 Ok(body) => sink.row(TextRow { line, body, record }),
                 Err((found, expected)) => {
                     let error = DataError::row(&self.path, line, found, expected);
@@ -101,7 +109,15 @@ impl TextFile {
         })
     }
 
-    fn body(&self, record: &mut Record) -> Result<Body, Complaint> {
+    fn body(&self, settings: &Reader, record: &mut Record) -> Result<Body, Complaint> {
+        if let Some(column) = &self.image {
+            if self.anywhere {
+                let path = record.take(column)?.map(|cell| single(cell, ""));
+                let image = Image::file(path.unwrap_or_default());
+                return image.map(Body::Image);
+            }
+            return settings.image(column, record).map_err(|no_row| no_row.complaint);
+        }
         let usual: &[&str] = match self.words {
             WordsAre::Answered => &["text", "tokens", "words"],
             WordsAre::Joined => &["text"],
@@ -174,9 +190,11 @@ mod tests {
             path: "in".into(),
             format,
             columns,
+            image: None,
             words: WordsAre::Answered,
             encoding: Encoding::Utf8,
             delimiter: None,
+            anywhere: false,
             column_hint: "",
         }
     }

@@ -31,7 +31,13 @@ impl Encoder<'_> {
         let right = right.map(|candidate| candidate.ids.clone()).unwrap_or_default();
         let target = EncodedChoice { prompt: ids.len(), label: choice.label, candidates };
         let ids = [ids, right].concat();
-        Ok(Encoded { ids, types: Vec::new(), target: Target::Choice(target), dropped })
+        Ok(Encoded {
+            ids,
+            types: Vec::new(),
+            target: Target::Choice(target),
+            dropped,
+            pixels: None,
+        })
     }
 
     /// The prompt with the text that should follow and the token that ends it.
@@ -45,7 +51,7 @@ impl Encoder<'_> {
         tail.truncate(most);
         let target = EncodedText { prompt: ids.len(), reference: text.to_owned() };
         let (ids, dropped) = ([ids, tail].concat(), dropped + lost);
-        Ok(Encoded { ids, types: Vec::new(), target: Target::Text(target), dropped })
+        Ok(Encoded { ids, types: Vec::new(), target: Target::Text(target), dropped, pixels: None })
     }
 
     /// The pieces that all continuations of a prompt begin with, and what each adds to them.

@@ -4,7 +4,7 @@
 //! target and so no say in loss or score. A sequence is cut to a length, whole words at a time, and
 //! of two texts the longer loses first. What stands around the pieces is the tokenizer's template.
 
-use super::encoded::{AnswerRules, Encoded, Target, TokenSequence};
+use super::encoded::{AnswerRules, EncodeRows, Encoded, Target, TokenSequence};
 use super::template::{Template, longest_first};
 use super::tokenizer::Tokenizer;
 use crate::{Body, DataError, Example, Labels, Result};
@@ -57,13 +57,14 @@ impl<'a> Encoder<'a> {
 
     /// One text or two, with one target for the whole.
     fn texts(&self, body: &Body, target: Target) -> Result<Encoded> {
-        let TokenSequence { ids, types, dropped } = self.sequence(body)?;
-        Ok(Encoded { ids, types, target, dropped })
+        let TokenSequence { ids, types, dropped, pixels } = self.sequence(body)?;
+        Ok(Encoded { ids, types, target, dropped, pixels })
     }
 
     /// One text or two as a single sequence, of which a head reads the whole.
     pub fn sequence(&self, body: &Body) -> Result<TokenSequence> {
         let (template, first, second) = match body {
+            Body::Image(_) => return Err(no_image()),
             Body::Text(_) | Body::Words(_) => {
                 (self.single(), self.tokenizer.pieces(&body.as_text())?, Vec::new())
             }
@@ -92,7 +93,7 @@ impl<'a> Encoder<'a> {
             let expected = "a text with at least one token: this tokenizer adds no token itself";
             return Err(DataError::setting("text", &format!("{:?}", body.to_text()), expected));
         }
-        Ok(TokenSequence { ids, types, dropped })
+        Ok(TokenSequence { ids, types, dropped, pixels: None })
     }
 
     fn words(&self, example: &Example, tags: &[u32]) -> Result<Encoded> {
@@ -100,6 +101,7 @@ impl<'a> Encoder<'a> {
         let words = match &example.body {
             Body::Words(words) => words.as_slice(),
             Body::Text(text) => std::slice::from_ref(text),
+            Body::Image(_) => return Err(no_image()),
             Body::Pair(..) => {
                 let expected = "words with one tag each";
                 return Err(DataError::setting("text", &"a pair of texts", expected));
@@ -121,7 +123,8 @@ impl<'a> Encoder<'a> {
         }
         target.resize(target.len() + after.len(), None);
         let (ids, types) = self.single().fill(&pieces, &[]);
-        Ok(Encoded { ids, types, target: Target::PerToken(target), dropped: tags.len() - kept })
+        let (target, dropped) = (Target::PerToken(target), tags.len() - kept);
+        Ok(Encoded { ids, types, target, dropped, pixels: None })
     }
 
     /// The pieces of a word, at least one.
@@ -155,9 +158,20 @@ impl<'a> Encoder<'a> {
             }
             let target = ids[1..].iter().map(|&next| Some(next)).chain([None]).collect();
             let target = Target::PerToken(target);
-            windows.push(Encoded { ids, types: Vec::new(), target, dropped: 0 });
+            windows.push(Encoded { ids, types: Vec::new(), target, dropped: 0, pixels: None });
         }
         Ok(windows)
+    }
+}
+
+/// A tokenizer has nothing to say about an image.
+fn no_image() -> DataError {
+    DataError::setting("image", &"an image", "a text: the model reads texts")
+}
+
+impl EncodeRows for Encoder<'_> {
+    fn encode(&self, example: &Example) -> Result<Vec<Encoded>> {
+        self.encode(example)
     }
 }
 

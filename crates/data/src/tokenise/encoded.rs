@@ -4,6 +4,14 @@ use std::cmp::Reverse;
 
 use serde::{Deserialize, Serialize};
 
+use crate::{Example, Pixels, Result};
+
+/// What turns rows into sequences: a tokenizer's pieces, or an image's pixels.
+pub trait EncodeRows: Sync {
+    /// The sequences of an example.
+    fn encode(&self, example: &Example) -> Result<Vec<Encoded>>;
+}
+
 /// One sequence, special tokens included.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Encoded {
@@ -15,6 +23,9 @@ pub struct Encoded {
     pub target: Target,
     /// How many words, or pieces where there are no word labels, the cut has cost.
     pub dropped: usize,
+    /// The image, where the row is one; the tokens then hold its place. No cache keeps it.
+    #[serde(skip)]
+    pub pixels: Option<Pixels>,
 }
 
 impl Encoded {
@@ -44,6 +55,8 @@ pub struct TokenSequence {
     pub types: Vec<u32>,
     /// How many pieces the cut has cost.
     pub dropped: usize,
+    /// The image, where the row is one; the tokens then hold its place.
+    pub pixels: Option<Pixels>,
 }
 
 /// What is to be predicted of a sequence.

@@ -21,7 +21,8 @@ mod word;
 
 pub use encode::Encoder;
 pub use encoded::{
-    AnswerRules, Candidate, Encoded, EncodedChoice, EncodedText, LengthNorm, Target, TokenSequence,
+    AnswerRules, Candidate, EncodeRows, Encoded, EncodedChoice, EncodedText, LengthNorm, Target,
+    TokenSequence,
 };
 pub use open::open_tokenizer;
 pub use template::{Template, Templates};

@@ -80,6 +80,8 @@ pub struct SetReport {
     pub clients: BTreeMap<String, SetReport>,
 }
 
+/// The usual column of images.
+pub(crate) const IMAGE: &str = "image";
 /// The name of the set that a file's rows make.
 const ROWS: &str = "rows";
 
@@ -304,7 +306,16 @@ fn of_file(
         None => task_of(&config, folders)?,
     };
     let mut data = Data { task: Some(task), ..file.clone() };
-    data.max_tokens.get_or_insert(config.max_position_embeddings);
+    if config.image.is_some() {
+        let has_columns =
+            matches!(data.source, Source::Jsonl | Source::Csv | Source::Tsv | Source::Parquet);
+        if has_columns && data.columns.image.is_none() {
+            let own = run.and_then(RunModel::image_column);
+            data.columns.image = Some(own.unwrap_or(IMAGE).to_owned());
+        }
+    } else {
+        data.max_tokens.get_or_insert(config.max_position_embeddings);
+    }
     let has_columns =
         matches!(data.source, Source::Jsonl | Source::Csv | Source::Tsv | Source::Parquet);
     if let Some(run) = run.filter(|_| has_columns) {

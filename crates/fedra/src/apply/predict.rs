@@ -1,4 +1,4 @@
-//! A trained model applied to texts: labels with probabilities, or spans with their places.
+//! A trained model applied to texts or images: labels with probabilities, or spans with their places.
 //!
 //! Rows stream: some thousand are read, answered in batches of like length on all cores, and written
 //! in their order before more are read. So a file may be larger than memory, and what its rows hold
@@ -177,7 +177,9 @@ impl<W: Write + Send> Rows<'_, W> {
                     self.output.write(&record, body, &prediction)?;
                 }
                 Err(error) => {
-                    let (file, expected) = (self.file.path.clone(), "a text to be cut".to_owned());
+                    let expected =
+                        if self.model.reads_images() { "an image" } else { "a text to be cut" };
+                    let (file, expected) = (self.file.path.clone(), expected.to_owned());
                     let found = error.to_string();
                     self.bad_row(DataError::Row { file, line, found, expected, advice: None })?;
                 }
@@ -200,6 +202,7 @@ impl<W: Write + Send> TextSink for Rows<'_, W> {
             Body::Text(text) => text.len(),
             Body::Pair(first, second) => first.len() + second.len(),
             Body::Words(words) => words.iter().map(String::len).sum(),
+            Body::Image(image) => usize::try_from(image.bytes()).unwrap_or(usize::MAX / 2),
         };
         self.held.push(row);
         if self.held.len() >= ROWS || self.bytes >= BYTES {

@@ -62,11 +62,17 @@ impl RunModel {
         self.columns.text.as_ref().filter(|_| self.columns.rows.is_none())
     }
 
+    /// The column of its images, where it was trained on a table of them.
+    pub fn image_column(&self) -> Option<&str> {
+        self.columns.image.as_deref()
+    }
+
     /// These columns, with those of the run for texts and labels where none is named.
     pub fn fill(&self, given: Columns) -> Columns {
         let own = self.columns.clone();
         Columns {
-            text: given.text.or(own.text),
+            text: given.text.or(own.text).filter(|_| given.image.is_none()),
+            image: given.image.or(own.image),
             label: given.label.or(own.label),
             separator: given.separator.or(own.separator),
             rows: given.rows.or(own.rows),

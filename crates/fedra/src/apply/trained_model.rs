@@ -7,9 +7,9 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use fedra_client::Predictor;
+use fedra_client::{ModelInput, Predictor};
 use fedra_compute::{Device, Params, Seed};
-use fedra_data::{LabelSet, Tokenizer};
+use fedra_data::{ImageEncoder, LabelSet};
 use fedra_hub::{Hub, ModelName};
 use fedra_model::ClassKind;
 use fedra_model::hf::config::Problem;
@@ -21,7 +21,7 @@ use serde_json::Value;
 
 use crate::config::ConfigError;
 use crate::error::{Context, Result, refuse};
-use crate::prepare::pretrained::Pretrained;
+use crate::prepare::pretrained::{OpenedModel, RowReader};
 use crate::run_files::{ADAPTER, ADAPTER_BEST, EXPERIMENT, MODEL, MODEL_BEST};
 
 /// Which model is meant.
@@ -57,7 +57,7 @@ pub enum Reading {
     Words,
 }
 
-/// A model with its labels and its tokenizer.
+/// A model with its labels and what reads its rows.
 pub struct TrainedModel {
     /// The structure.
     pub model: Model,
@@ -67,8 +67,8 @@ pub struct TrainedModel {
     pub labels: Vec<String>,
     /// How its outputs are read.
     pub reading: Reading,
-    /// What cuts texts.
-    pub tokenizer: Tokenizer,
+    /// What cuts texts, or resizes images.
+    pub reader: RowReader,
     /// Most tokens of a sequence, as its tokenizer's configuration and its positions say.
     pub longest: usize,
     /// What a person should know, a line each.
@@ -155,8 +155,8 @@ impl TrainedModel {
     /// Opens and reads the folders.
     pub fn open(folders: &ModelFolders) -> Result<Self> {
         let device = Device::cpu();
-        let Pretrained { checkpoint, tokenizer } =
-            Pretrained::open(&folders.model).context("model.path")?;
+        let OpenedModel { checkpoint, reader } =
+            OpenedModel::open(&folders.model).context("model.path")?;
         let mut notes = Vec::new();
         let (loaded, labels, reading) = match &folders.adapter {
             None => whole(&checkpoint, &folders.model, &device)?,
@@ -166,7 +166,9 @@ impl TrainedModel {
         };
         let Loaded { model, params, companions, .. } = loaded;
         let vocabulary = model.config().vocab_size;
-        if tokenizer.highest_id() as usize >= vocabulary {
+        if let RowReader::Tokenizer(tokenizer) = &reader
+            && tokenizer.highest_id() as usize >= vocabulary
+        {
             refuse!(
                 "{}: found a tokenizer with ids up to {}, expected ids below the {vocabulary} rows of the \
                  model's embedding",
@@ -181,7 +183,7 @@ impl TrainedModel {
         });
         let positions = model.longest();
         let longest = declared.map_or(positions, |length| positions.min(length as usize));
-        Ok(Self { model, params, labels, reading, tokenizer, longest, notes, device })
+        Ok(Self { model, params, labels, reading, reader, longest, notes, device })
     }
 
     /// Reads its outputs as any number of labels a text, whatever the folder says.
@@ -195,14 +197,25 @@ impl TrainedModel {
 
     /// What applies it.
     pub fn predictor(&self) -> Predictor<'_> {
-        Predictor {
-            model: &self.model,
-            params: &self.params,
-            device: &self.device,
-            tokenizer: &self.tokenizer,
-            longest: self.longest,
-            tokens: TOKENS,
-        }
+        let input = match (&self.reader, self.model.config().image) {
+            (RowReader::Processor(processor), Some(image)) => {
+                let shape = [image.channels, image.height, image.width];
+                ModelInput::Images(ImageEncoder::new(processor, shape, image.tokens()))
+            }
+            (RowReader::Processor(_), None) => {
+                unreachable!("only models of images have a processor")
+            }
+            (RowReader::Tokenizer(tokenizer), _) => {
+                ModelInput::Texts { tokenizer, longest: self.longest }
+            }
+        };
+        let (model, params, device) = (&self.model, &self.params, &self.device);
+        Predictor { model, params, device, input, tokens: TOKENS }
+    }
+
+    /// Whether it reads images.
+    pub fn reads_images(&self) -> bool {
+        matches!(self.reader, RowReader::Processor(_))
     }
 
     /// Whether the labels of words mark spans, as `B-` and `I-` do.

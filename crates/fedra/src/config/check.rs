@@ -1,6 +1,7 @@
 //! From a raw configuration to an experiment: do the values make sense, alone and together?
 
 mod data;
+mod images;
 mod model;
 mod prompts;
 mod recipe;
@@ -12,7 +13,7 @@ pub use recipe::{check as check_recipe, of_engine};
 use std::sync::Arc;
 
 use fedra_compute::{Seed, ThreadPool};
-use fedra_data::{AnswerForm, Table, Task};
+use fedra_data::{AnswerForm, Body, Table, Task};
 
 use self::values::{Result, at_least_one, required};
 use super::checked::Experiment;
@@ -44,7 +45,12 @@ pub fn check(mut raw: RawConfig, rows: Option<Arc<Table>>) -> Result<Experiment>
     }
     let (threads, most) = (raw.threads.unwrap_or(1), ThreadPool::MOST);
     ConfigError::new("threads", threads, format_args!("at most {most}")).when(threads > most)?;
-    let max_tokens = *raw.data.max_tokens.get_or_insert(USUAL_TOKENS);
+    let is_image = |table: &Arc<Table>| {
+        table.examples.first().is_some_and(|row| matches!(row.body, Body::Image(_)))
+    };
+    let is_images = raw.data.is_images() || rows.as_ref().is_some_and(is_image);
+    let max_tokens =
+        if is_images { USUAL_TOKENS } else { *raw.data.max_tokens.get_or_insert(USUAL_TOKENS) };
     ConfigError::new("data.max_tokens", max_tokens, "at least 3").when(max_tokens < 3)?;
     let task = required("data.task", raw.data.task, TASKS)?;
     let hint = "learn the texts with the task language, or leave [split] out";
@@ -55,11 +61,13 @@ pub fn check(mut raw: RawConfig, rows: Option<Arc<Table>>) -> Result<Experiment>
         .when(raw.evaluate.predictions && task.answer_form() == AnswerForm::Text)?;
     let rounds = required("federation.rounds", raw.federation.rounds, "at least 1")?;
     prompts::check(&mut raw.data, task, max_tokens)?;
+    images::check(&raw, task, is_images)?;
     let source = data::source(&mut raw, task, rows)?;
     let partition = data::partition(&raw)?;
     data::names(&raw)?;
     data::private_rows(&raw)?;
-    let model = model::model(&mut raw, max_tokens)?;
+    let (model, image) = model::model(&mut raw, max_tokens, is_images)?;
+    let max_tokens = image.map_or(max_tokens, |image| image.tokens());
     let cut = raw.split.as_ref().map(SplitTable::cut).transpose()?;
     let recipe = recipe::recipe(&raw, rounds, (&model, task))?;
     Ok(Experiment {
@@ -68,6 +76,7 @@ pub fn check(mut raw: RawConfig, rows: Option<Arc<Table>>) -> Result<Experiment>
         source,
         task,
         max_tokens,
+        image,
         partition,
         model,
         rounds,

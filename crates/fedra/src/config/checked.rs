@@ -6,6 +6,7 @@ use std::sync::Arc;
 use fedra_compute::Seed;
 use fedra_data::{Clinic, Format, Mimic, Partition, Split, Table, Task};
 use fedra_engine::Recipe;
+use fedra_model::ImageInput;
 use fedra_model::hf::Config;
 
 use super::origin::Origin;
@@ -26,6 +27,8 @@ pub struct Experiment {
     pub task: Task,
     /// Most tokens of an example; the model has as many positions.
     pub max_tokens: usize,
+    /// The images that the model reads, where rows are images.
+    pub image: Option<ImageInput>,
     /// How rows find their client.
     pub partition: Partition,
     /// What learns.
@@ -85,6 +88,8 @@ pub enum Vocabulary {
     Grown(usize),
     /// Those of a tokenizer that somebody declared, by its folder.
     Declared(PathBuf),
+    /// None: rows are images.
+    Absent,
 }
 
 impl Experiment {

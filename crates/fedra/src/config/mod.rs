@@ -12,6 +12,7 @@
 mod checked;
 pub mod config_error;
 pub mod hub;
+mod image_processor;
 mod privacy_table;
 pub mod raw_config;
 pub mod split_table;
@@ -33,6 +34,7 @@ mod unused_settings;
 pub use check::{of_engine as config_error_of, prompt as prompt_of};
 pub use checked::{DataFile, Experiment, ModelSource, Source, Vocabulary};
 pub use config_error::{ConfigError, Found, Problem};
+pub use image_processor::image_processor;
 pub use kind::read_setting;
 pub use layers::value_of as read_value;
 pub use opening::Party;

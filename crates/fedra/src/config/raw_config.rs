@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use fedra_data::{
-    ChoiceTemplates, Clinic, Columns, Encoding as Letters, Format, LengthNorm, Mimic, Missing,
-    PromptTemplate, Shares, Small, Task,
+    Augment, ChoiceTemplates, Clinic, Columns, Encoding as Letters, Format, LengthNorm, Mimic,
+    Missing, PromptTemplate, Shares, Small, Task,
 };
 use fedra_engine::{
     ClassWeights, Conditions, Encoding, MaxNorm, MinArrivals, MomentsLife, OptimiserConfig,
@@ -89,7 +89,7 @@ pub struct Data {
     pub source: Source,
     /// The task to learn.
     pub task: Option<Task>,
-    /// A file with all rows, or the folder of i2b2 or MIMIC-III.
+    /// A file with all rows, or a folder: of images, IDX files, i2b2 or MIMIC-III.
     pub path: Option<PathBuf>,
     /// A file for each client by its name, in place of one with everybody's rows.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -132,6 +132,8 @@ pub struct Data {
     pub max_test: Option<usize>,
     /// Most tokens of an example; the rest is cut.
     pub max_tokens: Option<usize>,
+    /// What training may do to images: random flips and crops; nothing unless given.
+    pub augment: Option<Augment>,
     /// A folder that keeps tokenised rows for the next time; nothing is kept unless given.
     pub cache: Option<PathBuf>,
     /// The knobs of the synthetic clinic; its hospitals are `federation.clients`.
@@ -160,12 +162,23 @@ pub enum Source {
     /// The folder of i2b2 2010.
     #[serde(rename = "i2b2-2010")]
     I2b2,
+    /// A folder of PNG and JPEG files, one folder a class.
+    Images,
+    /// Images and labels as MNIST has them.
+    Idx,
     /// The folder of MIMIC-III.
     #[serde(rename = "mimic-iii")]
     Mimic,
     /// Rows of a program: a file that says so cannot be run again without that program.
     #[serde(rename = "rows-of-a-program", skip_deserializing)]
     Rows,
+}
+
+impl Data {
+    /// Whether rows are images.
+    pub fn is_images(&self) -> bool {
+        matches!(self.source, Source::Images | Source::Idx) || self.columns.image.is_some()
+    }
 }
 
 impl Source {
@@ -178,6 +191,8 @@ impl Source {
             Self::Parquet => Some(Format::Parquet),
             Self::Conll => Some(Format::Conll),
             Self::I2b2 => Some(Format::I2b2),
+            Self::Images => Some(Format::Images),
+            Self::Idx => Some(Format::Idx),
             Self::SyntheticClinic | Self::Mimic | Self::Rows => None,
         }
     }
@@ -241,6 +256,12 @@ pub struct Model {
     pub width: Option<usize>,
     /// Another number of attention heads than the preset has.
     pub heads: Option<usize>,
+    /// Pixels of a preset's images along each side, which rows are resized to.
+    pub image_size: Option<usize>,
+    /// Pixels of a preset's patches along each side.
+    pub patch: Option<usize>,
+    /// Channels of a preset's images: 1 is grey, 3 is colour.
+    pub channels: Option<usize>,
     /// Whether a folder's trained head is left aside; kept where its labels are the data's unless
     /// given.
     pub head: Option<HeadChoice>,

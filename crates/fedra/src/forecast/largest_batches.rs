@@ -123,6 +123,7 @@ impl LargestBatches {
                 }
             },
             dropped: 0,
+            pixels: None,
         };
         Self {
             task: experiment.task,
@@ -249,7 +250,7 @@ mod tests {
     fn batches(tokens: usize) -> LargestBatches {
         let ids = (0..tokens as u32).collect();
         let target = Target::PerToken(vec![Some(0); tokens]);
-        let batch = vec![Encoded { ids, types: Vec::new(), target, dropped: 0 }];
+        let batch = vec![Encoded { ids, types: Vec::new(), target, dropped: 0, pixels: None }];
         LargestBatches {
             task: Task::Language,
             labels: LabelSet::default(),

@@ -22,7 +22,9 @@ impl Proposal {
             .context("its rows cannot be used as proposed")?;
         let lengths = TokenLengths::of_experiment(&experiment, &holdings)
             .context("its rows cannot be tokenised")?;
-        self.training.fit(&lengths, &self.roles);
+        if experiment.image.is_none() {
+            self.training.fit(&lengths, &self.roles);
+        }
         Ok(self)
     }
 

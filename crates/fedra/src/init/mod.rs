@@ -11,6 +11,7 @@
 //! `fedra data` and `fedra run` take it at once.
 
 mod checking;
+mod images;
 mod models;
 mod notes;
 mod proposal;
@@ -20,6 +21,7 @@ mod training;
 mod wishes;
 mod writing;
 
+pub use self::images::ImageSight;
 pub use self::models::{FoundModel, ModelPlaces, ModelShape};
 pub use self::proposal::{Proposal, propose};
 pub use self::roles::Roles;

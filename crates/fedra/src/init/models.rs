@@ -15,7 +15,7 @@ use fedra_model::{Head, Model};
 
 use super::wishes::ClientFile;
 use crate::error::Result;
-use crate::prepare::pretrained::Pretrained;
+use crate::prepare::pretrained::OpenedModel;
 use crate::text::grid::grouped;
 
 /// Most folders of one place that are looked into.
@@ -41,6 +41,8 @@ pub struct FoundModel {
 /// What a model is, by its configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelShape {
+    /// Whether it reads images; the others read texts.
+    pub reads_images: bool,
     /// Whether it writes text; an encoder does not.
     pub is_decoder: bool,
     /// Its blocks.
@@ -56,11 +58,12 @@ pub struct ModelShape {
 impl ModelShape {
     /// Opens a folder or a GGUF file, and its tokenizer.
     pub fn open(path: &Path) -> Result<Self> {
-        let Pretrained { checkpoint, .. } = Pretrained::open(path)?;
+        let OpenedModel { checkpoint, .. } = OpenedModel::open(path)?;
         let config = checkpoint.config();
         let structure = Model::new(config.clone(), Head::Bare, None)?;
         let labels = config.labels.as_ref().filter(|labels| labels.are_named());
         Ok(Self {
+            reads_images: config.image.is_some(),
             is_decoder: config.causal,
             blocks: config.num_hidden_layers,
             parameters: structure.layout().elements(),
@@ -71,7 +74,11 @@ impl ModelShape {
 
     /// Its family, for people.
     pub fn family(&self) -> &'static str {
-        if self.is_decoder { "decoder (LLaMA)" } else { "encoder (BERT)" }
+        match (self.reads_images, self.is_decoder) {
+            (true, _) => "model of images (ViT)",
+            (false, true) => "decoder (LLaMA)",
+            (false, false) => "encoder (BERT)",
+        }
     }
 
     /// What it is, in a few words.
@@ -195,9 +202,15 @@ impl FoundModel {
 
 /// The model that a first run should begin with: one that answers the task, from the nearest place;
 /// there the largest that trains in minutes, or the smallest of all.
-pub fn fitting(found: &[FoundModel], needs_decoder: bool) -> Option<&FoundModel> {
-    let fits =
-        |model: &&FoundModel| model.shape().is_some_and(|shape| shape.is_decoder == needs_decoder);
+pub fn fitting(
+    found: &[FoundModel],
+    (needs_decoder, reads_images): (bool, bool),
+) -> Option<&FoundModel> {
+    let fits = |model: &&FoundModel| {
+        model.shape().is_some_and(|shape| {
+            shape.is_decoder == needs_decoder && shape.reads_images == reads_images
+        })
+    };
     let nearest = found.iter().find(fits)?.place();
     let there = || found.iter().filter(fits).filter(|model| model.place() == nearest);
     let size = |model: &&FoundModel| model.shape().map_or(0, |shape| shape.parameters);
@@ -257,7 +270,8 @@ mod tests {
 
     fn model(name: &str, is_decoder: bool, parameters: usize, is_cached: bool) -> FoundModel {
         let (blocks, positions, labels) = (2, 512, None);
-        let shape = ModelShape { is_decoder, blocks, parameters, positions, labels };
+        let shape =
+            ModelShape { reads_images: false, is_decoder, blocks, parameters, positions, labels };
         FoundModel { path: name.into(), name: name.to_owned(), is_cached, shape: Ok(shape) }
     }
 
@@ -272,7 +286,9 @@ mod tests {
             model("models/tiny", false, 4_000_000, false),
             model("org/cached", false, 40_000_000, true),
         ];
-        let name = |found: &[FoundModel], decoder| fitting(found, decoder).map(|m| m.name.clone());
+        let name = |found: &[FoundModel], decoder| {
+            fitting(found, (decoder, false)).map(|m| m.name.clone())
+        };
         assert_eq!(name(&found, false).as_deref(), Some("models/light"));
         assert_eq!(name(&found, true).as_deref(), Some("models/decoder"));
         assert_eq!(name(&found[..3], false).as_deref(), Some("models/heavy"));

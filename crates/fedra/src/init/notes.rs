@@ -82,6 +82,14 @@ impl Proposal {
 /// What fresh weights can do with so many rows, and how to get others.
 fn fresh(sight: &Sight, roles: &Roles) -> String {
     let rows = counted(sight.survey.rows as u64, "row");
+    if sight.images.is_some() {
+        return format!(
+            "no pretrained model of images was found in {}, so the file has fresh weights, which have seen no \
+             image. {rows} may be few for them. To fetch a pretrained model from the Hugging Face hub, run this \
+             command again with\n  {GET_IMAGES}",
+            sight.looked_in
+        );
+    }
     let needs_decoder = roles.task.value.answer_form() == AnswerForm::Text;
     let (kind, get) =
         if needs_decoder { ("decoder", GET_DECODER) } else { ("encoder", GET_ENCODER) };
@@ -98,6 +106,8 @@ const FRESH: &str = "On 861 abstracts in five classes they scored 0.085 (macro F
                      scores 0.117 and a pretrained MiniLM 0.544.";
 /// How a small encoder comes here.
 const GET_ENCODER: &str = "--model hf:sentence-transformers/all-MiniLM-L6-v2";
+/// How a small model of images comes here.
+const GET_IMAGES: &str = "--model hf:facebook/deit-tiny-patch16-224";
 /// How a small decoder comes here.
 const GET_DECODER: &str = "--model hf:HuggingFaceTB/SmolLM2-135M";
 

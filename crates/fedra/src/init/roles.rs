@@ -81,7 +81,11 @@ impl Roles {
         let taken: Vec<&String> = (split.iter())
             .chain([&client, &document].into_iter().flatten().map(|chosen| &chosen.value))
             .collect();
-        let is_left = |column: &&ColumnSurvey| column.filled > 0 && !taken.contains(&&column.name);
+        let image = sight.images.as_ref().and_then(|images| images.column.as_ref());
+        let is_left = |column: &&ColumnSurvey| {
+            let is_image = image == Some(&column.name);
+            column.filled > 0 && !taken.contains(&&column.name) && !is_image
+        };
         let rest: Vec<&ColumnSurvey> = columns.iter().copied().filter(is_left).collect();
         let label = match &wishes.label {
             Some(name) => Some(Chosen::wished(name.clone())),
@@ -94,7 +98,10 @@ impl Roles {
                 .map(|name| Chosen::new(name, "the longest texts besides the input")),
             (_, label, _) => label,
         };
-        let text = text(&rest, (task.value, label.as_ref()), wishes)?;
+        let text = match &sight.images {
+            Some(images) => Chosen::new(images.column.iter().cloned().collect(), "images"),
+            None => text(&rest, (task.value, label.as_ref()), wishes)?,
+        };
         let needs = task.value != Task::Language && sight.found.format != Format::Conll;
         let found = format_args!("no column that fits the task {}", task.value.name());
         let expected = format_args!("the name of one\n{}", listed(&columns));

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use fedra_data::{FoundFormat, Reader, Survey};
 
+use super::images::{self, ImageSight};
 use super::models::{FoundModel, ModelPlaces};
 use super::wishes::ClientFile;
 use crate::config::ConfigError;
@@ -24,6 +25,8 @@ pub struct Sight {
     pub found: FoundFormat,
     /// What they hold together.
     pub survey: Survey,
+    /// What images the rows are, where they are images.
+    pub images: Option<ImageSight>,
     /// Rows of each file.
     pub rows: Vec<usize>,
     /// Files of a folder that hold no data, by their names.
@@ -46,6 +49,11 @@ impl Sight {
 /// Looks at a file, at a folder with a file for each client, or at named files of clients.
 pub fn look(data: Option<&Path>, clients: &[(String, PathBuf)]) -> Result<Sight> {
     let mut left_out = Vec::new();
+    if let (Some(data), []) = (data, clients)
+        && let Some(found) = images::folder(data)
+    {
+        return Ok(of_images(data, found?));
+    }
     let files = match (data, clients) {
         (Some(data), []) if data.is_dir() => in_folder(data, &mut left_out)?,
         (Some(data), []) => vec![ClientFile { client: None, path: data.to_owned() }],
@@ -72,7 +80,8 @@ pub fn look(data: Option<&Path>, clients: &[(String, PathBuf)]) -> Result<Sight>
             encoding: found.encoding.unwrap_or_default(),
             ..Reader::default()
         };
-        let survey = Survey::of(found.format, &file.path, &reader, MOST_ROWS)?;
+        let mut survey = Survey::of(found.format, &file.path, &reader, MOST_ROWS)?;
+        let pictures = images::column(found.format, &file.path, &mut survey);
         if survey.rows == 0 {
             refuse!("{shown}: found no rows, expected at least one");
         }
@@ -81,6 +90,7 @@ pub fn look(data: Option<&Path>, clients: &[(String, PathBuf)]) -> Result<Sight>
                 rows: vec![survey.rows],
                 files: vec![file],
                 left_out: std::mem::take(&mut left_out),
+                images: pictures,
                 constant: constant(&survey),
                 models: Vec::new(),
                 looked_in: String::new(),
@@ -105,6 +115,23 @@ pub fn look(data: Option<&Path>, clients: &[(String, PathBuf)]) -> Result<Sight>
     let places = ModelPlaces::usual(&sight.files);
     (sight.models, sight.looked_in) = (places.search(), places.in_words());
     Ok(sight)
+}
+
+/// A folder whose rows are images.
+fn of_images(path: &Path, (found, survey, images): (FoundFormat, Survey, ImageSight)) -> Sight {
+    let files = vec![ClientFile { client: None, path: path.to_owned() }];
+    let places = ModelPlaces::usual(&files);
+    Sight {
+        rows: vec![survey.rows],
+        files,
+        left_out: Vec::new(),
+        images: Some(images),
+        constant: BTreeSet::new(),
+        models: places.search(),
+        looked_in: places.in_words(),
+        found,
+        survey,
+    }
 }
 
 /// The columns of a file that have the same value in all its rows.

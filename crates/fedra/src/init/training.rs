@@ -88,8 +88,12 @@ impl Training {
         let is_fresh = matches!(model, ModelChoice::Preset(..));
         let expected =
             "one of them: a vocabulary built from clients' rows would reveal their words";
-        ConfigError::new("epsilon", "no model and no tokenizer", expected)
-            .when(wishes.epsilon.is_some() && is_fresh && wishes.tokenizer.is_none())?;
+        ConfigError::new("epsilon", "no model and no tokenizer", expected).when(
+            wishes.epsilon.is_some()
+                && is_fresh
+                && wishes.tokenizer.is_none()
+                && sight.images.is_none(),
+        )?;
         let labels = roles.labels(sight).map(|labels| labels.len());
         let lists = match (roles.task.value, wishes.epsilon) {
             (Task::Choice, _) => Some("task"),
@@ -232,6 +236,7 @@ fn model(
     wishes: &Wishes,
 ) -> Result<(ModelChoice, String, usize, usize)> {
     let needs_decoder = roles.task.value.answer_form() == AnswerForm::Text;
+    let reads_images = sight.images.is_some();
     let task = roles.task.value.name();
     if let Some(path) = &wishes.model {
         ConfigError::excludes("preset", "a model").when(wishes.preset.is_some())?;
@@ -242,11 +247,14 @@ fn model(
         let found = format_args!("an encoder of {} blocks in {shown}", shape.blocks);
         ConfigError::new("model", found, format_args!("a decoder for the task {task}"))
             .when(needs_decoder && !shape.is_decoder)?;
+        let expected = if reads_images { "a model of images" } else { "a model of texts" };
+        ConfigError::new("model", shape.family(), expected)
+            .when(shape.reads_images != reads_images)?;
         let why = format!("a pretrained {}", shape.in_words());
         return Ok((ModelChoice::Folder(written), why, shape.parameters, shape.positions));
     }
     let is_open = wishes.preset.is_none() && wishes.tokenizer.is_none();
-    let found = models::fitting(&sight.models, needs_decoder).filter(|_| is_open);
+    let found = models::fitting(&sight.models, (needs_decoder, reads_images)).filter(|_| is_open);
     if let Some((found, Ok(shape))) = found.map(|found| (found, &found.shape)) {
         let place = if found.is_cached {
             format!(", {} in the Hugging Face cache", printable(&found.name))
@@ -260,6 +268,10 @@ fn model(
     let fresh = "fresh weights; --model DIR takes a pretrained model in Hugging Face layout";
     match &wishes.preset {
         Some(name) => Ok((ModelChoice::Preset(name.clone(), None), fresh.to_owned(), 0, 512)),
+        None if reads_images => {
+            let preset = ModelChoice::Preset("vit-tiny".to_owned(), None);
+            Ok((preset, format!("a small Vision Transformer with {fresh}"), 0, 512))
+        }
         None if needs_decoder => {
             let why = format!(
                 "{fresh}. The task {task} needs a decoder: two fresh blocks show that the file works, but learn \

@@ -77,10 +77,12 @@ impl Proposal {
             out.set("test", test);
         }
         if wishes.missing == Some(Missing::Drop) {
-            out.reasoned("missing", "\"drop\"", "rows without a text or a label are left out");
+            let what = if sight.images.is_some() { "a readable image" } else { "a text" };
+            let why = format!("rows without {what} or a label are left out");
+            out.reasoned("missing", "\"drop\"", &why);
         }
         self.answers(out);
-        if sight.found.format != Format::Conll {
+        if !matches!(sight.found.format, Format::Conll | Format::Images | Format::Idx) {
             self.columns(out);
         }
         if wishes.epsilon.is_some() && roles.task.value != Task::Choice {
@@ -88,7 +90,13 @@ impl Proposal {
         }
         self.partition(out);
         self.shares(out);
-        out.reasoned("max_tokens", training.max_tokens.value, &training.max_tokens.why);
+        if sight.images.is_some() {
+            out.comment(
+                "`augment = { flip = true, crop = 2 }` would mirror and move training images at random.",
+            );
+        } else {
+            out.reasoned("max_tokens", training.max_tokens.value, &training.max_tokens.why);
+        }
         if sight.is_by_client() {
             out.table("data.clients");
             out.comment(
@@ -136,7 +144,8 @@ impl Proposal {
                 [one] => quoted(one),
                 several => list(several),
             };
-            put("text", value, &roles.text.why);
+            let key = if self.sight.images.is_some() { "image" } else { "text" };
+            put(key, value, &roles.text.why);
         }
         if let Some(label) = roles.label.as_ref().filter(|_| roles.task.value != Task::Generation) {
             put("label", quoted(&label.value), &label.why);
@@ -251,7 +260,14 @@ impl Proposal {
                 if let Some(blocks) = blocks {
                     out.set("blocks", blocks);
                 }
-                if let Some(tokenizer) = &wishes.tokenizer {
+                if let Some(images) = &sight.images {
+                    let (size, patch, channels) = images.shape();
+                    let why = format!("images are resized to {size} x {size} pixels");
+                    out.reasoned("image_size", size, &why);
+                    out.reasoned("patch", patch, "pixels of a patch along each side");
+                    let why = if channels == 1 { "grey images" } else { "colour images" };
+                    out.reasoned("channels", channels, why);
+                } else if let Some(tokenizer) = &wishes.tokenizer {
                     out.set("tokenizer", quoted(&tokenizer.to_string_lossy()));
                 } else if sight.survey.rows >= 2000 {
                     let why = "pieces of the vocabulary, built from the training text";
@@ -339,6 +355,8 @@ fn source(format: Format) -> &'static str {
         Format::Parquet => "parquet",
         Format::Conll => "conll",
         Format::I2b2 => "i2b2-2010",
+        Format::Images => "images",
+        Format::Idx => "idx",
     }
 }
 

@@ -215,6 +215,7 @@ fn add_row(sum: &mut Sum, example: &Example) {
             sum.text(second);
         }
         Body::Words(words) => sum.texts(words),
+        Body::Image(image) => sum.bytes(image.digest()),
     }
     let split = example.split.map(|split| match split {
         Split::Train => "train",
@@ -232,12 +233,17 @@ type ModelDigests = [Option<Digest>; 3];
 
 const SINGLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
-const TOKENIZER: [&str; 4] =
-    ["tokenizer.json", "vocab.txt", "tokenizer_config.json", "special_tokens_map.json"];
+const TOKENIZER: [&str; 5] = [
+    "tokenizer.json",
+    "vocab.txt",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "preprocessor_config.json",
+];
 
 fn model_digests(model: &ModelSource) -> Result<ModelDigests> {
     let path = match model {
-        ModelSource::Fresh(_, Vocabulary::Grown(_)) => return Ok([None; 3]),
+        ModelSource::Fresh(_, Vocabulary::Grown(_) | Vocabulary::Absent) => return Ok([None; 3]),
         ModelSource::Fresh(_, Vocabulary::Declared(path)) => {
             return Ok([None, None, files(path, TOKENIZER.map(str::to_owned))?]);
         }
@@ -360,6 +366,7 @@ impl Sum {
             Body::Text(_) => 0,
             Body::Pair(..) => 1,
             Body::Words(_) => 2,
+            Body::Image(_) => 3,
         };
         let (kind, count) = match &example.labels {
             Labels::One(_) => (0, 1),

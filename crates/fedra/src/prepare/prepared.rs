@@ -11,8 +11,8 @@ use std::sync::Arc;
 use fedra_client::{EVALUATION_TOKENS, Evaluator, Shards, Writing};
 use fedra_compute::{Device, Params};
 use fedra_data::{
-    AnswerForm, AnswerRules, Encoded, Encoder, Example, LabelShape, Table, Target, Task, Tokenizer,
-    Work, open_tokenizer,
+    AnswerForm, AnswerRules, EncodeRows, Encoded, Encoder, Example, ImageEncoder, LabelShape,
+    Processor, Table, Target, Task, Tokenizer, Work, open_tokenizer,
 };
 use fedra_model::hf::config::Problem;
 use fedra_model::hf::{Answers, Companions, Config, TrainedHead, WhyFresh};
@@ -24,7 +24,7 @@ use crate::config::{ConfigError, Experiment, ModelSource, Source, Vocabulary, hu
 use crate::error::{Context, Result};
 use crate::prepare::fingerprint::Sum;
 use crate::prepare::partitioned_data::PartitionedData;
-use crate::prepare::pretrained::Pretrained;
+use crate::prepare::pretrained::{OpenedModel, RowReader};
 use crate::prepare::row_cache::{RowCache, key_of_sequences, key_of_vocabulary};
 use crate::prepare::{classes, public_text};
 use crate::process::available_bytes;
@@ -58,7 +58,7 @@ struct Opened {
     model: Model,
     params: Params,
     companions: Companions,
-    tokenizer: Tokenizer,
+    reader: RowReader,
     first_weights: Option<Digest>,
 }
 
@@ -101,50 +101,17 @@ impl Prepared {
                 open(experiment, path, (table, &mut notes), how)?
             }
         };
-        let Opened { model, params, companions, tokenizer, first_weights } = opened;
-        let longest = experiment.max_tokens;
-        let tokenizer = Arc::new(tokenizer);
-        let rules = answer_rules(experiment, model.config());
-        if experiment.task == Task::Generation && rules.end.is_none() {
-            notes.push(
-                "config.json has no eos_token_id: every generated text has data.max_new_tokens tokens"
-                    .to_owned(),
-            );
-        }
-        let writing = Writing {
-            tokenizer: Arc::clone(&tokenizer),
-            max_new_tokens: rules.max_new_tokens,
-            stop: model.config().eos_token_ids.clone(),
-        };
-        let cache = RowCache::of(experiment);
-
-        let encoder = Encoder::new(tokenizer.as_ref(), longest)?.with_rules(rules.clone());
-        let mut shards = match &cache {
-            None => {
-                let rows = (&holdings.table, &holdings.division);
-                Shards::encode_with(work, &encoder, rows)?
+        let Opened { model, params, companions, reader, first_weights } = opened;
+        let rows = match reader {
+            RowReader::Tokenizer(tokenizer) => {
+                let from = (experiment, &holdings, work);
+                texts(from, (&model, Arc::new(*tokenizer)), &mut notes)?
             }
-            Some(cache) => {
-                let key = |rows: &[&Example]| {
-                    key_of_sequences(rows, &tokenizer, (longest, rules.clone()))
-                };
-                cached(cache, (&holdings, work), &encoder, (&key, &mut notes))?
+            RowReader::Processor(processor) => {
+                images((experiment, &holdings, work), (&model, &processor), &mut notes)?
             }
         };
-        let public = public_text::rows(experiment, (&encoder, &holdings.table.labels))?;
-        if experiment.task == Task::Generation {
-            shards = shards.with_writing(&writing);
-        }
-        let vocabulary = model.config().vocab_size;
-        within_embedding(experiment, &shards, vocabulary)?;
-        if tokenizer.vocabulary_size() > vocabulary {
-            notes.push(format!(
-                "the tokenizer has {} pieces and the model's embedding {} rows; no row of the data \
-                 uses the others",
-                grouped(tokenizer.vocabulary_size() as u64),
-                grouped(vocabulary as u64)
-            ));
-        }
+        let (shards, public) = rows;
         let problem = problem(experiment.task);
         let central_rows = holdings.division.central_test;
         Ok(Self {
@@ -159,6 +126,85 @@ impl Prepared {
             notes,
         })
     }
+}
+
+/// What rows are made for: an experiment, its rows, and who follows the work.
+type Asked<'a> = (&'a Experiment, &'a PartitionedData, &'a Work<'a>);
+/// Everybody's examples, and public rows.
+type Rows = (Shards, Vec<Encoded>);
+
+/// Images as pixels.
+fn images(
+    (experiment, holdings, work): Asked<'_>,
+    (model, processor): (&Model, &Processor),
+    notes: &mut Vec<String>,
+) -> Result<Rows> {
+    let Some(image) = model.config().image else {
+        return Err(ConfigError::new("model", "a model of texts", "a model of images").into());
+    };
+    let shape = [image.channels, image.height, image.width];
+    let encoder = ImageEncoder::new(processor, shape, image.tokens())
+        .with_augment(experiment.raw.data.augment);
+    let shards = Shards::encode_with(work, &encoder, (&holdings.table, &holdings.division))?;
+    let bytes = Shards::used(&holdings.division).len() * image.pixels();
+    if bytes as u64 > MANY_PIXELS {
+        notes.push(format!("prepared images take {} of memory", ByteCount(bytes as u64)));
+    }
+    let public = public_text::rows(experiment, (&encoder, &holdings.table.labels))?;
+    Ok((shards, public))
+}
+
+/// Bytes of prepared images from which on a person should know of them.
+const MANY_PIXELS: u64 = 1 << 30;
+
+/// Texts as tokens.
+fn texts(
+    (experiment, holdings, work): Asked<'_>,
+    (model, tokenizer): (&Model, Arc<Tokenizer>),
+    notes: &mut Vec<String>,
+) -> Result<Rows> {
+    let longest = experiment.max_tokens;
+    let rules = answer_rules(experiment, model.config());
+    if experiment.task == Task::Generation && rules.end.is_none() {
+        notes.push(
+            "config.json has no eos_token_id: every generated text has data.max_new_tokens tokens"
+                .to_owned(),
+        );
+    }
+    let writing = Writing {
+        tokenizer: Arc::clone(&tokenizer),
+        max_new_tokens: rules.max_new_tokens,
+        stop: model.config().eos_token_ids.clone(),
+    };
+    let cache = RowCache::of(experiment);
+
+    let encoder = Encoder::new(tokenizer.as_ref(), longest)?.with_rules(rules.clone());
+    let mut shards = match &cache {
+        None => {
+            let rows = (&holdings.table, &holdings.division);
+            Shards::encode_with(work, &encoder, rows)?
+        }
+        Some(cache) => {
+            let key =
+                |rows: &[&Example]| key_of_sequences(rows, &tokenizer, (longest, rules.clone()));
+            cached(cache, (holdings, work), &encoder, (&key, notes))?
+        }
+    };
+    let public = public_text::rows(experiment, (&encoder, &holdings.table.labels))?;
+    if experiment.task == Task::Generation {
+        shards = shards.with_writing(&writing);
+    }
+    let vocabulary = model.config().vocab_size;
+    within_embedding(experiment, &shards, vocabulary)?;
+    if tokenizer.vocabulary_size() > vocabulary {
+        notes.push(format!(
+            "the tokenizer has {} pieces and the model's embedding {} rows; no row of the data \
+             uses the others",
+            grouped(tokenizer.vocabulary_size() as u64),
+            grouped(vocabulary as u64)
+        ));
+    }
+    Ok((shards, public))
 }
 
 /// Refuses to find out from clients' rows, under a promise, which labels there are: the model would name
@@ -183,34 +229,57 @@ fn fresh(
     (device, part): (&Device, Option<PartHeld<'_>>),
 ) -> Result<Opened> {
     let head = head(experiment.task, holdings.table.labels.len(), config)?;
-    let tokenizer = match vocabulary {
-        Vocabulary::Grown(limit) => grown_vocabulary(experiment, (holdings, work, notes), *limit)?,
-        Vocabulary::Declared(path) => open_tokenizer(path).context("model.tokenizer")?,
-    };
     let mut config = config.clone();
-    if !config.causal {
-        config.vocab_size = tokenizer.vocabulary_size();
-    }
-    let companions = match vocabulary {
-        Vocabulary::Declared(path) => Companions::open(path).context("model.tokenizer")?,
-        Vocabulary::Grown(_) => Companions::default(),
-    };
-    let companions = match companions.tokenizer() {
-        Some(_) => companions,
-        None => Companions::with_tokenizer(tokenizer.json().into())?,
+    let (reader, companions) = if let Some(image) = config.image {
+        let processor = Processor::usual((image.height, image.width), image.channels);
+        let companions = Companions::with_processor(processor.json().into())?;
+        (RowReader::Processor(processor), companions)
+    } else {
+        let (tokenizer, companions) =
+            vocabulary_of(experiment, (holdings, work, notes), vocabulary)?;
+        if !config.causal {
+            config.vocab_size = tokenizer.vocabulary_size();
+        }
+        (RowReader::Tokenizer(Box::new(tokenizer)), companions)
     };
     let model = Model::new(config, head, adapters(experiment)?).context("model")?;
     let seed = experiment.seed.of("weights");
     let Some(part) = part else {
         check_room(&model, device)?;
         let params = model.fresh_params(device, seed)?;
-        return Ok(Opened { model, params, companions, tokenizer, first_weights: None });
+        return Ok(Opened { model, params, companions, reader, first_weights: None });
     };
     let held = part(model.layout())?;
     let made = |keep: ParamFilter<'_>| Ok(model.fresh_part(device, seed, keep)?);
     let first_weights = Some(digest_by_site(model.layout(), &made)?);
     let params = made(&|id| held.contains(id))?;
-    Ok(Opened { model, params, companions, tokenizer, first_weights })
+    Ok(Opened { model, params, companions, reader, first_weights })
+}
+
+/// The tokenizer of a preset for texts, and the files that say it.
+fn vocabulary_of(
+    experiment: &Experiment,
+    from: (&PartitionedData, &Work<'_>, &mut Vec<String>),
+    vocabulary: &Vocabulary,
+) -> Result<(Tokenizer, Companions)> {
+    let (tokenizer, companions) = match vocabulary {
+        Vocabulary::Grown(limit) => {
+            (grown_vocabulary(experiment, from, *limit)?, Companions::default())
+        }
+        Vocabulary::Declared(path) => (
+            open_tokenizer(path).context("model.tokenizer")?,
+            Companions::open(path).context("model.tokenizer")?,
+        ),
+        Vocabulary::Absent => {
+            let expected = "a tokenizer: the model reads texts";
+            return Err(ConfigError::new("model.tokenizer", "nothing", expected).into());
+        }
+    };
+    let companions = match companions.tokenizer() {
+        Some(_) => companions,
+        None => Companions::with_tokenizer(tokenizer.json().into())?,
+    };
+    Ok((tokenizer, companions))
 }
 
 /// Refuses fresh weights that do not fit into memory, before the system ends the process for them.
@@ -236,7 +305,7 @@ fn open(
     (table, notes): (&mut Table, &mut Vec<String>),
     (device, part): (&Device, Option<PartHeld<'_>>),
 ) -> Result<Opened> {
-    let Pretrained { checkpoint, tokenizer } = Pretrained::open(path).context("model.path")?;
+    let OpenedModel { checkpoint, reader } = OpenedModel::open(path).context("model.path")?;
     let adapter = match &experiment.raw.model.adapter {
         Some(dir) => {
             let opened = AdapterFolder::open(&hub::folder_of(dir), checkpoint.config());
@@ -296,7 +365,7 @@ fn open(
         report.classifier = classifier;
     }
     notes.extend(report.lines());
-    Ok(Opened { model, params, companions, tokenizer, first_weights })
+    Ok(Opened { model, params, companions, reader, first_weights })
 }
 
 /// What scores a model on these examples.
@@ -401,7 +470,7 @@ type KeyOf<'a> = &'a dyn Fn(&[&Example]) -> Digest;
 fn cached(
     cache: &RowCache,
     (holdings, work): (&PartitionedData, &Work<'_>),
-    encoder: &Encoder<'_>,
+    encoder: &dyn EncodeRows,
     (key, notes): (KeyOf<'_>, &mut Vec<String>),
 ) -> Result<Shards> {
     let PartitionedData { table, division, .. } = holdings;

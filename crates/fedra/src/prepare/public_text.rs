@@ -6,7 +6,7 @@
 
 use fedra_client::{Prober, to_params};
 use fedra_compute::{Device, Seed};
-use fedra_data::{Encoded, Encoder, Example, LabelSet, Table, TableBuilder};
+use fedra_data::{EncodeRows, Encoded, Example, LabelSet, Table, TableBuilder};
 use fedra_engine::{EngineError, ParamValues, PrivateSelection, PublicText};
 use fedra_model::Model;
 use fedra_plan::{BlockScores, Probe};
@@ -19,7 +19,7 @@ use crate::prepare::partitioned_data::reader;
 /// table.
 pub fn rows(
     experiment: &Experiment,
-    (encoder, labels): (&Encoder<'_>, &LabelSet),
+    (encoder, labels): (&dyn EncodeRows, &LabelSet),
 ) -> Result<Vec<Encoded>> {
     let recipe = &experiment.recipe;
     let public = |selection: PrivateSelection| selection == PrivateSelection::Public;

@@ -38,8 +38,9 @@ pub fn of_reading(holdings: &PartitionedData) -> Vec<String> {
     if let (rows @ 1.., Some(place)) = (left_out.rows, left_out.place()) {
         let verb = if rows == 1 { "is" } else { "are" };
         remarks.push(format!(
-            "{} without a text or a label {verb} left out (data.missing), the first at {}",
+            "{} without {} or a label {verb} left out (data.missing), the first at {}",
             counted(rows, "row"),
+            if are_images(holdings) { "a readable image" } else { "a text" },
             printable(&place.to_string())
         ));
     }
@@ -200,6 +201,11 @@ fn without_text(holdings: &PartitionedData) -> Option<String> {
     (blank > 0).then(|| format!("{} of {} {verb} no text", grouped(blank), counted(all, "row")))
 }
 
+/// Whether rows are images.
+fn are_images(holdings: &PartitionedData) -> bool {
+    holdings.table.examples.first().is_some_and(|row| matches!(row.body, Body::Image(_)))
+}
+
 /// Test rows whose text is also in a training row of any client.
 fn seen_in_training(holdings: &PartitionedData) -> Option<String> {
     let (division, examples) = (&holdings.division, &holdings.table.examples);
@@ -211,9 +217,10 @@ fn seen_in_training(holdings: &PartitionedData) -> Option<String> {
         |row: &&usize| !examples[**row].body.is_blank() && train.contains(&examples[**row].body);
     let seen = test.iter().filter(is_seen).count() as u64;
     let verb = if seen == 1 { "has" } else { "have" };
+    let what = if are_images(holdings) { "image" } else { "text" };
     (seen > 0).then(|| {
         format!(
-            "{} of {} {verb} the same text as a training row: their scores say little about new texts",
+            "{} of {} {verb} the same {what} as a training row: their scores say little about new {what}s",
             grouped(seen),
             counted(test.len() as u64, "test row")
         )

@@ -217,6 +217,7 @@ mod tests {
             types: vec![0; id as usize % 3],
             target: targets[id as usize % targets.len()].clone(),
             dropped: id as usize,
+            pixels: None,
         };
         let mut rows: Vec<_> = (0..299).map(|id| vec![row(id * 1001)]).collect();
         rows.push(Vec::new());

@@ -46,6 +46,9 @@ impl TokenLengths {
 
     /// Those of an experiment's rows, by its model's tokenizer and without its weights.
     pub fn of_experiment(experiment: &Experiment, holdings: &PartitionedData) -> Result<Self> {
+        if experiment.image.is_some() {
+            return Ok(Self::of_images(experiment, holdings));
+        }
         let (tokenizer, config): (Tokenizer, Config) = match &experiment.model {
             ModelSource::Fresh(config, Vocabulary::Grown(limit)) => {
                 let grown = grow(&training_texts(holdings), &Work::default(), *limit)?;
@@ -53,6 +56,9 @@ impl TokenLengths {
             }
             ModelSource::Fresh(config, Vocabulary::Declared(path)) => {
                 (open_tokenizer(path).context("model.tokenizer")?, Config::clone(config))
+            }
+            ModelSource::Fresh(_, Vocabulary::Absent) => {
+                return Ok(Self::of_images(experiment, holdings));
             }
             ModelSource::Folder(path) => {
                 let Pretrained { checkpoint, tokenizer } =
@@ -66,6 +72,13 @@ impl TokenLengths {
         let encoder = encoder.with_rules(answer_rules(experiment, &config));
         let shards = Shards::encode(&encoder, &holdings.table, &holdings.division)?;
         Ok(Self::of(&shards, limit, positions))
+    }
+
+    /// Those of images, which all become as many tokens.
+    fn of_images(experiment: &Experiment, holdings: &PartitionedData) -> Self {
+        let tokens = experiment.max_tokens;
+        let lengths = vec![tokens; Shards::used(&holdings.division).len()];
+        Self { lengths, cut: 0, limit: tokens, positions: tokens, is_exact: true }
     }
 
     /// The number of tokens that a share of the examples does not pass.

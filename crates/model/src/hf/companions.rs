@@ -18,13 +18,16 @@ use crate::error::ModelError;
 /// The tokenizer in one file.
 pub const TOKENIZER: &str = "tokenizer.json";
 
+/// What happens to images before a model sees them.
+pub const PROCESSOR: &str = "preprocessor_config.json";
+
 /// How other libraries use the tokenizer.
 const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
 /// Companions that are not JSON: words one a line, merges, and what `SentencePiece` trained.
 const NOT_JSON: [&str; 3] = ["vocab.txt", "merges.txt", "tokenizer.model"];
 
 /// The files carried along.
-pub const NAMES: [&str; 9] = [
+pub const NAMES: [&str; 10] = [
     TOKENIZER,
     TOKENIZER_CONFIG,
     "special_tokens_map.json",
@@ -34,6 +37,7 @@ pub const NAMES: [&str; 9] = [
     "merges.txt",
     "tokenizer.model",
     "generation_config.json",
+    PROCESSOR,
 ];
 
 /// The usual names of special tokens, by what a configuration calls them.
@@ -76,6 +80,13 @@ impl Companions {
         Ok(companions)
     }
 
+    /// Only an image processor, for a model made in code.
+    pub fn with_processor(json: Vec<u8>) -> Result<Self, ModelError> {
+        let mut companions = Self::default();
+        companions.insert(Path::new(PROCESSOR), PROCESSOR, json)?;
+        Ok(companions)
+    }
+
     /// Files that were made from what `path` says.
     pub(crate) fn made(
         path: &Path,
@@ -91,6 +102,11 @@ impl Companions {
     /// The bytes of `tokenizer.json`.
     pub fn tokenizer(&self) -> Option<&[u8]> {
         self.get(TOKENIZER)
+    }
+
+    /// The bytes of `preprocessor_config.json`.
+    pub fn processor(&self) -> Option<&[u8]> {
+        self.get(PROCESSOR)
     }
 
     /// The bytes of a companion.

@@ -17,6 +17,15 @@ const ROWS: usize = 256;
 /// What a value costs beside its bytes.
 const OVERHEAD: u64 = 24;
 
+/// A cell as it is stored.
+#[derive(Clone, Debug)]
+pub(super) enum CellValue {
+    /// Text, numbers or lists of them.
+    Text(Cell),
+    /// Bytes that are no text.
+    Bytes(Vec<u8>),
+}
+
 /// The cells of a column chunk.
 pub(super) struct Cells {
     leaf: Leaf,
@@ -32,13 +41,16 @@ pub(super) struct Cells {
     /// Rows that are decoded and not handed out.
     ready: usize,
     /// The cell that was handed out last.
-    last: Option<Cell>,
+    last: Option<CellValue>,
 }
 
 /// Decoded values of one type.
 trait Values {
     /// Decodes some more rows; how many.
     fn decode(&mut self, levels: [&mut Vec<i16>; 2]) -> Result<usize, ParquetError>;
+
+    /// A decoded value that is bytes and no text.
+    fn bytes(&self, at: usize) -> Option<Vec<u8>>;
 
     /// A decoded value as text, as JSON lines would have it.
     fn text(&self, at: usize) -> Option<Result<String, Complaint>>;
@@ -48,6 +60,7 @@ struct Typed<T: DataType> {
     reader: ColumnReaderImpl<T>,
     values: Vec<T::T>,
     text: fn(&T::T) -> Result<String, Complaint>,
+    bytes: fn(&T::T) -> Option<Vec<u8>>,
 }
 
 impl<T: DataType> Values for Typed<T> {
@@ -62,6 +75,10 @@ impl<T: DataType> Values for Typed<T> {
         Ok(read.0)
     }
 
+    fn bytes(&self, at: usize) -> Option<Vec<u8>> {
+        self.values.get(at).and_then(self.bytes)
+    }
+
     fn text(&self, at: usize) -> Option<Result<String, Complaint>> {
         self.values.get(at).map(self.text)
     }
@@ -71,7 +88,7 @@ fn typed<T: DataType>(
     reader: ColumnReaderImpl<T>,
     text: fn(&T::T) -> Result<String, Complaint>,
 ) -> Box<dyn Values> {
-    Box::new(Typed { reader, values: Vec::new(), text })
+    Box::new(Typed { reader, values: Vec::new(), text, bytes: |_| None })
 }
 
 impl Cells {
@@ -95,9 +112,19 @@ impl Cells {
             }
             (ColumnReader::FloatColumnReader(reader), _) => typed(reader, |n| finite(*n)),
             (ColumnReader::DoubleColumnReader(reader), _) => typed(reader, |n| finite(*n)),
-            (ColumnReader::ByteArrayColumnReader(reader), _) => typed(reader, |bytes| {
-                let text = std::str::from_utf8(bytes.data()).map(str::to_owned);
-                text.map_err(|_| ("bytes that are not UTF-8".to_owned(), "UTF-8 text".to_owned()))
+            (ColumnReader::ByteArrayColumnReader(reader), _) => Box::new(Typed {
+                reader,
+                values: Vec::new(),
+                text: |bytes| {
+                    let text = std::str::from_utf8(bytes.data()).map(str::to_owned);
+                    text.map_err(|_| {
+                        ("bytes that are not UTF-8".to_owned(), "UTF-8 text".to_owned())
+                    })
+                },
+                bytes: |bytes| {
+                    let bytes = bytes.data();
+                    std::str::from_utf8(bytes).is_err().then(|| bytes.to_vec())
+                },
             }),
             (
                 ColumnReader::Int96ColumnReader(_) | ColumnReader::FixedLenByteArrayColumnReader(_),
@@ -124,7 +151,7 @@ impl Cells {
     }
 
     /// The cell of a row and what it costs the first time; rows are asked for in ascending order.
-    pub fn at(&mut self, row: u64, most: u64) -> Result<(Option<Cell>, u64), Complaint> {
+    pub fn at(&mut self, row: u64, most: u64) -> Result<(Option<CellValue>, u64), Complaint> {
         let mut bytes = 0;
         while self.row <= row {
             (self.last, bytes) = self.next(most)?;
@@ -140,7 +167,7 @@ impl Cells {
         Ok(())
     }
 
-    fn next(&mut self, most: u64) -> Result<(Option<Cell>, u64), Complaint> {
+    fn next(&mut self, most: u64) -> Result<(Option<CellValue>, u64), Complaint> {
         if self.ready == 0 && self.decode()? == 0 {
             return Err(("fewer values".into(), "one for every row".into()));
         }
@@ -149,13 +176,21 @@ impl Cells {
         let definition = self.definition();
         let mut bytes = OVERHEAD;
         let Some(element) = self.leaf.element else {
-            let cell = (definition == self.leaf.present).then(|| self.text(&mut bytes));
-            return Ok((cell.transpose()?.map(Cell::One), bytes));
+            if definition != self.leaf.present {
+                return Ok((None, bytes));
+            }
+            if let Some(found) = self.values.bytes(self.value) {
+                self.value += 1;
+                bytes += found.len() as u64;
+                return Ok((Some(CellValue::Bytes(found)), bytes));
+            }
+            let cell = Cell::One(self.text(&mut bytes)?);
+            return Ok((Some(CellValue::Text(cell)), bytes));
         };
         // Below the level of an element the list is empty, and below that it is null.
         if definition < element {
             let cell = (definition + 1 == element).then(|| Cell::List(Vec::new()));
-            return Ok((cell, bytes));
+            return Ok((cell.map(CellValue::Text), bytes));
         }
         let mut items = Vec::new();
         let mut definition = definition;
@@ -165,7 +200,7 @@ impl Cells {
             }
             items.push(self.text(&mut bytes)?);
             if self.repetitions.get(self.level).is_none_or(|&level| level == 0) {
-                return Ok((Some(Cell::List(items)), bytes));
+                return Ok((Some(CellValue::Text(Cell::List(items))), bytes));
             }
             bytes += OVERHEAD;
             if bytes > most {

@@ -31,7 +31,7 @@ use bytes::Bytes;
 use parquet::column::reader::get_column_reader;
 use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 
-use self::column::Cells;
+use self::column::{CellValue, Cells};
 use self::guard::{EXPECTED, guarded, said};
 use self::pages::Pages;
 use self::schema::Column;
@@ -111,8 +111,23 @@ pub(super) fn each<E: From<DataError>>(
 pub(super) fn readable_columns(path: &Path) -> Result<Vec<String>> {
     let footer = Stored::open(path)?.footer()?;
     let columns = schema::columns(footer.file_metadata().schema());
-    let readable = columns.into_iter().filter(|column| column.leaf.is_ok());
+    let readable = columns.into_iter().filter(|column| column.leaf.is_ok() && !column.is_inner);
     Ok(readable.map(|column| column.name).collect())
+}
+
+/// The names of the columns that hold encoded images: bytes that are no text, or a structure that has
+/// such under `bytes`, as Hugging Face datasets write it.
+pub fn image_columns(path: &Path) -> Result<Vec<String>> {
+    let footer = Stored::open(path)?.footer()?;
+    let columns = schema::columns(footer.file_metadata().schema());
+    let bytes = columns.into_iter().filter(|column| column.leaf.is_ok_and(|leaf| leaf.is_bytes));
+    let name = |column: Column| {
+        if !column.is_inner {
+            return Some(column.name);
+        }
+        column.name.strip_suffix(".bytes").map(str::to_owned)
+    };
+    Ok(bytes.filter_map(name).collect())
 }
 
 /// A file whose length is known.
@@ -217,7 +232,7 @@ impl OpenGroup<'_> {
         Ok(())
     }
 
-    fn cell(&mut self, place: usize) -> Result<Option<Cell>> {
+    fn cell(&mut self, place: usize) -> Result<Option<CellValue>> {
         let mut cells = match self.cells[place].take() {
             Some(cells) => cells,
             None => self.open(place)?,
@@ -278,20 +293,48 @@ impl OpenGroup<'_> {
     }
 }
 
-impl Fields for OpenGroup<'_> {
-    fn take(&mut self, name: &str) -> Result<Option<Cell>, Complaint> {
+impl OpenGroup<'_> {
+    /// The value of a column in this row, and which column that is.
+    fn value(&mut self, name: &str) -> Result<Option<(usize, CellValue)>, Complaint> {
         let Some(place) = self.columns.iter().position(|column| column.name == name) else {
             return Ok(None);
         };
-        self.cell(place).map_err(|failure| {
-            let said = (failure.to_string(), EXPECTED.to_owned());
-            self.failure = Some(failure);
-            said
+        match self.cell(place) {
+            Ok(cell) => Ok(cell.map(|cell| (place, cell))),
+            Err(failure) => Err(self.failed(failure)),
+        }
+    }
+
+    fn failed(&mut self, failure: DataError) -> Complaint {
+        let said = (failure.to_string(), EXPECTED.to_owned());
+        self.failure = Some(failure);
+        said
+    }
+}
+
+impl Fields for OpenGroup<'_> {
+    fn take(&mut self, name: &str) -> Result<Option<Cell>, Complaint> {
+        match self.value(name)? {
+            None => Ok(None),
+            Some((_, CellValue::Text(cell))) => Ok(Some(cell)),
+            Some((place, CellValue::Bytes(_))) => {
+                let complaint = ("bytes that are not UTF-8".to_owned(), "UTF-8 text".to_owned());
+                let failure = self.at(place, complaint);
+                Err(self.failed(failure))
+            }
+        }
+    }
+
+    fn bytes(&mut self, name: &str) -> Result<Option<Vec<u8>>, Complaint> {
+        Ok(match self.value(name)? {
+            Some((_, CellValue::Bytes(bytes))) => Some(bytes),
+            Some((_, CellValue::Text(_))) | None => None,
         })
     }
 
     fn names(&self) -> Vec<&str> {
-        self.columns.iter().map(|column| column.name.as_str()).collect()
+        let columns = self.columns.iter().filter(|column| !column.is_inner);
+        columns.map(|column| column.name.as_str()).collect()
     }
 
     fn are_columns(&self) -> bool {

@@ -14,6 +14,8 @@ pub(super) struct Column {
     pub name: String,
     /// How it reads, or what it is that is not read.
     pub leaf: Result<Leaf, &'static str>,
+    /// Whether it is a field of a structure, by the name `structure.field`: read only where it is asked for.
+    pub is_inner: bool,
 }
 
 /// How the values of a column become rows.
@@ -23,6 +25,8 @@ pub(super) struct Leaf {
     pub index: usize,
     /// Whether whole numbers have no sign.
     pub is_unsigned: bool,
+    /// Whether values are bytes of which nothing says that they are text.
+    pub is_bytes: bool,
     /// The definition level of a value that is there.
     pub present: i16,
     /// For a list, the definition level from which on there is an element, even if it is null.
@@ -33,11 +37,35 @@ pub(super) struct Leaf {
 pub(super) fn columns(root: &Type) -> Vec<Column> {
     let mut leaves = 0;
     let column = |field: &std::sync::Arc<Type>| {
-        let column = Column { name: field.name().to_owned(), leaf: leaf(field, leaves) };
+        let name = field.name().to_owned();
+        let mut columns = vec![Column { name, leaf: leaf(field, leaves), is_inner: false }];
+        columns.extend(inner(field, leaves));
         leaves += count(field);
-        column
+        columns
     };
-    root.get_fields().iter().map(column).collect()
+    root.get_fields().iter().flat_map(column).collect()
+}
+
+/// The fields of a structure that is no list and has no structure in it.
+fn inner(top: &Type, first: usize) -> Vec<Column> {
+    let repeats = |node: &Type| {
+        let info = node.get_basic_info();
+        info.has_repetition().then(|| info.repetition())
+    };
+    if !top.is_group() || repeats(top) == Some(Repetition::REPEATED) {
+        return Vec::new();
+    }
+    let fields = top.get_fields();
+    if fields.iter().any(|field| field.is_group() || repeats(field) == Some(Repetition::REPEATED)) {
+        return Vec::new();
+    }
+    let above = i16::from(repeats(top) == Some(Repetition::OPTIONAL));
+    let column = |(place, field): (usize, &std::sync::Arc<Type>)| {
+        let leaf = leaf(field, first + place);
+        let leaf = leaf.map(|leaf| Leaf { present: leaf.present + above, ..leaf });
+        Column { name: format!("{}.{}", top.name(), field.name()), leaf, is_inner: true }
+    };
+    fields.iter().enumerate().map(column).collect()
 }
 
 /// How many leaves stand under a node.
@@ -77,7 +105,11 @@ fn leaf(top: &Type, index: usize) -> Result<Leaf, &'static str> {
         return Err("a structure");
     }
     let is_unsigned = meaning(node)?;
-    Ok(Leaf { index, is_unsigned, present, element })
+    let info = node.get_basic_info();
+    let is_bytes = node.get_physical_type() == Physical::BYTE_ARRAY
+        && info.logical_type_ref().is_none()
+        && info.converted_type() == ConvertedType::NONE;
+    Ok(Leaf { index, is_unsigned, is_bytes, present, element })
 }
 
 /// What is not read, by the older annotation.
@@ -145,12 +177,13 @@ mod tests {
     fn only(column: &str) -> Result<Leaf, &'static str> {
         let schema = parse_message_type(&format!("message root {{ {column} }}")).unwrap();
         let columns = columns(&schema);
-        assert_eq!((columns.len(), columns[0].name.as_str()), (1, "x"));
+        assert_eq!(columns[0].name.as_str(), "x");
+        assert!(columns[1..].iter().all(|column| column.is_inner));
         columns[0].leaf
     }
 
     fn leaf(present: i16, element: Option<i16>) -> Leaf {
-        Leaf { index: 0, is_unsigned: false, present, element }
+        Leaf { index: 0, is_unsigned: false, is_bytes: true, present, element }
     }
 
     #[test]
@@ -165,6 +198,20 @@ mod tests {
         assert_eq!(only(&older), Ok(leaf(2, Some(2))));
         assert_eq!(only(&inside("repeated binary array;")), Ok(leaf(2, Some(2))));
         assert_eq!(only("repeated binary x;"), Ok(leaf(1, Some(1))));
+    }
+
+    #[test]
+    fn fields_of_a_structure_have_its_name_before_theirs() {
+        let schema = "message root { required int32 a; optional group image { optional binary bytes; \
+                      optional binary path (STRING); } optional group deep { optional group b { \
+                      optional binary c; } } }";
+        let columns = columns(&parse_message_type(schema).unwrap());
+        let names: Vec<&str> = columns.iter().map(|column| column.name.as_str()).collect();
+        assert_eq!(names, ["a", "image", "image.bytes", "image.path", "deep"]);
+        let bytes = columns[2].leaf.unwrap();
+        assert_eq!((bytes.index, bytes.present, bytes.is_bytes), (1, 2, true));
+        let path = columns[3].leaf.unwrap();
+        assert_eq!((path.index, path.present, path.is_bytes), (2, 2, false));
     }
 
     #[test]

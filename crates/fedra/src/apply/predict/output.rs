@@ -100,7 +100,7 @@ impl<W: Write + Send> PredictionWriter<W> {
                 table.write_record(cells).map_err(std::io::Error::from)
             }
             Output::Lines(output) if self.settings.format == TextFormat::Lines => {
-                writeln!(output, "{}", for_people(body, prediction))
+                writeln!(output, "{}", for_people((record, body), prediction))
             }
             Output::Lines(output) => {
                 check_free(record.fields.iter().map(|(name, _)| name.as_str()))?;
@@ -238,8 +238,15 @@ fn check_free<'a>(mut names: impl Iterator<Item = &'a str>) -> Result<()> {
     Ok(())
 }
 
-fn for_people(body: &Body, prediction: &Prediction) -> String {
-    let text = excerpt(&body.to_text());
+fn for_people((record, body): (&Record, &Body), prediction: &Prediction) -> String {
+    // An image is named by where it lies; nothing of it is shown.
+    let text = match body {
+        Body::Image(_) => {
+            let named = record.fields.iter().find(|(name, _)| name == "image");
+            excerpt(&named.map_or(String::new(), |(_, field)| field.to_cell()))
+        }
+        Body::Text(_) | Body::Pair(..) | Body::Words(_) => excerpt(&body.to_text()),
+    };
     let label =
         |one: &LabelProbability| format!("{} {:.3}", printable(&one.label), one.probability);
     match prediction {
@@ -376,9 +383,11 @@ mod tests {
             path,
             format: TextFormat::Parquet,
             columns: None,
+            image: None,
             words: WordsAre::Joined,
             encoding: fedra_data::Encoding::Utf8,
             delimiter: None,
+            anywhere: false,
             column_hint: "",
         };
         let mut read = ReadBack::default();

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use fedra_data::{AnswerForm, Clinic, LabelShape, Partition, Split, Table, Task, TextColumns};
+use fedra_data::{
+    AnswerForm, Clinic, Columns, LabelShape, Partition, Split, Table, Task, TextColumns,
+};
 use fedra_privacy::Unit;
 
 use super::values::{Result, at_least_one, existing, required};
@@ -106,6 +108,9 @@ fn source_keys(data: &Data, task: Task) -> Result<()> {
     let is_file = source.format().is_some();
     ConfigError::only("data.encoding", "to text files: csv, tsv, jsonl, conll or i2b2-2010")
         .when(data.encoding.is_some() && (!is_file || source == Written::Parquet))?;
+    let is_images = matches!(source, Written::Images | Written::Idx);
+    ConfigError::only("data.columns", "to files with columns")
+        .when(is_images && data.columns != Columns::default())?;
     ConfigError::only(
         "data.missing",
         "to files: other sources have a text and a label in every row",

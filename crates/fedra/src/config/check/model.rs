@@ -7,25 +7,32 @@ use fedra_model::hf::Config;
 use fedra_model::hf::companions::TOKENIZER;
 use fedra_model::hf::config::{FILE, limit};
 use fedra_model::peft::AdapterFolder;
-use fedra_model::{Adapters, Head, Model, ModelError, Preset};
+use fedra_model::{Adapters, Head, ImageInput, Model, ModelError, Preset};
 use fedra_plan::Role;
 
 use super::values::{Result, at_least_one, existing};
 use crate::config::ConfigError;
 use crate::config::checked::{ModelSource, Vocabulary};
 use crate::config::hub;
+use crate::config::image_processor::image_processor;
 use crate::config::raw_config::{Lora, Model as Written, RawConfig};
 use crate::error::in_words;
 
 /// The name of the small preset in files, beside those of [`Preset`].
 const TINY_ENCODER: &str = "tiny-encoder";
+/// The preset for images, unless the file names one.
+const TINY_IMAGES: &str = "vit-tiny";
 /// How much wider a preset is inside its feed-forward layers.
 const INNER: usize = 4;
 /// Pieces of a vocabulary that is grown, unless the file says otherwise.
 const USUAL_VOCABULARY: usize = 1000;
 
-/// What learns.
-pub(super) fn model(raw: &mut RawConfig, tokens: usize) -> Result<ModelSource> {
+/// What learns, and the images that it reads where it reads some.
+pub(super) fn model(
+    raw: &mut RawConfig,
+    tokens: usize,
+    is_images: bool,
+) -> Result<(ModelSource, Option<ImageInput>)> {
     let model = &mut raw.model;
     let made = |lora: &Lora| Adapters::new(lora.rank, lora.alpha, lora.roles.iter().copied());
     let mut adapters = model.lora.as_ref().map(made).transpose().map_err(about_lora)?;
@@ -37,23 +44,30 @@ pub(super) fn model(raw: &mut RawConfig, tokens: usize) -> Result<ModelSource> {
             ("model.blocks", model.blocks.is_some()),
             ("model.width", model.width.is_some()),
             ("model.heads", model.heads.is_some()),
+            ("model.image_size", model.image_size.is_some()),
+            ("model.patch", model.patch.is_some()),
+            ("model.channels", model.channels.is_some()),
         ] {
             ConfigError::excludes(key, "model.path, where the model is whole").when(given)?;
         }
         let folder = place("model.path", path)?;
-        let config = open_config(&folder)?;
+        let config = read_images(open_config(&folder)?, &folder)?;
+        alike("model.path", &config, is_images)?;
         fits(&config, tokens)?;
         if let Some(dir) = &mut model.adapter {
             let dir = place("model.adapter", dir)?;
             adapters = Some(open_adapters(&dir, &config, &mut model.lora)?);
         }
         carries(&config, adapters)?;
-        return Ok(ModelSource::Folder(folder));
+        return Ok((ModelSource::Folder(folder), config.image));
     }
     ConfigError::only("model.adapter", "with model.path").when(model.adapter.is_some())?;
     ConfigError::only("model.head", "with model.path: a preset has no trained head")
         .when(model.head.is_some())?;
-    let name = model.preset.get_or_insert_with(|| TINY_ENCODER.to_owned()).clone();
+    let name = model
+        .preset
+        .get_or_insert_with(|| if is_images { TINY_IMAGES } else { TINY_ENCODER }.to_owned());
+    let name = name.clone();
     let preset = if name == TINY_ENCODER { Some(Preset::Tiny) } else { Preset::parse(&name) };
     let Some(preset) = preset else {
         let names = Preset::ALL.map(Preset::name);
@@ -61,7 +75,9 @@ pub(super) fn model(raw: &mut RawConfig, tokens: usize) -> Result<ModelSource> {
         return Err(ConfigError::new("model.preset", format!("{name:?}"), expected));
     };
     let mut config = preset.config();
-    let vocabulary = vocabulary(model)?;
+    alike("model.preset", &config, is_images)?;
+    let vocabulary = if is_images { Vocabulary::Absent } else { vocabulary(model)? };
+    images(&mut config, model)?;
     for (key, size, most) in [
         ("model.blocks", model.blocks, limit::BLOCKS),
         ("model.width", model.width, limit::WIDTH / INNER),
@@ -80,7 +96,8 @@ pub(super) fn model(raw: &mut RawConfig, tokens: usize) -> Result<ModelSource> {
     fits(&config, tokens)?;
     config.check().map_err(about_size)?;
     carries(&config, adapters)?;
-    Ok(ModelSource::Fresh(Box::new(config), vocabulary))
+    let image = config.image;
+    Ok((ModelSource::Fresh(Box::new(config), vocabulary), image))
 }
 
 impl ModelSource {
@@ -88,9 +105,65 @@ impl ModelSource {
     pub(super) fn config(&self) -> Result<Config> {
         match self {
             Self::Fresh(config, _) => Ok(config.as_ref().clone()),
-            Self::Folder(path) => open_config(path),
+            Self::Folder(path) => read_images(open_config(path)?, path),
         }
     }
+}
+
+/// Refuses texts for a model of images, and images for one of texts.
+fn alike(key: &str, config: &Config, is_images: bool) -> Result<()> {
+    let images = Preset::ALL.into_iter().filter(|preset| preset.config().image.is_some());
+    let names: Vec<&str> = images.map(Preset::name).collect();
+    let expected = format!(
+        "a model of images (the presets {}, or a folder of ViT, DeiT or DINOv2): rows are images",
+        names.join(" and ")
+    );
+    ConfigError::new(key, "a model of texts", expected)
+        .when(is_images && config.image.is_none())?;
+    let hint = "data.source = \"images\" or \"idx\", or data.columns.image, reads images";
+    ConfigError::new(key, "a model of images", "a model of texts: rows are texts")
+        .with_hint(hint)
+        .when(!is_images && config.image.is_some())
+}
+
+/// The configuration of a folder for the images that its processor makes.
+fn read_images(config: Config, path: &Path) -> Result<Config> {
+    let Some(image) = config.image else { return Ok(config) };
+    let (_, (height, width)) = image_processor(path, image)
+        .map_err(|error| ConfigError::sentence("model.path", error.in_words()))?;
+    let resized = config.resized(height, width);
+    resized.map_err(|error| ConfigError::sentence("model.path", in_words(&error)))
+}
+
+/// The images of a preset in the sizes that are written.
+fn images(config: &mut Config, model: &Written) -> Result<()> {
+    let Some(image) = config.image else { return Ok(()) };
+    let mut image = image;
+    for (key, size, most) in [
+        ("model.image_size", model.image_size, 1024),
+        ("model.patch", model.patch, 1024),
+        ("model.channels", model.channels, 3),
+    ] {
+        at_least_one(key, size)?;
+        let size = size.unwrap_or(1);
+        ConfigError::new(key, size, format_args!("at most {most}")).when(size > most)?;
+    }
+    if let Some(size) = model.image_size {
+        (image.height, image.width) = (size, size);
+    }
+    if let Some(patch) = model.patch {
+        (image.patch_height, image.patch_width) = (patch, patch);
+    }
+    image.channels = model.channels.unwrap_or(image.channels);
+    ConfigError::new("model.channels", image.channels, "1 (grey) or 3 (colour)")
+        .when(image.channels == 2)?;
+    let (size, patch) = (image.height, image.patch_height);
+    let key = if model.patch.is_some() { "model.patch" } else { "model.image_size" };
+    let found = format_args!("patches of {patch} pixels in images of {size}");
+    ConfigError::new(key, found, "a size that patches divide")
+        .when(!size.is_multiple_of(patch) || patch > size)?;
+    *config = config.clone().with_image(image);
+    Ok(())
 }
 
 /// An encoder in the sizes that are written.
@@ -102,6 +175,9 @@ fn encoder(bert: &mut Config, model: &Written, tokens: usize) -> Result<()> {
     let (width, heads) = (bert.hidden_size, bert.num_attention_heads);
     let expected = format_args!("a multiple of the {heads} attention heads");
     ConfigError::new("model.width", width, expected).when(!width.is_multiple_of(heads))?;
+    if bert.image.is_some() {
+        return Ok(());
+    }
     // Positions that no example reaches would be parameters that never learn.
     bert.max_position_embeddings = bert.max_position_embeddings.min(tokens);
     Ok(())
@@ -229,6 +305,9 @@ fn about_lora(error: ModelError) -> ConfigError {
 }
 
 fn fits(config: &Config, tokens: usize) -> Result<()> {
+    if config.image.is_some() {
+        return Ok(());
+    }
     let longest = config.max_position_embeddings;
     let expected = format_args!("at most the {longest} positions of the model");
     ConfigError::new("data.max_tokens", tokens, expected).when(tokens > longest)

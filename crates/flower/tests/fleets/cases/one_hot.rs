@@ -88,7 +88,7 @@ fn one_word_each() -> World {
         let ids = &shard.train.encoded()[0].ids;
         let ids = vec![ids[0], FIRST + number, ids[ids.len() - 1]];
         let target = Target::PerToken(vec![None, Some(1), None]);
-        let example = Encoded { ids, types: Vec::new(), target, dropped: 0 };
+        let example = Encoded { ids, types: Vec::new(), target, dropped: 0, pixels: None };
         let train: Examples = std::iter::repeat_n(example, number as usize + 1).collect();
         shard.train = train;
     }
