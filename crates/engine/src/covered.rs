@@ -40,7 +40,7 @@ impl Recipe {
         };
         match reason.or_else(|| self.uncovered()) {
             None => Ok(()),
-            Some((key, reason, expected)) => {
+            Some(Uncovered { key, reason, expected }) => {
                 refuse(key, format!("[privacy] with {}, where {reason}", self.method), expected)
             }
         }
@@ -113,16 +113,16 @@ impl Recipe {
     /// What no promise covers.
     fn uncovered(&self) -> Option<Uncovered> {
         match () {
-            () if self.work.head_probe.is_some() => Some((
-                "method.prune",
-                "the choice of heads depends on what clients measured",
-                "a share of entries, such as 0.25",
-            )),
-            () if self.evaluation.attention => Some((
-                "evaluate.attention",
-                "evaluate.attention reveals the model's attention on clients' examples",
-                "false",
-            )),
+            () if self.work.head_probe.is_some() => Some(Uncovered {
+                key: "method.prune",
+                reason: "the choice of heads depends on what clients measured",
+                expected: "a share of entries, such as 0.25",
+            }),
+            () if self.evaluation.attention => Some(Uncovered {
+                key: "evaluate.attention",
+                reason: "evaluate.attention reveals the model's attention on clients' examples",
+                expected: "false",
+            }),
             () => None,
         }
     }
@@ -138,59 +138,67 @@ impl Recipe {
             });
         }
         let scores = self.privacy.as_ref().is_some_and(|privacy| privacy.client_scores);
-        let reason = "clients adapt a copy without noise before they score it";
-        (self.adapt.is_some() && scores).then_some(("privacy.client_scores", reason, "false"))
+        (self.adapt.is_some() && scores).then_some(Uncovered {
+            key: "privacy.client_scores",
+            reason: "clients adapt a copy without noise before they score it",
+            expected: "false",
+        })
     }
 
     /// What a promise to whole clients does not cover.
     fn uncovered_of_clients(&self, privacy: &Privacy) -> Option<Uncovered> {
-        let method = "a method whose releases are all accounted for";
-        let only = "no such key unless privacy.unit = \"example\"";
-        Some(match () {
-            () if self.population == Population::Pooled => {
-                ("method.name", "there are no clients", method)
-            }
-            () if self.split.is_some() => (
-                "split",
-                "noise on rows at a cut hides single examples, not a whole client",
-                "privacy.unit = \"example\" with [split]",
-            ),
-            () if self.work.local == LocalRule::ControlVariate => (
-                "method.name",
+        let method = |reason| Uncovered {
+            key: "method.name",
+            reason,
+            expected: "a method whose releases are all accounted for",
+        };
+        let of_examples = |key, reason| Uncovered {
+            key,
+            reason,
+            expected: "no such key unless privacy.unit = \"example\"",
+        };
+        match () {
+            () if self.population == Population::Pooled => Some(method("there are no clients")),
+            () if self.split.is_some() => Some(Uncovered {
+                key: "split",
+                reason: "noise on rows at a cut hides single examples, not a whole client",
+                expected: "privacy.unit = \"example\" with [split]",
+            }),
+            () if self.work.local == LocalRule::ControlVariate => Some(method(
                 "a second sum of clients, the control variate, is released without noise",
-                method,
-            ),
+            )),
             () if self.pace == StepNormalisation::Normalised => {
-                ("method.name", "updates are scaled after they are clipped", method)
+                Some(method("updates are scaled after they are clipped"))
             }
-            () if self.adapters == AdapterMean::Exact => (
-                "model.lora.mean",
-                "clipping does not bound the products of adapters",
-                "\"separate\" or \"freeze_a\"",
-            ),
-            () if self.weighting != Weighting::Uniform => (
-                "method.weighting",
-                "a client with many examples would count for more than its bound",
-                "\"uniform\"",
-            ),
-            () if self.stage.as_ref().is_some_and(Stage::needs_evidence) => (
-                "method.warmup",
-                "the round of freezing depends on what clients measured",
-                "a number of rounds or a share of them, which are fixed beforehand",
-            ),
-            () if self.evaluation.drift => (
-                "evaluate.drift",
-                "evaluate.drift reveals how far clients' exact updates diverge",
-                "false",
-            ),
+            () if self.adapters == AdapterMean::Exact => Some(Uncovered {
+                key: "model.lora.mean",
+                reason: "clipping does not bound the products of adapters",
+                expected: "\"separate\" or \"freeze_a\"",
+            }),
+            () if self.weighting != Weighting::Uniform => Some(Uncovered {
+                key: "method.weighting",
+                reason: "a client with many examples would count for more than its bound",
+                expected: "\"uniform\"",
+            }),
+            () if self.stage.as_ref().is_some_and(Stage::needs_evidence) => Some(Uncovered {
+                key: "method.warmup",
+                reason: "the round of freezing depends on what clients measured",
+                expected: "a number of rounds or a share of them, which are fixed beforehand",
+            }),
+            () if self.evaluation.drift => Some(Uncovered {
+                key: "evaluate.drift",
+                reason: "evaluate.drift reveals how far clients' exact updates diverge",
+                expected: "false",
+            }),
             () if privacy.cap.is_some() => {
-                ("privacy.cap", "privacy.cap is about batches of examples", only)
+                Some(of_examples("privacy.cap", "privacy.cap is about batches of examples"))
             }
-            () if privacy.clipping != ClipRule::Flat => {
-                ("privacy.clipping", "privacy.clipping is about gradients of examples", only)
-            }
-            () => return None,
-        })
+            () if privacy.clipping != ClipRule::Flat => Some(of_examples(
+                "privacy.clipping",
+                "privacy.clipping is about gradients of examples",
+            )),
+            () => None,
+        }
     }
 
     /// Refuses a ranking of blocks that its evidence cannot give.
@@ -252,7 +260,11 @@ impl Recipe {
 }
 
 /// A setting that a promise does not cover.
-type Uncovered = (&'static str, &'static str, &'static str);
+struct Uncovered {
+    key: &'static str,
+    reason: &'static str,
+    expected: &'static str,
+}
 
 /// A number that may have hundreds of digits.
 fn in_short(number: f64) -> String {

@@ -5,6 +5,7 @@ mod classes;
 pub mod client_counts;
 pub mod fingerprint;
 pub mod hub;
+mod inputs;
 pub mod partitioned_data;
 pub mod prepared;
 pub mod pretrained;

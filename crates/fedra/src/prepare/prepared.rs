@@ -8,11 +8,10 @@ use std::borrow::Cow;
 use std::path::Path;
 use std::sync::Arc;
 
-use fedra_client::{EVALUATION_TOKENS, Evaluator, Shards, Writing};
+use fedra_client::{EVALUATION_TOKENS, Evaluator, Shards};
 use fedra_compute::{Device, Params};
 use fedra_data::{
-    AnswerForm, AnswerRules, EncodeRows, Encoded, Encoder, Example, ImageEncoder, LabelShape,
-    Processor, Table, Target, Task, Tokenizer, Work, open_tokenizer,
+    AnswerForm, Encoded, LabelShape, Processor, Table, Task, Tokenizer, Work, open_tokenizer,
 };
 use fedra_model::hf::config::Problem;
 use fedra_model::hf::{Answers, Companions, Config, TrainedHead, WhyFresh};
@@ -25,10 +24,9 @@ use crate::error::{Context, Result};
 use crate::prepare::fingerprint::Sum;
 use crate::prepare::partitioned_data::PartitionedData;
 use crate::prepare::pretrained::{OpenedModel, RowReader};
-use crate::prepare::row_cache::{RowCache, key_of_sequences, key_of_vocabulary};
-use crate::prepare::{classes, public_text};
+use crate::prepare::row_cache::{RowCache, key_of_vocabulary};
+use crate::prepare::{classes, inputs};
 use crate::process::available_bytes;
-use crate::text::grid::grouped;
 
 /// A model and its examples.
 pub struct Prepared {
@@ -105,10 +103,11 @@ impl Prepared {
         let rows = match reader {
             RowReader::Tokenizer(tokenizer) => {
                 let from = (experiment, &holdings, work);
-                texts(from, (&model, Arc::new(*tokenizer)), &mut notes)?
+                inputs::texts(from, (&model, Arc::new(*tokenizer)), &mut notes)?
             }
             RowReader::Processor(processor) => {
-                images((experiment, &holdings, work), (&model, &processor), &mut notes)?
+                let from = (experiment, &holdings, work);
+                inputs::images(from, (&model, &processor), &mut notes)?
             }
         };
         let (shards, public) = rows;
@@ -126,85 +125,6 @@ impl Prepared {
             notes,
         })
     }
-}
-
-/// What rows are made for: an experiment, its rows, and who follows the work.
-type Asked<'a> = (&'a Experiment, &'a PartitionedData, &'a Work<'a>);
-/// Everybody's examples, and public rows.
-type Rows = (Shards, Vec<Encoded>);
-
-/// Images as pixels.
-fn images(
-    (experiment, holdings, work): Asked<'_>,
-    (model, processor): (&Model, &Processor),
-    notes: &mut Vec<String>,
-) -> Result<Rows> {
-    let Some(image) = model.config().image else {
-        return Err(ConfigError::new("model", "a model of texts", "a model of images").into());
-    };
-    let shape = [image.channels, image.height, image.width];
-    let encoder = ImageEncoder::new(processor, shape, image.tokens())
-        .with_augment(experiment.raw.data.augment);
-    let shards = Shards::encode_with(work, &encoder, (&holdings.table, &holdings.division))?;
-    let bytes = Shards::used(&holdings.division).len() * image.pixels();
-    if bytes as u64 > MANY_PIXELS {
-        notes.push(format!("prepared images take {} of memory", ByteCount(bytes as u64)));
-    }
-    let public = public_text::rows(experiment, (&encoder, &holdings.table.labels))?;
-    Ok((shards, public))
-}
-
-/// Bytes of prepared images from which on a person should know of them.
-const MANY_PIXELS: u64 = 1 << 30;
-
-/// Texts as tokens.
-fn texts(
-    (experiment, holdings, work): Asked<'_>,
-    (model, tokenizer): (&Model, Arc<Tokenizer>),
-    notes: &mut Vec<String>,
-) -> Result<Rows> {
-    let longest = experiment.max_tokens;
-    let rules = answer_rules(experiment, model.config());
-    if experiment.task == Task::Generation && rules.end.is_none() {
-        notes.push(
-            "config.json has no eos_token_id: every generated text has data.max_new_tokens tokens"
-                .to_owned(),
-        );
-    }
-    let writing = Writing {
-        tokenizer: Arc::clone(&tokenizer),
-        max_new_tokens: rules.max_new_tokens,
-        stop: model.config().eos_token_ids.clone(),
-    };
-    let cache = RowCache::of(experiment);
-
-    let encoder = Encoder::new(tokenizer.as_ref(), longest)?.with_rules(rules.clone());
-    let mut shards = match &cache {
-        None => {
-            let rows = (&holdings.table, &holdings.division);
-            Shards::encode_with(work, &encoder, rows)?
-        }
-        Some(cache) => {
-            let key =
-                |rows: &[&Example]| key_of_sequences(rows, &tokenizer, (longest, rules.clone()));
-            cached(cache, (holdings, work), &encoder, (&key, notes))?
-        }
-    };
-    let public = public_text::rows(experiment, (&encoder, &holdings.table.labels))?;
-    if experiment.task == Task::Generation {
-        shards = shards.with_writing(&writing);
-    }
-    let vocabulary = model.config().vocab_size;
-    within_embedding(experiment, &shards, vocabulary)?;
-    if tokenizer.vocabulary_size() > vocabulary {
-        notes.push(format!(
-            "the tokenizer has {} pieces and the model's embedding {} rows; no row of the data \
-             uses the others",
-            grouped(tokenizer.vocabulary_size() as u64),
-            grouped(vocabulary as u64)
-        ));
-    }
-    Ok((shards, public))
 }
 
 /// Refuses to find out from clients' rows, under a promise, which labels there are: the model would name
@@ -391,17 +311,6 @@ fn digest_by_site(
     Ok(digest.end())
 }
 
-/// How answers in text are cut, ended and compared.
-pub(crate) fn answer_rules(experiment: &Experiment, config: &Config) -> AnswerRules {
-    let (data, usual) = (&experiment.raw.data, AnswerRules::default());
-    let end = config.eos_token_ids.first().copied();
-    AnswerRules {
-        length_norm: data.length_norm.unwrap_or(usual.length_norm),
-        max_new_tokens: data.max_new_tokens.unwrap_or(usual.max_new_tokens),
-        end,
-    }
-}
-
 /// How a sequence head's outputs are read.
 fn problem(task: Task) -> Option<Problem> {
     match task.shape() {
@@ -417,38 +326,6 @@ fn adapters(experiment: &Experiment) -> Result<Option<Adapters>> {
     Ok(Some(Adapters::new(lora.rank, lora.alpha, lora.roles.iter().copied())?))
 }
 
-/// Refuses tokens that the embedding has no row for, before anything trains on the others.
-fn within_embedding(experiment: &Experiment, shards: &Shards, vocabulary: usize) -> Result<()> {
-    let (key, hint) = match experiment.model {
-        ModelSource::Folder(_) => {
-            ("model.path", "the tokenizer is not the one that the weights were trained with")
-        }
-        ModelSource::Fresh(..) => ("model.tokenizer", "its ids have gaps: some ids have no piece"),
-    };
-    let whole = |name: &str| format!("a row of {name}");
-    let central = ("a row of the central test set".to_owned(), &shards.central_test);
-    let sets = shards.clients.iter().flat_map(|shard| {
-        [&shard.train, &shard.validation, &shard.test]
-            .map(|examples| (whole(&shard.name), examples))
-    });
-    for (whose, examples) in sets.chain([central]) {
-        let beyond = |id: &&u32| **id as usize >= vocabulary;
-        let mut ids = examples.encoded().iter().flat_map(|encoded| {
-            let candidates = match &encoded.target {
-                Target::Choice(choice) => choice.candidates.as_slice(),
-                Target::One(_) | Target::Many(_) | Target::PerToken(_) | Target::Text(_) => &[],
-            };
-            encoded.ids.iter().chain(candidates.iter().flat_map(|candidate| &candidate.ids))
-        });
-        if let Some(id) = ids.find(beyond) {
-            let found = format!("token {id} in {whose}");
-            let expected = format!("less than {vocabulary}, the rows of the model's embedding");
-            return Err(ConfigError::new(key, found, expected).with_hint(hint).into());
-        }
-    }
-    Ok(())
-}
-
 /// The head that answers a task. An encoder's sequence head has a pooler, as other libraries expect.
 fn head(task: Task, classes: usize, config: &Config) -> Result<Head> {
     let expected = "a task with labels, or a decoder in model.path";
@@ -461,30 +338,6 @@ fn head(task: Task, classes: usize, config: &Config) -> Result<Head> {
             config.head(Answers::Sequences, classes)
         }
     })
-}
-
-/// The names of tokenised rows, by what they follow from.
-type KeyOf<'a> = &'a dyn Fn(&[&Example]) -> Digest;
-
-/// Everybody's examples as tokens, from the cache if they are there.
-fn cached(
-    cache: &RowCache,
-    (holdings, work): (&PartitionedData, &Work<'_>),
-    encoder: &dyn EncodeRows,
-    (key, notes): (KeyOf<'_>, &mut Vec<String>),
-) -> Result<Shards> {
-    let PartitionedData { table, division, .. } = holdings;
-    let rows: Vec<&Example> =
-        Shards::used(division).into_iter().map(|row| &table.examples[row]).collect();
-    let key = key(&rows);
-    let sequences = if let Some(sequences) = cache.sequences(key, rows.len()) {
-        sequences
-    } else {
-        let sequences = Shards::sequences(work, encoder, &rows)?;
-        notes.extend(cache.unkept(cache.keep_sequences(key, &sequences)));
-        sequences
-    };
-    Ok(Shards::gathered((table, division), sequences))
 }
 
 /// A vocabulary from the training rows, or from the cache if one grew from the same.

@@ -9,8 +9,9 @@ use fedra_model::hf::Config;
 
 use crate::config::{Experiment, ModelSource, Vocabulary};
 use crate::error::{Context, Result};
+use crate::prepare::inputs::answer_rules;
 use crate::prepare::partitioned_data::PartitionedData;
-use crate::prepare::prepared::{answer_rules, grow, training_texts};
+use crate::prepare::prepared::{grow, training_texts};
 use crate::prepare::pretrained::Pretrained;
 use crate::text::grid::{counted, grouped};
 
