@@ -73,7 +73,7 @@ impl Objective {
 }
 
 /// Weights by the index of their label; a label without one counts 1.
-pub fn by_label(weights: &BTreeMap<String, f32>, labels: &LabelSet) -> Result<Vec<f32>> {
+fn by_label(weights: &BTreeMap<String, f32>, labels: &LabelSet) -> Result<Vec<f32>> {
     if let Some(stranger) = weights.keys().find(|name| labels.index(name).is_none()) {
         let expected = format!("labels of the data: {}", labels.names().join(", "));
         return Err(ClientError::targets(format!("a class weight for {stranger:?}"), expected));

@@ -87,8 +87,8 @@ impl<'a> Step<'a> {
     ) -> Result<(Option<f32>, Gradients)> {
         let (mut loss_sum, mut sum, mut squares) = (None, Gradients::default(), 0.0);
         for part in self.parts() {
-            let dropout = &self.dropout.of(number, part.places.clone());
-            let loss = (self.objective, self.divisor());
+            let dropout = self.dropout.of(number, part.places.clone());
+            let (loss, dropout) = ((self.objective, self.divisor()), dropout.as_ref());
             let Part { question, names: examples, follow, .. } = part;
             let CutStep { loss, gradients, elsewhere } =
                 ends.learn(given, StepPart { question, examples, loss, dropout, follow })?;

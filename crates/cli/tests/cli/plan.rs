@@ -54,6 +54,15 @@ fn the_plan_predicts_the_bytes_of_the_run_to_the_last_one() {
         &["split={ first = 0, last = 1 }"],
         &["split={ first = 1, last = 0, mode = \"batched\", encoding = \"int8\" }"],
         &["split={ first = 0, last = 0, encoding = \"bf16\" }", "work.clip=1.0"],
+        &[
+            "split={ first = 1, last = 0, mode = \"replicated\" }",
+            "work.batch=3",
+            "work.accumulate=2",
+            "work.clip=1.0",
+            "work.schedule=cosine",
+            "work.warmup=0.2",
+            "work.dropout=0.1",
+        ],
         // Something of the server's blocks learns, whichever are chosen.
         &["split={ first = 0, last = 0 }", "method.name=safl", "method.k=1"],
         &[

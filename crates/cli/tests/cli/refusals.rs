@@ -119,7 +119,7 @@ fn numbers_out_of_range_are_refused_before_anything_is_written() {
         ("work.clip=0.0", "work.clip: found 0, expected a finite number above 0"),
         ("work.warmup=1.0", "work.warmup = 1.0: expected a number of rounds, or a share"),
         ("work.warmup=-1", "work.warmup = -1: expected a number of rounds, or a share"),
-        ("work.warmup=99", "work.warmup: found 99 of 2 rounds, expected no more rounds than"),
+        ("work.warmup=99", "work.warmup: found 99 of 3 rounds, expected no more rounds than"),
         (
             "work.optimiser.epsilon=0",
             "work.optimiser.epsilon: found 0, expected a finite number above 0",

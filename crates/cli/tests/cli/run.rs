@@ -65,6 +65,25 @@ fn a_resumed_run_ends_with_the_same_bytes() {
     assert_eq!(place.summary("parts")["bytes"], place.summary("whole")["bytes"]);
 }
 
+#[test]
+fn moments_and_dropout_of_a_resumed_run_go_on_where_they_were() {
+    let place = Place::new();
+    let sets = ["work.moments=kept", "work.dropout=0.1", "work.batch=4", "work.accumulate=2"];
+    let sets: Vec<&str> = sets.into_iter().flat_map(|set| ["--set", set]).collect();
+    let run = |out, more: &[&str]| {
+        place.succeed(&[&["run", "tiny.toml", "--quiet", "--out", out], &sets[..], more].concat());
+    };
+    run("whole", &[]);
+    run("parts", &["--set", "federation.rounds=1"]);
+    let whole = fs::read_to_string(place.path("whole/experiment.toml")).unwrap();
+    fs::write(place.path("parts/experiment.toml"), whole).unwrap();
+    fs::remove_file(place.path("parts/summary.json")).unwrap();
+    place.succeed(&["run", "--resume", "parts", "--quiet"]);
+    assert_eq!(place.weights("parts"), place.weights("whole"));
+    run("fresh", &["--set", "work.moments=fresh"]);
+    assert_ne!(place.weights("fresh"), place.weights("whole"));
+}
+
 #[cfg(unix)]
 #[test]
 fn an_interrupt_ends_after_a_round_and_the_resumed_run_ends_with_the_same_bytes() {

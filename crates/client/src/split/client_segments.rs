@@ -74,7 +74,7 @@ pub(crate) struct StepPart<'a> {
     /// What is minimised, and what the sum over all batches of the step is divided by.
     pub loss: (&'a Objective, StepDivisor),
     /// What is dropped at the client's ends.
-    pub dropout: &'a Option<Dropout>,
+    pub dropout: Option<&'a Dropout>,
     /// Batches of the step behind this one.
     pub follow: usize,
 }
@@ -148,13 +148,13 @@ impl<'a> ClientSegments<'a> {
         let into_server = crossed.iter().any(|at| matches!(at, Crossing::IntoServer { .. }));
 
         let passing = Passing { batch: &question.batch, examples };
-        let mut below = Tape::new(self.device).with_dropout(dropout.clone());
+        let mut below = Tape::new(self.device).with_dropout(dropout.cloned());
         let hidden = self.lower(&mut below, weights, passing.batch)?;
         let before = hidden.tensor.to_host().into_owned();
         let mut rows = before.clone();
         let (answer, factors) = self.send_hidden(FrameKind::Forward, &mut rows, passing)?;
 
-        let mut above = Tape::new(self.device).with_dropout(dropout.clone());
+        let mut above = Tape::new(self.device).with_dropout(dropout.cloned());
         let received = self.tensor(&answer.rows)?;
         let received = if into_client { above.input(received) } else { above.constant(received) };
         let packing = passing.batch.packing();

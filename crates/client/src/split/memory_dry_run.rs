@@ -128,11 +128,17 @@ impl MemoryDryRun<'_> {
         let (batch, epochs) = (self.batch.len() as u32, steps as u32);
         // Weights of classes take no memory, and labels need not be known.
         let kept = Work { class_weights: None, ..self.work.clone() };
-        // The gradients of a second batch are added to those of the first.
-        let (accumulate, times) = if kept.accumulate > 1 { (2, 2) } else { (1, 1) };
+        let accumulate = kept.accumulate.min(2);
         let work = Work { batch, accumulate, epochs, max_steps: None, ..kept };
         let Some(private) = work.private else {
-            return (work, vec![self.batch; times].concat().into());
+            let shortest = self.batch.iter().min_by_key(|example| example.ids.len());
+            let Some(shortest) = shortest.filter(|_| accumulate > 1) else {
+                return (work, self.batch.into());
+            };
+            // A step begins with its shortest examples: the batch is the second one, whose gradients are
+            // added to those of a first.
+            let first = vec![shortest.clone(); self.batch.len()];
+            return (work, [&first, self.batch].concat().into());
         };
         let rows = NonZeroU64::new(u64::from(batch));
         let private = Some(PrivateSteps { cap: None, rows, ..private });
