@@ -5,7 +5,7 @@
 
 use fedra_compute::{Device, Gradients, Params, Tape, Tensor};
 use fedra_data::{Encoded, epoch};
-use fedra_engine::{ClassWeights, MomentsLife, StepPlace, Work};
+use fedra_engine::{ClassWeights, MomentsLife, StepPlace};
 use fedra_model::PrefixCache;
 use fedra_plan::{Cut, Plan, Scope};
 use fedra_wire::ParamValues;
@@ -51,10 +51,7 @@ impl Trainer<'_> {
             return Err(nothing("example to train on"));
         }
         let plan = Plan::new(self.model.layout(), task.scope.clone(), Cut::none())?;
-        // Images that change from one epoch to the next have no prefix to keep.
-        let changes = |example: &Encoded| example.pixels.as_ref()?.augment();
-        let keeps = cut.is_none() && task.examples.iter().find_map(changes).is_none();
-        let mut cache = if keeps { self.cache_for(&plan, task.work) } else { None };
+        let mut cache = if cut.is_none() { self.cache_for(&plan, task) } else { None };
         let mut optimiser = optimiser(self.device, task.work)?;
         if let Some(kept) = task.moments {
             moments::given_to(&mut optimiser, kept, (params, task.scope, self.device))?;
@@ -65,13 +62,7 @@ impl Trainer<'_> {
         };
         let correction = task.correction.placed(self.device, (params, task.scope))?;
         let accounted = cut.as_ref().is_some_and(|(_, ends)| ends.are_accounted());
-        if task.work.class_weights == Some(ClassWeights::Balanced)
-            && (accounted || task.work.private.is_some())
-        {
-            let reason = "found balanced class weights, expected none or a table: the weight of an example \
-                          would depend on the labels of others";
-            return Err(ClientError::privacy(format!("{}: {reason}", task.client)));
-        }
+        refuse_balance(task, accounted)?;
         let objective = Objective::of(task.work, task.labels, task.examples)?;
         let dropout = {
             let plan = cut.as_ref().map_or(&plan, |(whole, _)| *whole);
@@ -79,18 +70,7 @@ impl Trainer<'_> {
         };
 
         let start = params.clone();
-        let mut private = match (task.work.private, task.key) {
-            (None, _) => None,
-            (Some(_), None) => {
-                let client = task.client;
-                let reason = format!("{client}: private steps need a secret key");
-                return Err(ClientError::privacy(reason));
-            }
-            (Some(private), Some(key)) => {
-                let (task, params) = ((task, objective.clone()), (&*params, dropout));
-                Some(PrivateTraining::new((private, key), task, params)?)
-            }
-        };
+        let mut private = PrivateTraining::of(task, &objective, (&*params, dropout))?;
         let limit = task.work.steps(task.examples.len() as u64);
         let (mut steps, mut loss_sum, mut seen) = (0_u32, 0.0, 0_u64);
         let mut plain = order(task);
@@ -111,7 +91,8 @@ impl Trainer<'_> {
                 meter.check()?;
                 let draws = task.seed.of("augment").with(epoch);
                 // What has no label is left out, unless that would tell that it has none.
-                let step = Step::gather((self.model, task), (&objective, dropout), (&chosen, draws))?;
+                let step =
+                    Step::gather((self.model, task), (&objective, dropout), (&chosen, draws))?;
                 let Some(step) = step.labelled(accounted) else {
                     meter.advance(1);
                     continue;
@@ -172,9 +153,12 @@ impl Trainer<'_> {
     }
 
     /// A cache, where it can save work: something is frozen in front, and examples come again.
-    fn cache_for(&self, plan: &Plan, work: &Work) -> Option<PrefixCache> {
+    /// Images that change from one epoch to the next have no prefix to keep.
+    fn cache_for(&self, plan: &Plan, task: &TrainTask<'_>) -> Option<PrefixCache> {
         let blocks = plan.frozen_prefix()?;
-        let worth = work.epochs > 1 && self.cache.0 > 0;
+        let changes = |example: &Encoded| example.pixels.as_ref()?.augment();
+        let is_fixed = task.examples.iter().find_map(changes).is_none();
+        let worth = task.work.epochs > 1 && self.cache.0 > 0 && is_fixed;
         worth.then(|| PrefixCache::new(usize::from(blocks), self.cache.0 as usize))
     }
 
@@ -204,6 +188,17 @@ impl Trainer<'_> {
         }
         Ok((loss_sum, sum))
     }
+}
+
+/// Refuses balanced class weights where noise hides single examples.
+fn refuse_balance(task: &TrainTask<'_>, accounted: bool) -> Result<()> {
+    let is_balanced = task.work.class_weights == Some(ClassWeights::Balanced);
+    if !is_balanced || !(accounted || task.work.private.is_some()) {
+        return Ok(());
+    }
+    let reason = "found balanced class weights, expected none or a table: the weight of an example would depend \
+                  on the labels of others";
+    Err(ClientError::privacy(format!("{}: {reason}", task.client)))
 }
 
 /// The examples of each step of all epochs, each with the number of its epoch, no more steps than the work

@@ -45,12 +45,17 @@ pub(crate) struct PrivateTraining {
 }
 
 impl PrivateTraining {
-    /// Before the first step.
-    pub(crate) fn new(
-        (steps, key): (PrivateSteps, &SecretKey),
-        (task, objective): (&TrainTask<'_>, Objective),
+    /// Before the first step, where steps are private.
+    pub(crate) fn of(
+        task: &TrainTask<'_>,
+        objective: &Objective,
         (params, dropout): (&Params, RoundDropout),
-    ) -> Result<Self> {
+    ) -> Result<Option<Self>> {
+        let Some(steps) = task.work.private else { return Ok(None) };
+        let Some(key) = task.key else {
+            let reason = format!("{}: private steps need a secret key", task.client);
+            return Err(ClientError::privacy(reason));
+        };
         let examples = task.examples.len() as u64;
         let mean = steps.mean_batch(task.work.step_batch(), examples) as f64;
         let cap = steps.cap.map(|cap| (cap * mean).ceil() as usize);
@@ -62,8 +67,8 @@ impl PrivateTraining {
             let none = SiteNoise { site, numbers: 0, released: 0.0, noise: 0.0 };
             sites.entry(site).or_insert(none).numbers += (rows * cols) as u64;
         }
-        let (key, clip) = (key.clone(), steps.clip);
-        Ok(Self { steps, key, coins, dropout, objective, mean, clip, taken: 0, sites })
+        let (key, clip, objective) = (key.clone(), steps.clip, objective.clone());
+        Ok(Some(Self { steps, key, coins, dropout, objective, mean, clip, taken: 0, sites }))
     }
 
     /// The noised mean gradient of the next batch, whose examples join each by a coin of its own, up to the cap.

@@ -67,11 +67,11 @@ fn pixels(number: usize, stands: bool) -> Vec<u8> {
 fn with_images() -> Place {
     let place = Place::new();
     for number in 0..160 {
-        let (class, stands) =
-            if number % 2 == 0 { ("lying", false) } else { ("standing", true) };
+        let (class, stands) = if number % 2 == 0 { ("lying", false) } else { ("standing", true) };
         let folder = place.path("stripes").join(class);
         fs::create_dir_all(&folder).unwrap();
-        fs::write(folder.join(format!("patient-{number:03}.png")), png(&pixels(number, stands))).unwrap();
+        fs::write(folder.join(format!("patient-{number:03}.png")), png(&pixels(number, stands)))
+            .unwrap();
     }
     fs::write(place.path("stripes.toml"), EXPERIMENT).unwrap();
     place
@@ -136,7 +136,8 @@ fn images_are_learned_and_predictions_are_those_of_an_evaluation() {
     assert_eq!(processor["size"]["height"], 8);
     assert!(!place.path("run/model/tokenizer.json").exists());
 
-    let told = place.succeed(&["predict", "--model", "run", "--input", "stripes", "--format", "jsonl"]);
+    let told =
+        place.succeed(&["predict", "--model", "run", "--input", "stripes", "--format", "jsonl"]);
     let told: Vec<Value> = told.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(told.len(), 160);
     let right = told.iter().filter(|row| {
@@ -144,11 +145,13 @@ fn images_are_learned_and_predictions_are_those_of_an_evaluation() {
         path.contains(row["label"].as_str().unwrap())
     });
     assert!(right.count() > 150, "{told:?}");
-    let arguments = ["evaluate", "--model", "run", "stripes", "--predictions", "all.jsonl", "--json"];
+    let arguments =
+        ["evaluate", "--model", "run", "stripes", "--predictions", "all.jsonl", "--json"];
     let scored: Value = serde_json::from_str(&place.succeed(&arguments)).unwrap();
     assert_eq!(scored["sets"]["rows"]["examples"], 160);
     let answers = fs::read_to_string(place.path("all.jsonl")).unwrap();
-    let answers: Vec<Value> = answers.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let answers: Vec<Value> =
+        answers.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     for (one, other) in told.iter().zip(&answers) {
         assert_eq!(one["label"], other["predicted"], "{one} {other}");
     }
@@ -160,7 +163,8 @@ fn images_are_learned_and_predictions_are_those_of_an_evaluation() {
     assert_eq!(alone["probabilities"], among["probabilities"]);
     // A table beside the folder names the same images.
     fs::write(place.path("two.csv"), "id,image\n7,stripes/lying/patient-000.png\n").unwrap();
-    let table = place.succeed(&["predict", "--model", "run", "--input", "two.csv", "--format", "jsonl"]);
+    let table =
+        place.succeed(&["predict", "--model", "run", "--input", "two.csv", "--format", "jsonl"]);
     let table: Value = serde_json::from_str(table.trim()).unwrap();
     assert_eq!((&table["id"], &table["label"]), (&"7".into(), &alone["label"]));
     let refused = place.fedra(&["predict", "--model", "run", "--text", "x"]);
@@ -179,7 +183,11 @@ fn one_thread_and_two_give_the_same_bits_and_a_resumed_run_too() {
     run(&place, "plain", &["--set", "federation.rounds=3"]);
     assert_ne!(place.weights("1"), place.weights("plain"), "images were changed");
     // The first round in one process, the others in another one.
-    run(&place, "parts", &[&few[..2], &["--set", "federation.rounds=1", "--set", "threads=1"]].concat());
+    run(
+        &place,
+        "parts",
+        &[&few[..2], &["--set", "federation.rounds=1", "--set", "threads=1"]].concat(),
+    );
     fs::copy(place.path("1/experiment.toml"), place.path("parts/experiment.toml")).unwrap();
     fs::remove_file(place.path("parts/summary.json")).unwrap();
     place.succeed(&["run", "--resume", "parts", "--quiet"]);
@@ -205,7 +213,8 @@ fn private_runs_and_adapters_take_images() {
     run(&place, "private", &[&few[..], &["--set", private, "--set", shares]].concat());
     assert!(place.summary("private")["privacy"].is_object());
     run(&place, "lora", &[&few[..], &["--set", "model.lora={ rank = 2 }"]].concat());
-    let told = place.succeed(&["predict", "--model", "lora", "--image", "stripes/lying/patient-000.png"]);
+    let told =
+        place.succeed(&["predict", "--model", "lora", "--image", "stripes/lying/patient-000.png"]);
     assert!(told.contains("label"), "{told}");
 }
 
@@ -251,7 +260,10 @@ fn init_proposes_an_experiment_on_images_that_runs() {
     let place = with_images();
     place.succeed(&["init", "stripes", "--yes", "--out", "made.toml"]);
     let made = fs::read_to_string(place.path("made.toml")).unwrap();
-    assert!(made.contains("source = \"images\"") && made.contains("preset = \"vit-tiny\""), "{made}");
+    assert!(
+        made.contains("source = \"images\"") && made.contains("preset = \"vit-tiny\""),
+        "{made}"
+    );
     assert!(made.contains("channels = 1"), "{made}");
     let few = ["--set", "federation.rounds=1", "--set", "data.max_test=8"];
     place.succeed(&[&["run", "made.toml", "--out", "made", "--quiet"][..], &few].concat());

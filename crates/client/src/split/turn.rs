@@ -76,7 +76,7 @@ pub(crate) enum Crosses {
 #[derive(Debug)]
 enum Phase {
     Rows,
-    Gradient { pass: Pass, rows: usize },
+    Gradient { pass: Box<Pass>, rows: usize },
     Factor { gradients: Gradients },
 }
 
@@ -186,7 +186,7 @@ impl Turn {
     ) -> Result<Vec<u8>> {
         match std::mem::replace(&mut self.phase, Phase::Rows) {
             Phase::Rows => self.forward(blocks, learner, bytes),
-            Phase::Gradient { pass, rows } => self.backward(blocks, learner, (pass, rows), bytes),
+            Phase::Gradient { pass, rows } => self.backward(blocks, learner, (*pass, rows), bytes),
             Phase::Factor { gradients } => self.factor(blocks, learner, (gradients, bytes)),
         }
     }
@@ -209,7 +209,7 @@ impl Turn {
             // Nobody says where a step ends, and nothing here learns: each exchange is one.
             (self.step, self.taken, self.sequences) = (self.step + 1, self.taken + 1, 0);
         } else {
-            self.phase = Phase::Gradient { pass, rows: frame.rows.len() / width };
+            self.phase = Phase::Gradient { pass: Box::new(pass), rows: frame.rows.len() / width };
         }
         Ok(answer.encode(blocks.encoding)?)
     }
