@@ -104,6 +104,9 @@ def train(folder, pre, cut):
             model_type="bpe", byte_fallback=True, normalization_rule_name="identity", pad_id=0, eos_id=1, bos_id=2,
             unk_id=3, add_dummy_prefix=pre == "llama", remove_extra_whitespaces=False, user_defined_symbols=own,
             split_digits=True, minloglevel=2)
+        processor = sentencepiece.SentencePieceProcessor(str(folder / "tokenizer.model"))
+        added = {processor.piece_to_id(piece): {"content": piece, "special": False} for piece in own}
+        (folder / "tokenizer_config.json").write_text(json.dumps({"added_tokens_decoder": added}))
         return
     from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 

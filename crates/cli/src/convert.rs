@@ -25,7 +25,7 @@ const PRECISIONS: [(&str, Precision); 3] =
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Convert {
-    /// The model: a LLaMA in one GGUF file
+    /// The model: a decoder in one GGUF file
     #[arg(value_name = "MODEL.gguf")]
     file: PathBuf,
     /// The folder to write, new or empty

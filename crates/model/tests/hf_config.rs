@@ -4,8 +4,8 @@
 
 use std::path::Path;
 
-use fedra_model::Positions;
 use fedra_model::hf::{Architecture, Config, Labels, Precision, Problem};
+use fedra_model::{Positions, RopeScaling};
 use serde_json::{Value, json};
 
 fn bert() -> Value {
@@ -267,4 +267,27 @@ fn a_kind_of_model_that_is_missing_is_refused_by_what_it_has() {
         );
         assert!(error.to_string().starts_with(&expected), "{error}");
     }
+}
+
+#[test]
+fn older_files_scale_the_blocks_without_a_window_and_phi_3_has_one() {
+    let gemma = |change| parse(&with(llama(), change)).unwrap();
+    let scaling = json!({"rope_type": "linear", "factor": 8.0});
+    let old = gemma(json!({"model_type": "gemma3_text", "head_dim": 4, "rope_scaling": scaling}));
+    let both = json!({
+        "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}
+    });
+    let new = gemma(json!({"model_type": "gemma3_text", "head_dim": 4, "rope_parameters": both}));
+    assert_eq!(old.positions, new.positions);
+    let Positions::Rotary(rope) = &old.positions else { panic!("a decoder") };
+    assert_eq!(rope.scaling, RopeScaling::Linear { factor: 8.0 });
+    let phi = |change| {
+        parse(&with(with(llama(), json!({"model_type": "phi3", "pad_token_id": 0})), change))
+            .unwrap()
+    };
+    assert_eq!(phi(json!({})).window, None);
+    assert_eq!(phi(json!({"sliding_window": null})).window, None);
+    let window = phi(json!({"sliding_window": 2047})).window.unwrap();
+    assert_eq!((window.distance, window.blocks), (2046, vec![true, true]));
 }

@@ -33,8 +33,8 @@ pub struct ImageSight {
 impl ImageSight {
     /// Size, patch and channels of a fresh model for them.
     pub fn shape(&self) -> (usize, usize, usize) {
-        let fits = SIZES.iter().filter(|(size, _)| *size <= self.side.max(SIZES[0].0));
-        let (size, patch) = fits.last().copied().unwrap_or(SIZES[0]);
+        let fits = |(size, _): &&(usize, usize)| *size <= self.side.max(SIZES[0].0);
+        let (size, patch) = SIZES.iter().rfind(fits).copied().unwrap_or(SIZES[0]);
         (size, patch, if self.has_colours { 3 } else { 1 })
     }
 
