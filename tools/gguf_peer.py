@@ -1,7 +1,7 @@
 """Makes GGUF files of every decoder family with llama.cpp's own converter, for our reader to be compared with.
 
     python tools/gguf_peer.py LLAMA_CPP ROOT
-    python tools/gguf_peer.py --tokens ROOT TEXT ..
+    python tools/gguf_peer.py --check ROOT TEXT ..
 
 LLAMA_CPP is a checkout of llama.cpp. ROOT gets one folder per case: `hf` (a tiny random model by `transformers`),
 `model.gguf` (what `convert_hf_to_gguf.py` makes of it, in F32 and without a vocabulary) and `answers.json` ({"ids":
@@ -11,7 +11,8 @@ every tensor and the logits:
     FEDRA_GGUF_PEER=ROOT cargo test -p fedra-model --test models converter -- --ignored --nocapture
 
 Some cases have a tokenizer, trained here on this repository's documents and cut as the family's is. The test writes
-every file as a folder, `ours`; then --tokens compares the ids of every line of the texts (needs sentencepiece).
+every file as a folder, `ours`; then --check compares its logits in `transformers` with those of `hf`, and the ids of
+every line of the texts (needs sentencepiece).
 """
 
 import json
@@ -151,6 +152,21 @@ def tokens(root, texts):
         print(f"{pre}: {len(lines)} lines, {count} tokens, {len(other)} lines differ", other[:2])
 
 
+def folders(root):
+    """Reads our folders and compares their logits with those of the originals."""
+    for case in sorted(root.iterdir()):
+        name = json.loads((case / "ours" / "config.json").read_text())["architectures"][0]
+        made, report = getattr(transformers, name).from_pretrained(
+            case / "ours", attn_implementation="eager", output_loading_info=True)
+        assert not any(report.values()), (case.name, report)
+        answers = json.loads((case / "answers.json").read_text())
+        with torch.no_grad():
+            found = [made.eval().double()(input_ids=torch.tensor([row])).logits.flatten() for row in answers["ids"]]
+        expected = torch.tensor(answers["logits"], dtype=torch.float64)
+        error = ((torch.cat(found) - expected).abs().max() / expected.abs().max()).item()
+        print(f"{case.name}: {name}, logits {error:.1e}")
+
+
 def make(folder, architecture, settings, seed):
     settings = PLAIN | settings
     if architecture == "GPT2LMHeadModel":
@@ -198,7 +214,8 @@ def convert(llama_cpp, folder, pre=None):
 
 
 def main():
-    if sys.argv[1] == "--tokens":
+    if sys.argv[1] == "--check":
+        folders(Path(sys.argv[2]))
         return tokens(Path(sys.argv[2]), sys.argv[3:])
     llama_cpp, root = Path(sys.argv[1]), Path(sys.argv[2])
     transformers.logging.set_verbosity_error()

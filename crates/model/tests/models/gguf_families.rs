@@ -218,7 +218,7 @@ fn files_of_the_formats_own_converter_are_the_folders_they_were_made_from() {
         assert_eq!(found.score_divisor, expected.score_divisor, "{name}");
         assert_eq!((found.score_cap, found.logit_cap), (expected.score_cap, expected.logit_cap));
         assert_eq!(found.norm, expected.norm, "{name}");
-        // For `tools/gguf_peer.py --tokens`.
+        // For `tools/gguf_peer.py --check`.
         let ours = case.join("ours");
         let _absent = std::fs::remove_dir_all(&ours);
         convert(&case.join("model.gguf"), &ours, Precision::F32).unwrap();
