@@ -76,12 +76,11 @@ impl CanaryEvidence {
         let rows = Tensor::from_slice(&device, self.canaries, numbers, gradients)?;
         let sum = Tensor::from_slice(&device, 1, numbers, released)?;
         let gram = product(rows.clone(), rows.clone(), None)?;
-        for (all, one) in self.gram.iter_mut().zip(gram.to_host().iter()) {
-            *all += f64::from(*one);
-        }
         let aligned = product(sum, rows, None)?;
-        for (all, one) in self.aligned.iter_mut().zip(aligned.to_host().iter()) {
-            *all += f64::from(*one);
+        for (all, more) in [(&mut self.gram, gram), (&mut self.aligned, aligned)] {
+            all.iter_mut()
+                .zip(more.to_host().iter())
+                .for_each(|(all, one)| *all += f64::from(*one));
         }
         Ok(())
     }

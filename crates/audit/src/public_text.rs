@@ -41,13 +41,8 @@ impl PublicText {
 
     /// The commonest token: the best guess without any knowledge of the line.
     pub fn commonest(&self) -> u32 {
-        let mut best = 0;
-        for (token, count) in self.counts.iter().enumerate() {
-            if *count > self.counts[best] {
-                best = token;
-            }
-        }
-        best as u32
+        let best = self.counts.iter().enumerate().rev().max_by_key(|(_, count)| **count);
+        best.map_or(0, |(token, _)| token as u32)
     }
 
     /// The logarithm of each token's share, half an occurrence added to all.

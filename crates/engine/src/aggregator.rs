@@ -170,15 +170,14 @@ impl<'round> Aggregator<'round> {
         let correction = reply.correction.as_ref().map_or(0, Vec::len);
         self.result.up += ByteCount((reply.payload.len() + correction) as u64);
         self.result.answers += 1;
-        if !self.unsettled.contains(&client) {
+        if !self.unsettled.remove(&client) {
             let asked = self.due.contains_key(&client);
             let reason = if asked { "a second answer" } else { "was not selected in this round" };
             return Ok(self.refuse(client, reason.into()));
         }
-        self.unsettled.remove(&client);
         let (seconds, memory) = (reply.seconds, reply.memory);
         let noise = reply.noise.clone();
-        let held = self.waiting.held + 1;
+        let held = self.waiting.held() + 1;
         let is_next = self.unsettled.first().is_none_or(|unsettled| client < *unsettled);
         let taken = if is_next && self.is_plain(client, &reply) {
             self.take(client, reply)
@@ -311,13 +310,8 @@ impl<'round> Aggregator<'round> {
     fn refuse_far(&mut self) {
         let Some(MaxNorm { above: Above::Refuse, .. }) = self.recipe.max_norm else { return };
         let (Some(limit), Some(norms)) = (self.limit(), &self.norms) else { return };
-        let far: Vec<(ClientId, f64)> = norms
-            .iter()
-            .filter(|(_, norm)| **norm > limit)
-            .map(|(id, norm)| (*id, *norm))
-            .collect();
-        for (client, found) in far {
-            if self.waiting.remove(client) {
+        for (client, found) in norms.clone() {
+            if found > limit && self.waiting.remove(client) {
                 self.refuse(client, Refusal::norm(found, limit).into());
                 self.result.revoked.push(client);
             }

@@ -116,13 +116,10 @@ impl Federation {
         rounds: u32,
         stop: &dyn Fn() -> bool,
     ) -> Result<(), EngineError> {
-        while self.state.round.0 < rounds && !stop() {
-            if !self.advance(fleet, sinks, rounds, stop)? {
-                break;
+        while self.state.round.0 < rounds {
+            if stop() || !self.advance(fleet, sinks, rounds, stop)? {
+                return Ok(());
             }
-        }
-        if self.state.round.0 < rounds {
-            return Ok(());
         }
         self.check_arrivals()?;
         self.check_losses()
@@ -189,13 +186,11 @@ impl Federation {
     /// Refuses to call complete what no client ever contributed to. Under a promise to clients such a run
     /// is like any other: it ends with a model, of noise, because an error would tell that nobody came.
     pub fn check_arrivals(&self) -> Result<(), EngineError> {
-        let hidden = self.state.recipe.client_privacy().is_some();
-        match self.state.round.0 {
-            rounds if rounds > 0 && !self.state.history.arrived && !hidden => {
-                Err(EngineError::NobodyArrived { rounds })
-            }
-            _ => Ok(()),
+        let (rounds, hidden) = (self.state.round.0, self.state.recipe.client_privacy().is_some());
+        if rounds > 0 && !self.state.history.arrived && !hidden {
+            return Err(EngineError::NobodyArrived { rounds });
         }
+        Ok(())
     }
 
     /// Refuses to call good what ended with a loss that is no number: of a client that answered, or of a set that was

@@ -39,8 +39,6 @@ impl Stopwatch {
     /// Seconds since it was started or last asked.
     pub(crate) fn lap(&mut self) -> f64 {
         let now = Instant::now();
-        let passed = now.duration_since(self.0).as_secs_f64();
-        self.0 = now;
-        passed
+        now.duration_since(std::mem::replace(&mut self.0, now)).as_secs_f64()
     }
 }

@@ -114,12 +114,9 @@ impl Stage {
             return Ok(());
         }
         let (learns, part) = (learns.select(layout)?, self.part.select(layout)?);
-        if self.treatment != Treatment::Reset {
-            let about = &learns & &part;
-            if about.is_empty() {
-                let expected = "a part that learns (with LoRA, add its roles to model.lora.roles)";
-                return refuse(key, "a part without learning parameters", expected);
-            }
+        if self.treatment != Treatment::Reset && (&learns & &part).is_empty() {
+            let expected = "a part that learns (with LoRA, add its roles to model.lora.roles)";
+            return refuse(key, "a part without learning parameters", expected);
         }
         if self.treatment == Treatment::Frozen && (learns - part).is_empty() {
             return refuse(key, "everything that learns", "at least one part that still learns");

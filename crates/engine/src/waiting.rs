@@ -31,21 +31,24 @@ pub(crate) struct Waiting {
     path: Option<PathBuf>,
     scratch: Option<Arc<Scratch>>,
     answers: BTreeMap<ClientId, Early>,
-    /// How many wait in memory.
-    pub(crate) held: usize,
 }
 
 impl Waiting {
     /// Nobody yet. Without a path all wait in memory.
     pub(crate) fn new(path: Option<&Path>) -> Self {
         let path = path.map(Path::to_owned);
-        Self { path, scratch: None, answers: BTreeMap::new(), held: 0 }
+        Self { path, scratch: None, answers: BTreeMap::new() }
+    }
+
+    /// Those that wait in memory.
+    pub(crate) fn held(&self) -> usize {
+        self.answers.values().filter(|early| matches!(early, Early::Held(_))).count()
     }
 
     /// Lets an answer wait.
     pub(crate) fn put(&mut self, client: ClientId, answer: Answer) -> Result<(), EngineError> {
         let place = match &self.path {
-            Some(path) if self.held >= IN_MEMORY => {
+            Some(path) if self.held() >= IN_MEMORY => {
                 let failed = |error| EngineError::disk("storing an early update", path, error);
                 let scratch = match &self.scratch {
                     Some(scratch) => scratch.clone(),
@@ -58,10 +61,7 @@ impl Waiting {
                 self.scratch = Some(scratch);
                 Early::Filed { change, correction }
             }
-            Some(_) | None => {
-                self.held += 1;
-                Early::Held(answer)
-            }
+            Some(_) | None => Early::Held(answer),
         };
         self.answers.insert(client, place);
         Ok(())
@@ -69,11 +69,7 @@ impl Waiting {
 
     /// Lets go of an answer; says whether it was there.
     pub(crate) fn remove(&mut self, client: ClientId) -> bool {
-        let removed = self.answers.remove(&client);
-        if let Some(Early::Held(_)) = &removed {
-            self.held -= 1;
-        }
-        removed.is_some()
+        self.answers.remove(&client).is_some()
     }
 
     /// The first answer, unless one from an earlier client is still to come.
@@ -82,11 +78,7 @@ impl Waiting {
         if unsettled.is_some_and(|unsettled| unsettled < *entry.key()) {
             return None;
         }
-        let (client, early) = entry.remove_entry();
-        if let Early::Held(_) = early {
-            self.held -= 1;
-        }
-        Some((client, early))
+        Some(entry.remove_entry())
     }
 }
 
@@ -119,7 +111,7 @@ mod tests {
             for client in (1..20).rev() {
                 waiting.put(ClientId(client), answer(client).0).unwrap();
             }
-            assert_eq!(waiting.held, if path.is_some() { IN_MEMORY } else { 19 });
+            assert_eq!(waiting.held(), if path.is_some() { IN_MEMORY } else { 19 });
             assert!(waiting.next(Some(ClientId(0))).is_none(), "client 0 comes first");
             for client in 1..20 {
                 let (found, early) = waiting.next(Some(ClientId(100))).unwrap();
@@ -137,7 +129,7 @@ mod tests {
                 assert_eq!(correction, client.is_multiple_of(2).then_some(expected));
             }
             assert!(waiting.next(None).is_none());
-            assert_eq!(waiting.held, 0);
+            assert_eq!(waiting.held(), 0);
         }
     }
 

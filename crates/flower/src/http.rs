@@ -124,6 +124,7 @@ fn tls_config(ca: &Path) -> Result<TlsConfig, FlowerError> {
 }
 
 /// A connection that is made when it is needed.
+#[derive(Clone)]
 pub(crate) struct Http {
     pub(crate) endpoint: Endpoint,
     timeout: Duration,

@@ -337,14 +337,14 @@ impl Node<'_> {
             MessageContent::Greeting => {
                 self.run = Some(run);
                 let hello = self.conversation.hello();
-                return Reaction::Reply(MessageContent::Messages(vec![hello]).pack(), None);
+                return answered(vec![hello], None);
             }
             MessageContent::Refusal(reason) => {
                 self.run = None;
                 self.tell(&format!(
                     "warning: the coordinator of run {run} refused: {reason}; waiting for another run"
                 ));
-                return Reaction::Reply(MessageContent::Messages(Vec::new()).pack(), None);
+                return answered(Vec::new(), None);
             }
             MessageContent::Messages(messages) => messages,
         };
@@ -355,15 +355,9 @@ impl Node<'_> {
                 Ok(Heard::Answer(answer)) => answers.push(answer),
                 Ok(Heard::Breakdown(answer, broken)) => {
                     answers.extend(answer);
-                    let heard = MessageContent::Messages(answers).pack();
-                    return Reaction::Reply(heard, Some(Err(broken.into())));
+                    return answered(answers, Some(Err(broken.into())));
                 }
-                Ok(Heard::Left(left)) => {
-                    return Reaction::Reply(
-                        MessageContent::Messages(answers).pack(),
-                        Some(Ok(left)),
-                    );
-                }
+                Ok(Heard::Left(left)) => return answered(answers, Some(Ok(left))),
                 // What another coordinator said before, or this one to a process before this one.
                 Err(NetError::Meaning { .. }) if !self.conversation.is_welcomed => {
                     let reason = "found a message for a process of this client before this one, expected a \
@@ -377,8 +371,12 @@ impl Node<'_> {
                 }
             }
         }
-        Reaction::Reply(MessageContent::Messages(answers).pack(), None)
+        answered(answers, None)
     }
+}
+
+fn answered(answers: Vec<Message>, ended: Ended) -> Reaction {
+    Reaction::Reply(MessageContent::Messages(answers).pack(), ended)
 }
 
 /// What is said of a message that is for somebody else.

@@ -50,6 +50,7 @@ pub(crate) enum Caller {
 }
 
 /// A SuperLink as one caller reaches it.
+#[derive(Clone)]
 pub(crate) struct SuperLink {
     pub(crate) http: Http,
     pub(crate) caller: Caller,
@@ -109,13 +110,8 @@ impl SuperLink {
 
     /// The same SuperLink over another connection, whose calls take at most so long.
     pub(crate) fn beside(&self, timeout: Duration) -> Self {
-        Self {
-            http: Http::new(self.http.endpoint.clone(), timeout),
-            caller: self.caller.clone(),
-            version: self.version.clone(),
-            answers: self.answers,
-            clock: self.clock,
-        }
+        let http = Http::new(self.http.endpoint.clone(), timeout);
+        Self { http, ..self.clone() }
     }
 
     /// Makes a call again and again over a connection of its own, until the heartbeat is dropped.

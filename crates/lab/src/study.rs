@@ -131,10 +131,8 @@ fn jobs(setting: &Setting) -> Vec<Job> {
                 let detail = Detail::Curves;
                 jobs.push(Job { heterogeneity, local_steps, cohort, world, detail });
             }
-            for &local_steps in &setting.local_step_sweep {
-                if local_steps == setting.local_steps {
-                    continue;
-                }
+            let is_new = |steps: &&u32| **steps != setting.local_steps;
+            for &local_steps in setting.local_step_sweep.iter().filter(is_new) {
                 for &heterogeneity in ends.into_iter().flatten() {
                     let detail = Detail::Ends;
                     jobs.push(Job { heterogeneity, local_steps, cohort, world, detail });

@@ -38,15 +38,12 @@ impl Capacity {
     pub fn connections(self, Demand { clients, each }: Demand) -> Result<usize, String> {
         let Self { asked, descriptors } = self;
         let possible = descriptors.map_or(usize::MAX, |most| most.saturating_sub(BESIDE));
-        let advice = || {
-            let most = descriptors.unwrap_or_default();
-            format!(
-                "this process may open {most} files and needs {BESIDE} of them itself; raise the limit with \
-                 `ulimit -n`, or LimitNOFILE= in a systemd unit"
-            )
-        };
+        let advice = format!(
+            "this process may open {} files and needs {BESIDE} of them itself; raise the limit with `ulimit -n`, or \
+             LimitNOFILE= in a systemd unit",
+            descriptors.unwrap_or_default()
+        );
         if let Some(found) = asked.filter(|asked| *asked > possible) {
-            let advice = advice();
             return Err(format!(
                 "--max-connections: found {found}, expected at most {possible}: {advice}"
             ));
@@ -63,7 +60,6 @@ impl Capacity {
             ));
         }
         if needed > possible {
-            let advice = advice();
             return Err(format!(
                 "--listen: found a limit of {possible} connections, expected {needed} for {why}: {advice}"
             ));

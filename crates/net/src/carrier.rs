@@ -36,19 +36,17 @@ pub enum Urgency {
 
 /// When a message of the fleet has to reach its site, for a carrier to which each delivery is costly.
 pub fn urgency(message: &Message) -> Urgency {
-    match from_meta::<Asked>("a request", message) {
-        Ok(Asked { request, .. }) => match request {
-            Request::Settle | Request::Forget(_) => Urgency::CanWait,
-            Request::End { .. } => Urgency::Last,
-            // What a site lacks goes before a request, with it.
-            Request::Sync { .. } if message.id == 0 => Urgency::CanWait,
-            Request::Sync { .. }
-            | Request::Probe { .. }
-            | Request::CompareAttention { .. }
-            | Request::Train { .. }
-            | Request::Evaluate { .. } => Urgency::Now,
-        },
-        // A welcome.
-        Err(_) => Urgency::Now,
+    // A welcome is no request.
+    let Ok(Asked { request, .. }) = from_meta("a request", message) else { return Urgency::Now };
+    match request {
+        Request::Settle | Request::Forget(_) => Urgency::CanWait,
+        Request::End { .. } => Urgency::Last,
+        // What a site lacks goes before a request, with it.
+        Request::Sync { .. } if message.id == 0 => Urgency::CanWait,
+        Request::Sync { .. }
+        | Request::Probe { .. }
+        | Request::CompareAttention { .. }
+        | Request::Train { .. }
+        | Request::Evaluate { .. } => Urgency::Now,
     }
 }

@@ -175,14 +175,11 @@ impl FarHalf for CutLink {
         let answer = self.link.receive_unless(stops).map_err(lost)?.ok_or(ClientError::Stopped)?;
         sent.map_err(lost)?;
         let Message { id, mut payloads, .. } = answer;
-        match (id == self.sent, payloads.pop()) {
-            (true, Some(frame)) if payloads.is_empty() => Ok(frame.into()),
-            (true | false, _) => {
-                let reason =
-                    format!("the server's half answered frame {id}, expected {}", self.sent);
-                Err(ClientError::Peer { reason })
-            }
+        if let (Some(frame), true) = (payloads.pop(), id == self.sent && payloads.is_empty()) {
+            return Ok(frame.into());
         }
+        let reason = format!("the server's half answered frame {id}, expected {}", self.sent);
+        Err(ClientError::Peer { reason })
     }
 }
 

@@ -49,19 +49,10 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// Bytes that came in.
-    pub fn received(&self) -> u64 {
-        self.received.load(Ordering::Relaxed)
-    }
-
-    /// Bytes that went out.
-    pub fn sent(&self) -> u64 {
-        self.sent.load(Ordering::Relaxed)
-    }
-
-    /// Both directions.
-    pub(crate) fn bytes(&self) -> WireBytes {
-        WireBytes { sent: self.sent(), received: self.received() }
+    /// Bytes of both directions.
+    pub fn bytes(&self) -> WireBytes {
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        WireBytes { sent: read(&self.sent), received: read(&self.received) }
     }
 
     /// Counts bytes that came in.
@@ -107,16 +98,13 @@ impl ClientTraffic {
     pub fn follow(&self, client: &str, traffic: &Arc<Traffic>) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let connections = all.entry(client.to_owned()).or_default();
-        let mut over = WireBytes::default();
-        connections.open.retain(|one| {
-            // Nobody else counts on it any more: the connection is gone.
-            let is_open = Arc::strong_count(one) > 1;
-            if !is_open {
-                over += one.bytes();
-            }
-            is_open
-        });
-        connections.over += over;
+        let known = std::mem::take(&mut connections.open).into_iter();
+        // Where nobody else counts on it any more, the connection is gone.
+        let (open, over): (Vec<_>, Vec<_>) = known.partition(|one| Arc::strong_count(one) > 1);
+        for one in over {
+            connections.over += one.bytes();
+        }
+        connections.open = open;
         // Two streams may share a connection.
         if !connections.open.iter().any(|one| Arc::ptr_eq(one, traffic)) {
             connections.open.push(Arc::clone(traffic));

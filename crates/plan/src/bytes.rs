@@ -65,17 +65,14 @@ impl fmt::Display for ByteCount {
             return formatter.pad(&format!("{} B", self.0));
         }
         // In whole tenths, so that 999 950 rounds up into the next unit and not to "1000.0 kB".
-        let mut unit = 1000_u128;
-        let mut names = ["kB", "MB", "GB", "TB", "PB"].into_iter();
-        let tenths = |unit: u128| (u128::from(self.0) * 10 + unit / 2) / unit;
-        let name = loop {
-            match names.next() {
-                Some(name) if tenths(unit) < 10_000 => break name,
-                Some(_) => unit *= 1000,
-                None => break "EB",
-            }
+        let units = [(1, "kB"), (2, "MB"), (3, "GB"), (4, "TB"), (5, "PB")].into_iter();
+        let tenths = |power: u32| {
+            let unit = 1000_u128.pow(power);
+            (u128::from(self.0) * 10 + unit / 2) / unit
         };
-        let shown = tenths(unit);
+        let fits = |(power, _): &(u32, _)| tenths(*power) < 10_000;
+        let (power, name) = units.clone().find(fits).unwrap_or((6, "EB"));
+        let shown = tenths(power);
         formatter.pad(&format!("{}.{} {name}", shown / 10, shown % 10))
     }
 }

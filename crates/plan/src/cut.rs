@@ -77,15 +77,10 @@ impl Cut {
 
     /// The boundaries that hidden states cross, in forward order; gradients cross them backwards.
     pub fn crossings(&self) -> Vec<Crossing> {
-        match self.server {
-            None => Vec::new(),
-            Some(Range { start, end }) => {
-                vec![
-                    Crossing::IntoServer { before: start },
-                    Crossing::IntoClient { after: end - 1 },
-                ]
-            }
-        }
+        let both = |Range { start, end }: &Range<u16>| {
+            [Crossing::IntoServer { before: *start }, Crossing::IntoClient { after: end - 1 }]
+        };
+        self.server.iter().flat_map(both).collect()
     }
 }
 

@@ -114,7 +114,12 @@ impl Rule {
                 Ok(Scope::of_blocks(layout, blocks.iter().copied()))
             }
             Self::Chosen => {
-                let blocks = chosen.ok_or_else(nothing_chosen)?;
+                let blocks = chosen.ok_or_else(|| {
+                    PlanError::unusable(
+                        "a rule takes the chosen blocks",
+                        "blocks to be chosen first",
+                    )
+                })?;
                 Self::Blocks(blocks.clone()).select(layout)
             }
             Self::Drawn { from, like, draw } => {
@@ -164,10 +169,6 @@ fn drawn(layout: &Layout, from: &Scope, size: usize, draw: u64) -> Scope {
     order.into_iter().filter(fits).map(|(_, id)| id).collect()
 }
 
-fn nothing_chosen() -> PlanError {
-    PlanError::unusable("a rule takes the chosen blocks", "blocks to be chosen first")
-}
-
 impl BitOr for Rule {
     type Output = Self;
 
@@ -209,7 +210,10 @@ mod tests {
     fn a_choice_that_is_missing_or_of_another_model_is_refused() {
         let deep = Rule::Everything - (Rule::Nothing | Rule::Chosen);
         assert!(deep.needs_choice());
-        assert_eq!(deep.select(&layout(4)), Err(nothing_chosen()));
+        assert_eq!(
+            deep.select(&layout(4)),
+            Err(PlanError::unusable("a rule takes the chosen blocks", "blocks to be chosen first"))
+        );
         let refused = deep.select_with(&layout(4), &[4].into());
         assert_eq!(
             refused,

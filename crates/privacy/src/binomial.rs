@@ -37,25 +37,22 @@ const NEGLIGIBLE: f64 = 1e-18;
 
 fn above(least: u64, coins: u64, chance: f64) -> f64 {
     let odds = chance / (1.0 - chance);
-    let mut term = log_term(least, coins, chance).exp();
-    let mut sum = 0.0;
-    for heads in least..=coins {
-        sum += term;
-        term *= (coins - heads) as f64 / (heads + 1) as f64 * odds;
-        if term <= sum * NEGLIGIBLE {
-            break;
-        }
-    }
-    sum
+    let ratio = |heads: u64| (coins - heads) as f64 / (heads + 1) as f64 * odds;
+    summed(log_term(least, coins, chance).exp(), (least..=coins).map(ratio))
 }
 
 fn below(least: u64, coins: u64, chance: f64) -> f64 {
     let odds = (1.0 - chance) / chance;
-    let mut term = log_term(least - 1, coins, chance).exp();
+    let ratio = |heads: u64| heads as f64 / (coins - heads + 1) as f64 * odds;
+    summed(log_term(least - 1, coins, chance).exp(), (0..least).rev().map(ratio))
+}
+
+/// A term and those after it, each this many times the one before.
+fn summed(mut term: f64, ratios: impl Iterator<Item = f64>) -> f64 {
     let mut sum = 0.0;
-    for heads in (0..least).rev() {
+    for ratio in ratios {
         sum += term;
-        term *= heads as f64 / (coins - heads + 1) as f64 * odds;
+        term *= ratio;
         if term <= sum * NEGLIGIBLE {
             break;
         }

@@ -55,7 +55,10 @@ impl Composition {
     /// Counts one more release.
     pub fn add(&mut self, release: &Release) -> Result<(), PrivacyError> {
         release.check()?;
-        let reach = reach(self.relation);
+        let reach = match self.relation {
+            Relation::AddRemove => 1.0,
+            Relation::Replace => 2.0,
+        };
         match release {
             Release::SampledGaussian { sampling, noise, steps } => match sampling {
                 Sampling::Poisson { rate } if rate.get() >= 1.0 => {
@@ -193,13 +196,5 @@ impl Composition {
             parts.push(pld::EqualSteps { pairs: vec![Weighted { pair, weight: 1.0 }], steps: 1 });
         }
         parts
-    }
-}
-
-/// How far a unit of clip norm 1 moves a sum in which it surely is.
-fn reach(relation: Relation) -> f64 {
-    match relation {
-        Relation::AddRemove => 1.0,
-        Relation::Replace => 2.0,
     }
 }

@@ -95,21 +95,14 @@ impl Sampling {
 impl Release {
     /// Refuses numbers that the types cannot: a sensitivity or deviation that is no positive number.
     pub fn check(&self) -> Result<(), PrivacyError> {
-        match self {
-            Self::Gaussian { sensitivity, deviation, .. } => {
-                let positive = |name, value: f64| {
-                    if value > 0.0 && value.is_finite() {
-                        return Ok(());
-                    }
-                    let found = value.to_string();
-                    Err(PrivacyError::Number { name, found, expected: "a finite number above 0" })
-                };
-                positive("sensitivity", *sensitivity)?;
-                positive("deviation", *deviation)?;
-                NoiseMultiplier::new(deviation / sensitivity).map(|_| ())
+        let Self::Gaussian { sensitivity, deviation, .. } = self else { return Ok(()) };
+        for (name, value) in [("sensitivity", *sensitivity), ("deviation", *deviation)] {
+            if !(value > 0.0 && value.is_finite()) {
+                let (found, expected) = (value.to_string(), "a finite number above 0");
+                return Err(PrivacyError::Number { name, found, expected });
             }
-            Self::SampledGaussian { .. } | Self::NonPrivate { .. } => Ok(()),
         }
+        NoiseMultiplier::new(deviation / sensitivity).map(|_| ())
     }
 }
 

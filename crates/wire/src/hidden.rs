@@ -54,9 +54,21 @@ impl RowEncoding {
     }
 }
 
-/// What a frame is; the numbers stand in frames.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FrameKind {
+macro_rules! frame_kinds {
+    ($($(#[$doc:meta])* $kind:ident = $code:literal,)+) => {
+        /// What a frame is; the numbers stand in frames.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum FrameKind {
+            $($(#[$doc])* $kind = $code,)+
+        }
+
+        impl FrameKind {
+            const ALL: &'static [Self] = &[$(Self::$kind),+];
+        }
+    };
+}
+
+frame_kinds! {
     /// Hidden states into the server's blocks, to be learnt from.
     Forward = 1,
     /// Hidden states into the server's blocks, to be answered only.
@@ -88,23 +100,6 @@ pub enum FrameKind {
 }
 
 impl FrameKind {
-    const ALL: [Self; 14] = [
-        Self::Forward,
-        Self::Score,
-        Self::Hidden,
-        Self::Backward,
-        Self::Gradient,
-        Self::Step,
-        Self::Done,
-        Self::Decode,
-        Self::DecodeLast,
-        Self::Watch,
-        Self::WatchLast,
-        Self::Trace,
-        Self::Ask,
-        Self::Told,
-    ];
-
     /// Whether its rows are whole sequences, whose lengths it has to say.
     const fn has_lengths(self) -> bool {
         matches!(self, Self::Forward | Self::Score | Self::Watch | Self::WatchLast | Self::Trace)
@@ -262,7 +257,8 @@ impl Head {
             let found = format!("{:02x?}", &bytes[..4]);
             return Err(WireError::frame("start", found, format!("{MAGIC:02x?}")));
         }
-        let Some(kind) = FrameKind::ALL.into_iter().find(|kind| *kind as u8 == bytes[4]) else {
+        let Some(kind) = FrameKind::ALL.iter().find(|kind| **kind as u8 == bytes[4]).copied()
+        else {
             let expected = format!("1 to {}", FrameKind::ALL.len());
             return Err(WireError::frame("kind", bytes[4], expected));
         };

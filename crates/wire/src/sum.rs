@@ -58,7 +58,8 @@ pub struct Taken {
 impl Sum {
     /// Adds the values, times the weight, of an update that was checked before.
     pub fn add(&mut self, update: &Opened, weight: f32) {
-        if self.is_empty() && update.header.encoding == Encoding::F32 {
+        let is_first = self.body.is_none() && self.more.is_empty();
+        if is_first && update.header.encoding == Encoding::F32 {
             self.body = Some(Body::copy(update));
             self.scale(weight);
             return;
@@ -93,7 +94,11 @@ impl Sum {
         let is_plain = expected.encoding == Encoding::F32;
         // A false claim is a reason to refuse, but only of a payload that is otherwise whole.
         if !(same_form && is_plain) || front.check_claims(expected).is_err() {
-            return self.take_in_two_passes(payload, expected, weigh);
+            let update = open(payload, expected)?;
+            let weight = weigh(&update.header)?;
+            self.add(&update, weight);
+            let Opened { bytes: spare, header, scope, .. } = update;
+            return Ok(Taken { header, scope, spare });
         }
         let weight = match weigh(&front.header) {
             Ok(weight) => weight,
@@ -118,18 +123,6 @@ impl Sum {
         Ok(Taken { header, scope, spare: old.map_or_else(Vec::new, |old| old.bytes) })
     }
 
-    fn take_in_two_passes<E: From<WireError>>(
-        &mut self,
-        payload: Vec<u8>,
-        expected: &Expectation<'_>,
-        weigh: impl FnOnce(&Header) -> Result<f32, E>,
-    ) -> Result<Taken, E> {
-        let update = open(payload, expected)?;
-        let weight = weigh(&update.header)?;
-        self.add(&update, weight);
-        Ok(Taken { header: update.header, scope: update.scope, spare: update.bytes })
-    }
-
     /// The values, each divided by what its parameter is given, where they lie; parameters nobody
     /// sent are absent.
     pub fn divided(mut self, divisor: impl Fn(ParamId) -> f32) -> Mean {
@@ -144,21 +137,6 @@ impl Sum {
         Mean { sum: self }
     }
 
-    /// Which parameters were sent.
-    pub(crate) fn scope(&self) -> Scope {
-        let more: Scope = self.more.keys().copied().collect();
-        match &self.body {
-            Some(body) => &body.scope | &more,
-            None => more,
-        }
-    }
-
-    /// The bytes of a parameter, if anybody sent it.
-    pub(crate) fn get(&self, id: ParamId) -> Option<&[u8]> {
-        let body = self.body.as_ref().and_then(|body| body.place(id).map(|at| &body.bytes[at]));
-        body.or_else(|| self.more.get(&id).map(Vec::as_slice))
-    }
-
     /// The bytes of a parameter, which starts from zero if nobody sent it before.
     fn place(&mut self, id: ParamId, shape: Shape) -> &mut [u8] {
         match &mut self.body {
@@ -168,10 +146,6 @@ impl Sum {
                 self.more.entry(id).or_insert_with(zeros)
             }
         }
-    }
-
-    fn is_empty(&self) -> bool {
-        self.body.is_none() && self.more.is_empty()
     }
 
     /// Gives the first update its weight, which is one wherever weights are relative to it.
@@ -210,13 +184,16 @@ pub struct Mean {
 impl Mean {
     /// The elements of a parameter, if anybody sent it.
     pub fn get(&self, id: ParamId) -> Option<impl ExactSizeIterator<Item = f32>> {
-        let bytes = self.sum.get(id)?.as_chunks().0;
-        Some(bytes.iter().map(|four| f32::from_le_bytes(*four)))
+        let Sum { body, more } = &self.sum;
+        let body = body.as_ref().and_then(|body| body.place(id).map(|at| &body.bytes[at]));
+        let bytes = body.or_else(|| more.get(&id).map(Vec::as_slice))?;
+        Some(bytes.as_chunks().0.iter().map(|four| f32::from_le_bytes(*four)))
     }
 
     /// Which parameters are here.
     pub fn scope(&self) -> Scope {
-        self.sum.scope()
+        let more: Scope = self.sum.more.keys().copied().collect();
+        self.sum.body.as_ref().map_or_else(Scope::empty, |body| body.scope.clone()) | more
     }
 
     /// Parameters and elements in id order.

@@ -94,10 +94,8 @@ fn same_place(finding: &Finding, setting: &Setting, knowledge: Knowledge) -> boo
 fn places(findings: &[Finding]) -> Vec<(Setting, Knowledge)> {
     let mut places = Vec::new();
     for finding in findings.iter().filter(|finding| finding.attack != Attack::Average) {
-        if let (Some(setting), Some(knowledge)) = (finding.setting, finding.knowledge)
-            && !places.contains(&(setting, knowledge))
-        {
-            places.push((setting, knowledge));
+        if let Some(place) = finding.setting.zip(finding.knowledge) {
+            place_among(&mut places, place);
         }
     }
     places
@@ -235,10 +233,7 @@ fn lines_of(findings: &[Finding], x: impl Fn(&Setting) -> Option<f64>) -> Vec<Se
         let (Some(best), Some(x)) = (best(findings, &setting, knowledge), x(&setting)) else {
             continue;
         };
-        if !cuts.contains(&setting.first) {
-            cuts.push(setting.first);
-        }
-        let colour = cuts.iter().position(|&cut| cut == setting.first).unwrap_or(0);
+        let colour = place_among(&mut cuts, setting.first);
         let name = format!("{} blocks, {} weights", setting.first, knowledge.name());
         let rates = &best.rates;
         let at = [rates.accuracy, rates.low, rates.high].map(|share| 100.0 * share);
@@ -254,6 +249,14 @@ fn lines_of(findings: &[Finding], x: impl Fn(&Setting) -> Option<f64>) -> Vec<Se
 }
 
 /// Puts points behind those of the line of the same name, or begins it.
+/// The place of something in a list that takes it in if it is new.
+fn place_among<T: PartialEq>(known: &mut Vec<T>, one: T) -> usize {
+    known.iter().position(|it| *it == one).unwrap_or_else(|| {
+        known.push(one);
+        known.len() - 1
+    })
+}
+
 fn add(all: &mut Vec<Series>, mut series: Series) {
     if let Some(same) = all.iter_mut().find(|one| one.name == series.name) {
         same.points.append(&mut series.points);
@@ -311,11 +314,7 @@ fn by_views(findings: &[Finding]) -> Chart {
         if Some(setting.first) != first {
             continue;
         }
-        let level = setting.noise.level();
-        if !levels.contains(&level) {
-            levels.push(level);
-        }
-        let colour = levels.iter().position(|one| *one == level).unwrap_or(0);
+        let colour = place_among(&mut levels, setting.noise.level());
         let name = format!("{}, {}", named(setting.noise.kind), draw_name(draw));
         let point = Point::new(f64::from(finding.views), 100.0 * finding.rates.accuracy);
         let stroke = match draw {

@@ -183,14 +183,9 @@ impl View<'_> {
             let floor = mean(self.curves(h).iter().map(|curves| curves.floor));
             // One local step has no floor, and zero has no place on a logarithmic axis.
             let Some(floor) = floor.filter(|&floor| floor > 1e-12) else { continue };
-            let floor = vec![vec![(from, Some(floor)), (to, Some(floor))]];
-            let points = summarised(&floor);
-            series.push(Series {
-                name: format!("floor, h = {h}"),
-                points,
-                stroke: Stroke::Dashed,
-                colour,
-            });
+            let points = summarised(&[vec![(from, Some(floor)), (to, Some(floor))]]);
+            let name = format!("floor, h = {h}");
+            series.push(Series { name, points, stroke: Stroke::Dashed, colour });
         }
         Chart {
             title: format!("Tracking error of the value block ({})", self.words),

@@ -109,12 +109,8 @@ pub fn by_level(
 /// Rings around the lowest point of each line: a shallow minimum is hard to see otherwise.
 pub fn lowest_of(series: &[Series]) -> Series {
     let lowest = |series: &Series| {
-        series
-            .points
-            .iter()
-            .copied()
-            .min_by(|a, b| a.y.total_cmp(&b.y))
-            .map(|at| Point::new(at.x, at.y))
+        let at = series.points.iter().min_by(|a, b| a.y.total_cmp(&b.y))?;
+        Some(Point::new(at.x, at.y))
     };
     Series {
         name: "lowest".to_owned(),

@@ -48,19 +48,17 @@ impl Status {
     /// Runs it.
     pub fn run(self) -> Result<()> {
         let runs = comparison::runs(&self.folder);
-        if let ([first, ..], Format::Text) = (runs.as_slice(), self.format) {
-            console::data(comparison::text(&self.folder, &runs));
-            let one = self.folder.join(first).display().to_string();
-            let one = shell::quoted(&one);
-            console::say(format_args!("more about one run: fedra status {one}"));
-            return Ok(());
-        }
         if let [first, ..] = runs.as_slice() {
-            bail!(
-                "{} is a comparison; this format needs the folder of one run, such as {}",
-                self.folder.display(),
-                self.folder.join(first).display()
-            );
+            let one = self.folder.join(first).display().to_string();
+            if self.format != Format::Text {
+                bail!(
+                    "{} is a comparison; this format needs the folder of one run, such as {one}",
+                    self.folder.display()
+                );
+            }
+            console::data(comparison::text(&self.folder, &runs));
+            console::say(format_args!("more about one run: fedra status {}", shell::quoted(&one)));
+            return Ok(());
         }
         let picture = Picture::read(&self.folder)?;
         match self.format {

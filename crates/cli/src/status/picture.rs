@@ -107,14 +107,10 @@ impl Picture {
         if let Some(progress) = self.progress() {
             let _ = writeln!(text, "{}", self.within(progress));
         }
-        match status.place.as_str() {
-            "" if self.is_served => {
-                let _ = writeln!(text, "process {}", status.process);
-            }
-            "" => {}
-            place => {
-                let _ = writeln!(text, "at {}, process {}", plain(place), status.process);
-            }
+        let place = plain(&status.place);
+        let at = if place.is_empty() { place } else { format!("at {place}, ") };
+        if self.is_served || !at.is_empty() {
+            let _ = writeln!(text, "{at}process {}", status.process);
         }
         for (on, name, score) in &self.scores {
             let _ = writeln!(text, "{} {}: {score:.4}", plain(on), plain(name));

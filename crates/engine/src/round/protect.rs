@@ -78,12 +78,9 @@ impl State {
     ) -> Result<(), EngineError> {
         let (round, mechanism) = (self.round, BLOCK_SCORES.to_owned());
         let input = Some(self.input(&mechanism)?);
-        let event = |(client, release)| Event {
-            round,
-            mechanism: mechanism.clone(),
-            client,
-            input,
-            release,
+        let event = |(client, release)| {
+            let mechanism = mechanism.clone();
+            Event { round, mechanism, client, input, release }
         };
         let events: Vec<Event> = releases.into_iter().map(event).collect();
         self.record(&events)

@@ -78,11 +78,8 @@ impl BridgeSetting {
     /// Refuses values that mean nothing: the key, what was found and what was expected.
     pub fn check(&self) -> Result<(), BridgeError> {
         let check = |holds: bool, key, found: &dyn fmt::Display, expected| {
-            if holds {
-                Ok(())
-            } else {
-                Err(BridgeError { key, found: found.to_string(), expected })
-            }
+            let error = || BridgeError { key, found: found.to_string(), expected };
+            holds.then_some(()).ok_or_else(error)
         };
         let counts = [
             ("sizes.width", self.sizes.width),

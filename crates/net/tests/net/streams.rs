@@ -50,7 +50,7 @@ fn messages_of_all_sizes_come_back_with_and_without_tls() {
     assert!(peer.check_name("Ward 4, St. Mary's").is_ok());
     let other = peer.check_name("Ward 5").unwrap_err();
     assert!(other.ends_with("expected that of the client Ward 5"), "{other}");
-    let (sent, received) = (link.traffic.sent(), link.traffic.received());
+    let fedra_net::WireBytes { sent, received } = link.traffic.bytes();
     assert!(sent > 3 * CHUNK as u64 && received > 3 * CHUNK as u64, "{sent} {received}");
 }
 

@@ -47,15 +47,10 @@ const TWO: &[(f64, f64)] = &[(0.211_324_865_405_187_1, 0.5), (0.788_675_134_594_
 impl Grid {
     /// The grid of a step, whose pair is chosen by weights; none if it would have too many bins.
     pub fn of(pairs: &[Weighted], precision: Precision) -> Option<Self> {
-        let mut whole: Option<Self> = None;
-        for Weighted { pair, weight } in pairs.iter().filter(|part| part.weight > 0.0) {
-            let one = Self::of_pair(pair, *weight, precision)?;
-            whole = Some(match whole {
-                None => one,
-                Some(sum) => sum.plus(&one),
-            });
-        }
-        whole
+        let parts = pairs.iter().filter(|part| part.weight > 0.0);
+        let grids = parts.map(|part| Self::of_pair(&part.pair, part.weight, precision));
+        let grids: Vec<Self> = grids.collect::<Option<_>>()?;
+        grids.into_iter().reduce(|sum, one| sum.plus(&one))
     }
 
     fn of_pair(pair: &Pair, weight: f64, Precision { width, tail }: Precision) -> Option<Self> {

@@ -112,12 +112,9 @@ pub(super) fn fitted(text: &str, width: f64) -> String {
 fn spaced(labels: &[(f64, String)]) -> Vec<&(f64, String)> {
     const GAP: f64 = 10.0;
     let touch = |step: usize| {
-        let kept: Vec<&(f64, String)> = labels.iter().step_by(step).collect();
-        kept.windows(2).any(|pair| match pair {
-            [(left, first), (right, second)] => {
-                (right - left).abs() < f64::midpoint(width_of(first), width_of(second)) + GAP
-            }
-            _ => false,
+        let kept = || labels.iter().step_by(step);
+        kept().zip(kept().skip(1)).any(|((left, first), (right, second))| {
+            (right - left).abs() < f64::midpoint(width_of(first), width_of(second)) + GAP
         })
     };
     let step = (1..labels.len().max(2)).find(|step| !touch(*step)).unwrap_or(labels.len().max(1));

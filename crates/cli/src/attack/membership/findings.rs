@@ -87,8 +87,6 @@ impl Told {
             .filter_map(|model| model.score.as_ref().map(|score| score.value))
             .collect();
         let first = models.first();
-        let dearest =
-            |left: &PrivacyReport, right: &PrivacyReport| left.epsilon.total_cmp(&right.epsilon);
         Self {
             variant: variant.to_owned(),
             models: models.len(),
@@ -103,7 +101,7 @@ impl Told {
             privacy: models
                 .iter()
                 .filter_map(|model| model.privacy.as_ref())
-                .max_by(|left, right| dearest(left, right))
+                .max_by(|left, right| left.epsilon.total_cmp(&right.epsilon))
                 .cloned(),
         }
     }
@@ -122,16 +120,10 @@ impl Told {
 fn csv(models: &[Observed<'_>], scores: &[Vec<ScoredRow>]) -> String {
     let mut text = "attack,model,row,member,loss,score\n".to_owned();
     for (attack, rows) in MembershipAttack::ALL.iter().zip(scores) {
-        for one in rows {
-            let (loss, member) = (models[one.model].losses[one.row], u8::from(one.is_member));
-            let _infallible = writeln!(
-                text,
-                "{},{},{},{member},{loss},{}",
-                attack.name(),
-                one.model,
-                one.row,
-                one.score
-            );
+        let name = attack.name();
+        for ScoredRow { score, is_member, model, row } in rows {
+            let (loss, member) = (models[*model].losses[*row], u8::from(*is_member));
+            let _infallible = writeln!(text, "{name},{model},{row},{member},{loss},{score}");
         }
     }
     text
@@ -280,13 +272,8 @@ fn chart(attacked: &[Attacked], attack: MembershipAttack) -> Chart {
             series.push(Series { name, points, stroke: Stroke::Dashed, colour });
         }
     }
-    let coin = [least, 1.0].map(|at| Point::new(at, at)).to_vec();
-    series.push(Series {
-        name: "a coin".to_owned(),
-        points: coin,
-        stroke: Stroke::Dashed,
-        colour: 6,
-    });
+    let (name, points) = ("a coin".to_owned(), [least, 1.0].map(|at| Point::new(at, at)).to_vec());
+    series.push(Series { name, points, stroke: Stroke::Dashed, colour: 6 });
     Chart {
         title: format!("Members found by {}", attack.name()),
         caption: "True against false positives over all rows and attacked models. Dashed lines in \
