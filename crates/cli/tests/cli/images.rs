@@ -110,7 +110,7 @@ optimiser = { name = "adamw", rate = 3e-3 }
 /// The score on the central test set after the last round.
 fn score(place: &Place, run: &str) -> f64 {
     let summary = place.summary(run);
-    summary["last"]["central_test"]["macro_f1"]
+    summary["scores"]["central_test"]["macro_f1"]
         .as_f64()
         .unwrap_or_else(|| panic!("no score in {summary:#}"))
 }

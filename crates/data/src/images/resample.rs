@@ -3,6 +3,7 @@
 //! A filter's support grows with the ratio of sizes, so that small images average over all pixels (antialiasing).
 //! Columns come first, then rows; between the two, values are rounded to 8 bits. Coefficients are
 //! fixed-point numbers of 22 bits. A formula in floats would differ by one step here and there; this does not.
+//! (PIL 13 takes rows first for some shapes; images much higher than wide then differ by a few steps.)
 
 use std::f64::consts::PI;
 

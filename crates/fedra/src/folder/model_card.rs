@@ -25,6 +25,8 @@ pub const FILE: &str = "README.md";
 pub struct CardSubject<'a> {
     /// What the model was taught.
     pub task: Task,
+    /// Whether it reads images; the others read texts.
+    pub reads_images: bool,
     /// The labels that it answers with.
     pub labels: &'a [String],
     /// What the folder holds.
@@ -86,7 +88,7 @@ fn front_matter(subject: CardSubject<'_>) -> String {
         (AnswerForm::Text, _) => "text-generation",
         (AnswerForm::Labels, LabelShape::PerWord) => "token-classification",
         (AnswerForm::Labels, LabelShape::One | LabelShape::Many | LabelShape::Absent) => {
-            "text-classification"
+            if subject.reads_images { "image-classification" } else { "text-classification" }
         }
     };
     format!(
@@ -250,12 +252,13 @@ fn repeat(subject: CardSubject<'_>, summary: &Summary) -> String {
         Holds::Model => "this folder",
         Holds::Adapter => "these adapters",
     };
+    let input = if subject.reads_images { "--image FILE" } else { "--text TEXT " };
     let told = if summary.privacy.is_none() { " (compare the digests above)" } else { "" };
     format!(
         "## How to repeat and use it\n\nThe run's folder holds `experiment.toml` with every setting. With the same \
          rows, labels and pretrained files{told}, on the same kind of processor:\n\n```sh\n\
          fedra run experiment.toml --out again      # seed {}\n\
-         fedra predict --model FOLDER --text TEXT   # FOLDER: {folder}\n\
+         fedra predict --model FOLDER {input}  # FOLDER: {folder}\n\
          fedra evaluate --model FOLDER experiment.toml\n```",
         summary.seed
     )
@@ -287,7 +290,13 @@ mod tests {
     use crate::folder::summary::Score;
 
     fn subject(labels: &[String]) -> CardSubject<'_> {
-        CardSubject { task: Task::Classes, labels, holds: Holds::Model, round: WhichRound::Last }
+        CardSubject {
+            task: Task::Classes,
+            reads_images: false,
+            labels,
+            holds: Holds::Model,
+            round: WhichRound::Last,
+        }
     }
 
     #[test]
@@ -317,6 +326,8 @@ mod tests {
         let front = |task, holds| front_matter(CardSubject { task, holds, ..subject(&[]) });
         assert!(front(Task::Concepts, Holds::Adapter).contains("peft\npipeline_tag: token-class"));
         assert!(front(Task::Choice, Holds::Model).contains("pipeline_tag: text-generation"));
+        let images = CardSubject { reads_images: true, ..subject(&[]) };
+        assert!(front_matter(images).contains("pipeline_tag: image-classification"));
         let card = card(subject(&[]), &Summary::of_nothing(1));
         assert!(!card.contains("## Labels") && !card.contains("## Training data"), "{card}");
     }

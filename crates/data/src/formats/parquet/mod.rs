@@ -326,6 +326,11 @@ impl Fields for OpenGroup<'_> {
     }
 
     fn bytes(&mut self, name: &str) -> Result<Option<Vec<u8>>, Complaint> {
+        // A structure is no value, but may have one inside.
+        let is_read = |column: &Column| column.name == name && column.leaf.is_ok();
+        if !self.columns.iter().any(is_read) {
+            return Ok(None);
+        }
         Ok(match self.value(name)? {
             Some((_, CellValue::Bytes(bytes))) => Some(bytes),
             Some((_, CellValue::Text(_))) | None => None,

@@ -253,7 +253,8 @@ impl Run {
 
     /// Puts a card into every model folder that the run has written.
     pub(super) fn write_cards(&self, folder: &Folder, summary: &Summary) -> Result<()> {
-        let Prepared { shards, .. } = &self.prepared;
+        let Prepared { shards, model, .. } = &self.prepared;
+        let reads_images = model.config().image.is_some();
         let has_best = summary.best.as_ref().is_some_and(|best| best.model.is_some());
         for (name, holds, round) in [
             (MODEL, Holds::Model, WhichRound::Last),
@@ -264,7 +265,8 @@ impl Run {
             let path = folder.path().join(name);
             if path.is_dir() && (round == WhichRound::Last || has_best) {
                 let labels = shards.labels.names();
-                let subject = CardSubject { task: shards.task, labels, holds, round };
+                let task = shards.task;
+                let subject = CardSubject { task, reads_images, labels, holds, round };
                 model_card::write(&path, subject, summary)?;
             }
         }
