@@ -111,7 +111,13 @@ mod tests {
     use super::*;
 
     fn example(class: u32) -> Encoded {
-        Encoded { ids: vec![1], types: Vec::new(), target: Target::One(class), dropped: 0 }
+        Encoded {
+            ids: vec![1],
+            types: Vec::new(),
+            target: Target::One(class),
+            dropped: 0,
+            pixels: None,
+        }
     }
 
     #[test]
