@@ -115,7 +115,7 @@ fn what_is_foreseen_for_an_uncut_client_is_what_its_steps_hold() {
             // Of examples of one length the seed decides which are in the first batch of two.
             let tolerance = match (work.accumulate, work.dropout > 0.0) {
                 (1, false) => 0,
-                // A row of 64 bytes was seen to be counted twice.
+                // Seen 64 bytes apart of 587,000; the cause is not known.
                 (1, true) => held / 1000,
                 (_, _) => held / 100,
             };
