@@ -26,7 +26,7 @@ pub fn idx_files(path: &Path) -> Result<Vec<IdxFiles>> {
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let labels = name.replace("images", "labels").replace("idx3", "idx1");
         let beside = path.with_file_name(&labels);
-        if labels == name || !beside.is_file() {
+        if !name.contains("idx3") || labels == name || !beside.is_file() {
             let found = format!("no labels beside {name}");
             let expected = "a file like train-images-idx3-ubyte beside train-labels-idx1-ubyte";
             return Err(DataError::file(path, found, expected));

@@ -112,9 +112,9 @@ impl TextFile {
     fn body(&self, settings: &Reader, record: &mut Record) -> Result<Body, Complaint> {
         if let Some(column) = &self.image {
             if self.anywhere {
-                let path = record.take(column)?.map(|cell| single(cell, ""));
-                let image = Image::file(path.unwrap_or_default());
-                return image.map(Body::Image);
+                let path = record.take(column)?.map(|cell| single(cell, "")).unwrap_or_default();
+                let named = |(found, expected)| (format!("{path:?}, {found}"), expected);
+                return Image::file(&path).map(Body::Image).map_err(named);
             }
             return settings.image(column, record).map_err(|no_row| no_row.complaint);
         }

@@ -28,7 +28,7 @@ impl StateSize {
     pub fn of(model: &Model, (recipe, experiment): (&Recipe, &Experiment), plan: &Plan) -> Self {
         let layout = model.layout();
         let attention = if recipe.evaluation.attention {
-            2 * pattern(model, experiment.raw.data.max_tokens)
+            2 * pattern(model, Some(experiment.max_tokens))
         } else {
             0
         };

@@ -3,11 +3,12 @@
 //! What their folders and labels say becomes columns of a survey, so that everything behind it (clients, splits,
 //! labels, notes) is found as in a table.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use fedra_data::{
-    Format, FoundFormat, Image, ImageFile, Reader, Survey, TableBuilder, Task, idx_files,
-    image_columns, image_files,
+    ColumnSurvey, Columns, Format, FoundFormat, Image, ImageFile, Reader, Survey, TableBuilder,
+    Task, idx_files, image_columns, image_files,
 };
 
 use crate::error::Result;
@@ -57,8 +58,11 @@ pub(super) fn folder(path: &Path) -> Option<Result<(FoundFormat, Survey, ImageSi
         return Some(of_idx(path).map(|(survey, sight)| (found(Format::Idx), survey, sight)));
     }
     let files = path.is_dir().then(|| image_files(path))?.ok()?;
-    // Images beside tables of clients, without a folder of their own, are no classes.
-    files.first()?.label.as_ref()?;
+    // One folder of images beside a table of their labels is no class.
+    let labels: BTreeSet<&str> = files.iter().filter_map(|file| file.label.as_deref()).collect();
+    if labels.len() < 2 {
+        return None;
+    }
     let step = files.len().div_ceil(LOOKED_AT).max(1);
     let some = files.iter().step_by(step).filter_map(|file| Image::file(&file.path).ok());
     let sight = ImageSight::of(some, None);
@@ -93,35 +97,42 @@ fn of_idx(path: &Path) -> Result<(Survey, ImageSight)> {
     Ok((survey, ImageSight::of(images, None)))
 }
 
-/// The images of a table, where a column holds paths to some or their bytes.
-pub(super) fn column(format: Format, path: &Path, survey: &mut Survey) -> Option<ImageSight> {
+/// The column of a Parquet file that holds encoded images; bytes may be text too.
+pub(super) fn bytes_column(format: Format, path: &Path) -> Option<String> {
     let names = if format == Format::Parquet { image_columns(path).ok()? } else { Vec::new() };
+    names.into_iter().find(|name| !of_bytes(path, name).is_empty())
+}
+
+/// The first images of such a column.
+fn of_bytes(path: &Path, name: &str) -> Vec<Image> {
+    let mut builder = TableBuilder::new(Task::Diagnosis);
+    let columns = Columns { image: Some(name.to_owned()), ..Columns::default() };
+    let reader = Reader { columns, ..Reader::default() };
+    if reader.read(Format::Parquet, path, &mut builder).is_err() {
+        return Vec::new();
+    }
+    let examples = builder.finish().examples.into_iter().take(LOOKED_AT);
+    examples.filter_map(|example| example.body.into_image()).collect()
+}
+
+/// The images of a table: those of a column with their bytes, or of one with paths to them.
+pub(super) fn of_table(path: &Path, bytes: Option<&str>, survey: &Survey) -> Option<ImageSight> {
+    if let Some(name) = bytes {
+        return Some(ImageSight::of(of_bytes(path, name), Some(name.to_owned())));
+    }
     let folder = path.parent().unwrap_or(Path::new(""));
-    let is_path = |value: &str| {
+    let is_path = |value: &String| {
         let value = value.to_lowercase();
         ENDINGS.iter().any(|end| value.ends_with(end))
     };
-    let of_paths = survey.columns.iter().find(|column| {
-        column.filled > 0
-            && !column.is_list()
-            && column.values.keys().all(|value| is_path(value))
-            && !column.values.is_empty()
-    });
-    let (name, images): (String, Vec<Image>) = match (names.into_iter().next(), of_paths) {
-        (Some(name), _) => {
-            let mut builder = TableBuilder::new(Task::Diagnosis);
-            let columns = fedra_data::Columns { image: Some(name.clone()), ..Default::default() };
-            Reader { columns, ..Reader::default() }.read(format, path, &mut builder).ok()?;
-            let examples = builder.finish().examples.into_iter().take(LOOKED_AT);
-            (name, examples.filter_map(|example| example.body.into_image()).collect())
-        }
-        (None, Some(column)) => {
-            let values = column.values.keys().take(LOOKED_AT);
-            let images = values.filter_map(|value| Image::file(folder.join(value)).ok());
-            (column.name.clone(), images.collect())
-        }
-        (None, None) => return None,
+    let has_paths = |column: &&ColumnSurvey| {
+        let mut values = column.values.keys();
+        !column.is_list() && !column.values.is_empty() && values.all(is_path)
     };
+    let column = survey.columns.iter().find(has_paths)?;
+    let values = column.values.keys().take(LOOKED_AT);
+    let images: Vec<Image> =
+        values.filter_map(|value| Image::file(folder.join(value)).ok()).collect();
     // Paths to nothing are texts.
-    (!images.is_empty()).then(|| ImageSight::of(images, Some(name)))
+    (!images.is_empty()).then(|| ImageSight::of(images, Some(column.name.clone())))
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use fedra_data::{FoundFormat, Reader, Survey};
+use fedra_data::{Columns, FoundFormat, Reader, Survey};
 
 use super::images::{self, ImageSight};
 use super::models::{FoundModel, ModelPlaces};
@@ -75,13 +75,16 @@ pub fn look(data: Option<&Path>, clients: &[(String, PathBuf)]) -> Result<Sight>
     for file in files {
         let shown = file.path.display().to_string();
         let found = FoundFormat::of(&file.path)?;
+        // Bytes of images are no text to be looked at.
+        let bytes = images::bytes_column(found.format, &file.path);
         let reader = Reader {
+            columns: Columns { image: bytes.clone(), ..Columns::default() },
             delimiter: found.delimiter,
             encoding: found.encoding.unwrap_or_default(),
             ..Reader::default()
         };
-        let mut survey = Survey::of(found.format, &file.path, &reader, MOST_ROWS)?;
-        let pictures = images::column(found.format, &file.path, &mut survey);
+        let survey = Survey::of(found.format, &file.path, &reader, MOST_ROWS)?;
+        let pictures = images::of_table(&file.path, bytes.as_deref(), &survey);
         if survey.rows == 0 {
             refuse!("{shown}: found no rows, expected at least one");
         }
