@@ -55,6 +55,7 @@ impl Composition {
     /// Counts one more release.
     pub fn add(&mut self, release: &Release) -> Result<(), PrivacyError> {
         release.check()?;
+        // How far a unit of clip norm 1 moves a sum in which it surely is.
         let reach = match self.relation {
             Relation::AddRemove => 1.0,
             Relation::Replace => 2.0,

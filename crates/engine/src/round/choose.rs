@@ -86,12 +86,13 @@ impl State {
         Ok(support)
     }
 
-    /// How blocks are ranked now.
+    /// What decides the plans of this round.
     pub(super) fn choice<'state>(&'state self, rule: &'state Rule) -> Choice<'state> {
         let (recipe, layout, round) = (&self.recipe, &self.layout, self.round);
         Choice { recipe, rule, layout, round, seed: self.seed }
     }
 
+    /// How blocks are ranked now.
     fn ranking<'state>(&'state self, rule: &'state Rule) -> Ranking<'state> {
         Ranking { choice: self.choice(rule), profile: self.memory.profile.as_ref() }
     }
