@@ -49,7 +49,7 @@ fn crc(bytes: &[u8]) -> u32 {
 
 /// Stripes that lie or stand, somewhere and in some shade, with noise.
 fn pixels(number: usize, stands: bool) -> Vec<u8> {
-    let mut state = number as u32 * 2_654_435_761 + 1;
+    let mut state = (number as u32).wrapping_mul(2_654_435_761).wrapping_add(1);
     let mut noise = || {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         (state >> 24) as usize
