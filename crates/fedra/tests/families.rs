@@ -14,15 +14,18 @@ use fedra::apply::predict::Prediction;
 use fedra::apply::trained_model::WhichRound;
 use fedra::client::Observer;
 use fedra::compute::{Device, Seed};
-use fedra::data::{Body, Tokenizer};
+use fedra::data::{Body, Image, Tokenizer};
 use fedra::listener::{Event, Rounds};
 use fedra::model::hf::{Companions, Config, Precision};
 use fedra::model::{Head, Model, Saving, save};
 use fedra::{Ending, Experiment, Listener, ModelChoice, Output, Overrides, Silent, TrainedModel};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 const LABELS: [&str; 3] = ["heart", "lung", "skin"];
 const ROUNDS: u32 = 3;
+const ROWS: usize = 48;
+/// Pixels along each side of an image.
+const SIDE: usize = 8;
 
 /// The columns of the table: what is set beside FedAvg.
 const SETTINGS: [(&str, &[&str]); 6] = [
@@ -42,26 +45,106 @@ fn configurations() -> BTreeMap<String, Value> {
     for case in golden["cases"].as_array().unwrap() {
         let config = case["config"].clone();
         let name = config["model_type"].as_str().unwrap().to_owned();
-        if config.get("image_size").is_none() {
-            found.entry(name).or_insert(config);
-        }
+        found.entry(name).or_insert(config);
     }
     found
 }
 
 fn texts() -> Vec<String> {
-    (0..48).map(|row| format!("note {} of the {}", row % 5, LABELS[row % 3])).collect()
+    (0..ROWS).map(|row| format!("note {} of the {}", row % 5, LABELS[row % 3])).collect()
 }
 
-/// A model folder of this configuration, with three blocks at least and a tokenizer of its own.
-fn folder(place: &Path, mut config: Value) -> PathBuf {
-    let texts = texts();
-    let tokenizer = Tokenizer::grow(texts.iter().map(String::as_str), 80).unwrap();
+/// Stripes in one of three directions.
+fn image(row: usize) -> Vec<u8> {
+    let shade = |(x, y): (usize, usize)| [x, y, x + y][row % 3] % 4 < 2;
+    let places = (0..SIDE * SIDE).map(|place| (place % SIDE + row % 5, place / SIDE + row % 7));
+    places.map(|place| if shade(place) { 200 } else { 30 }).collect()
+}
+
+/// What a model of this configuration reads.
+#[derive(Clone, Copy, PartialEq)]
+enum Input {
+    Texts,
+    Images,
+}
+
+impl Input {
+    fn of(config: &Value) -> Self {
+        if config.get("image_size").is_some() { Self::Images } else { Self::Texts }
+    }
+
+    /// The files that stand beside a model of a configuration, which is changed to fit the rows.
+    fn fit(self, config: &mut Map<String, Value>) -> Companions {
+        match self {
+            Self::Texts => {
+                let texts = texts();
+                let tokenizer = Tokenizer::grow(texts.iter().map(String::as_str), 80).unwrap();
+                config.insert("vocab_size".into(), json!(tokenizer.vocabulary_size()));
+                Companions::with_tokenizer(tokenizer.json().as_bytes().to_vec()).unwrap()
+            }
+            Self::Images => {
+                config.insert("image_size".into(), json!(SIDE));
+                config.insert("num_channels".into(), json!(1));
+                let size = json!({ "height": SIDE, "width": SIDE });
+                let processor = json!({
+                    "image_processor_type": "ViTImageProcessor", "do_resize": true, "size": size,
+                    "do_normalize": true, "image_mean": [0.5], "image_std": [0.5],
+                });
+                Companions::with_processor(processor.to_string().into_bytes()).unwrap()
+            }
+        }
+    }
+
+    /// Writes the rows, and says what they are.
+    fn rows(self, place: &Path) -> String {
+        match self {
+            Self::Texts => {
+                let rows = texts().into_iter().zip(LABELS.into_iter().cycle());
+                let rows = rows.enumerate().map(|(row, (text, label))| {
+                    let client = ["east", "west"][row / 3 % 2];
+                    json!({ "text": text, "label": label, "client": client }).to_string() + "\n"
+                });
+                let file = place.join("rows.jsonl");
+                fs::write(&file, rows.collect::<String>()).unwrap();
+                let labels = "['heart', 'lung', 'skin']";
+                format!("source = 'jsonl'\npath = '{}'\nlabels = {labels}\nmax_tokens = 16", file.display())
+            }
+            Self::Images => {
+                let sizes = |sizes: &[usize]| -> Vec<u8> {
+                    sizes.iter().flat_map(|size| (*size as u32).to_be_bytes()).collect()
+                };
+                let pixels: Vec<u8> = (0..ROWS).flat_map(image).collect();
+                let labels: Vec<u8> = (0..ROWS).map(|row| (row % 3) as u8).collect();
+                let header = [&[0, 0, 8, 3][..], &sizes(&[ROWS, SIDE, SIDE])].concat();
+                let file = place.join("train-images-idx3-ubyte");
+                fs::write(file, [header, pixels].concat()).unwrap();
+                let header = [&[0, 0, 8, 1][..], &sizes(&[ROWS])].concat();
+                let file = place.join("train-labels-idx1-ubyte");
+                fs::write(file, [header, labels].concat()).unwrap();
+                let labels = "['0', '1', '2']\npartition = { by = 'iid' }";
+                format!("source = 'idx'\npath = '{}'\nlabels = {labels}", place.display())
+            }
+        }
+    }
+
+    fn body(self, row: usize) -> Body {
+        match self {
+            Self::Texts => Body::Text(texts().swap_remove(row)),
+            Self::Images => {
+                let size = (SIDE as u32, SIDE as u32, 1);
+                Body::Image(Image::plain(size, image(row)).unwrap())
+            }
+        }
+    }
+}
+
+/// A model folder of this configuration, with three blocks at least.
+fn folder(place: &Path, input: Input, mut config: Value) -> PathBuf {
     let object = config.as_object_mut().unwrap();
     for key in ["id2label", "label2id", "problem_type", "architectures"] {
         object.remove(key);
     }
-    object.insert("vocab_size".into(), json!(tokenizer.vocabulary_size()));
+    let companions = input.fit(object);
     let blocks = ["num_hidden_layers", "n_layers", "n_layer"]
         .into_iter()
         .find(|key| object.contains_key(*key))
@@ -74,7 +157,6 @@ fn folder(place: &Path, mut config: Value) -> PathBuf {
     let config = Config::parse(&file, config.to_string().as_bytes()).unwrap();
     let model = Model::new(config, Head::Bare, None).unwrap();
     let params = model.fresh_params(&Device::cpu(), Seed(4)).unwrap();
-    let companions = Companions::with_tokenizer(tokenizer.json().as_bytes().to_vec()).unwrap();
     let folder = place.join("model");
     let saving =
         Saving { precision: Precision::F32, labels: None, problem: None, companions: &companions };
@@ -82,21 +164,14 @@ fn folder(place: &Path, mut config: Value) -> PathBuf {
     folder
 }
 
-fn experiment(place: &Path, model: &Path, sets: &[&str]) -> Experiment {
-    let rows = texts().into_iter().zip(LABELS.into_iter().cycle());
-    let rows = rows.enumerate().map(|(row, (text, label))| {
-        let client = ["east", "west"][row / 3 % 2];
-        json!({ "text": text, "label": label, "client": client }).to_string() + "\n"
-    });
-    fs::write(place.join("rows.jsonl"), rows.collect::<String>()).unwrap();
+fn experiment(rows: &str, model: &Path, sets: &[&str]) -> Experiment {
     let text = format!(
-        "seed = 5\n[data]\nsource = 'jsonl'\ntask = 'classes'\npath = '{}'\nmax_tokens = 16\n\
-         labels = ['heart', 'lung', 'skin']\n\
+        "seed = 5\n[data]\ntask = 'classes'\n{rows}\n\
          shares = {{ central = 0.25, validation = 0.0, test = 0.0 }}\n[model]\npath = '{}'\n\
-         [federation]\nrounds = {ROUNDS}\n[work]\nbatch = 8\nmax_steps = 2\n\
+         [federation]\nrounds = {ROUNDS}\n{}\n[work]\nbatch = 8\nmax_steps = 2\n\
          optimiser = {{ name = 'adamw', rate = 0.01 }}\n[evaluate]\npredictions = true\n",
-        place.join("rows.jsonl").display(),
         model.display(),
+        if rows.contains("partition") { "clients = 2" } else { "" },
     );
     let sets = sets.iter().fold(Overrides::default(), |sets, set| sets.set(set));
     Experiment::from_toml(&text, &sets).unwrap()
@@ -125,12 +200,14 @@ impl Listener for Impatient {
 /// One row of the table; a cell that fails says which.
 fn check(family: &str, config: Value) {
     let place = tempfile::tempdir().unwrap();
-    let model = folder(place.path(), config);
+    let input = Input::of(&config);
+    let model = folder(place.path(), input, config);
+    let rows = input.rows(place.path());
     let weights = |run: &Path| fs::read(run.join("model/model.safetensors")).unwrap();
     let mut summaries = BTreeMap::new();
     for (name, sets) in SETTINGS {
         let run = place.path().join(name);
-        let experiment = experiment(place.path(), &model, sets);
+        let experiment = experiment(&rows, &model, sets);
         let ending = fedra::run(&experiment, &Output::new(&run), &Silent)
             .unwrap_or_else(|error| panic!("{family}, {name}: {error}"));
         summaries.insert(name, ending.complete().unwrap());
@@ -147,7 +224,7 @@ fn check(family: &str, config: Value) {
     assert!((score("cut") - score("FedAvg")).abs() < 1e-9, "{family}: a cut changed the score");
 
     let (whole, parts) = (place.path().join("FedAvg"), place.path().join("parts"));
-    let stopped = experiment(place.path(), &model, &[]);
+    let stopped = experiment(&rows, &model, &[]);
     let ending = fedra::run(&stopped, &Output::new(&parts), &Impatient::default()).unwrap();
     assert!(matches!(ending, Ending::Interrupted { rounds: 1, of: ROUNDS }), "{family}");
     fedra::resume(&parts, None, &Silent).unwrap();
@@ -159,7 +236,7 @@ fn check(family: &str, config: Value) {
     for line in noted.lines() {
         let noted: Value = serde_json::from_str(line).unwrap();
         let row = noted["row"].as_u64().unwrap() as usize - 1;
-        let answer = trained.predict(&[Body::Text(texts()[row].clone())], 0.5).unwrap().remove(0);
+        let answer = trained.predict(&[input.body(row)], 0.5).unwrap().remove(0);
         let Prediction::One { labels, .. } = answer.unwrap() else { panic!("{family}") };
         assert_eq!(json!(labels[0].label), noted["predicted"], "{family}, row {row}");
         let probability = noted["probability"].as_f64().unwrap();
