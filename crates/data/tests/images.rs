@@ -67,10 +67,12 @@ fn with_column() -> Reader {
 }
 
 fn images(table: &Table) -> Vec<&Image> {
-    let image = |body| match body {
-        &Body::Image(ref image) => image,
-        _ => panic!("an image"),
-    };
+    fn image(body: &Body) -> &Image {
+        match body {
+            Body::Image(image) => image,
+            Body::Text(_) | Body::Pair(..) | Body::Words(_) => panic!("an image"),
+        }
+    }
     table.examples.iter().map(|example| image(&example.body)).collect()
 }
 
@@ -117,7 +119,8 @@ fn a_folder_of_classes_is_read_in_order_on_any_number_of_threads() {
     let division = Partition::Dirichlet { clients: 3, alpha: 0.5 };
     let division = division.divide(&table, Shares::default(), 1).unwrap();
     assert_eq!(
-        division.clients.iter().map(|one| one.len()).sum::<usize>() + division.central_test.len(),
+        division.clients.iter().map(fedra_data::Holding::len).sum::<usize>()
+            + division.central_test.len(),
         60
     );
 }
@@ -259,7 +262,9 @@ fn idx_files_are_read_whole_or_refused() {
     let folder = tempfile::tempdir().unwrap();
     let header = |kind: u8, sizes: &[u32]| {
         let mut bytes = vec![0, 0, 8, kind];
-        sizes.iter().for_each(|size| bytes.extend(size.to_be_bytes()));
+        for size in sizes {
+            bytes.extend(size.to_be_bytes());
+        }
         bytes
     };
     let images = [header(3, &[3, 3, 4]), (0..36).collect()].concat();
