@@ -181,7 +181,7 @@ mod tests {
             0.413_175_911_166_534_9,
             0.25,
             0.116_977_778_440_511,
-            0.116_977_778_440_51,
+            0.030_153_689_607_045_8,
         ];
         check(RateDecay::Cosine, share, &with(&cosine));
         let twelfths: Vec<f64> = (0..12).map(|step| f64::from(12 - step) / 12.0).collect();

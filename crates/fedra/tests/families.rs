@@ -107,7 +107,10 @@ impl Input {
                 let file = place.join("rows.jsonl");
                 fs::write(&file, rows.collect::<String>()).unwrap();
                 let labels = "['heart', 'lung', 'skin']";
-                format!("source = 'jsonl'\npath = '{}'\nlabels = {labels}\nmax_tokens = 16", file.display())
+                format!(
+                    "source = 'jsonl'\npath = '{}'\nlabels = {labels}\nmax_tokens = 16",
+                    file.display()
+                )
             }
             Self::Images => {
                 let sizes = |sizes: &[usize]| -> Vec<u8> {

@@ -8,9 +8,10 @@ use serde_json::Value;
 use crate::place::{Place, rounds_without_times, text};
 
 /// A rate at which scores go up and down.
-const ROUGH: [&str; 6] = [
+const ROUGH: [&str; 7] = [
     "data.shares={ central = 0.2, validation = 0.2, test = 0.2 }",
     "work.optimiser.rate=0.05",
+    "work.optimiser.weight_decay=0.0",
     "federation.rounds=12",
     "data.task=diagnosis",
     "work.epochs=2",

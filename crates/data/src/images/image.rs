@@ -12,9 +12,9 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
-use super::header::{Header, MOST_BYTES};
+use super::decode;
+use super::header::{Header, MOST_BYTES, MOST_PIXELS};
 use super::raster::Raster;
-use super::{MOST_PIXELS, decode};
 use crate::error::Complaint;
 
 /// An image. Two are equal where their bytes are; printed, it shows its size and none of its content.

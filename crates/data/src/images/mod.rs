@@ -25,5 +25,3 @@ pub use encoder::ImageEncoder;
 pub use image::Image;
 pub use pixels::{Normalisation, Pixels};
 pub use processor::Processor;
-
-use header::MOST_PIXELS;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::header::MOST_PIXELS;
 use super::pixels::{Normalisation, Pixels};
 use super::raster::Raster;
 use super::resample::Filter;
@@ -68,7 +69,7 @@ impl Processor {
 fn shortest((width, height): (usize, usize), side: usize) -> (usize, usize) {
     let longer = |long: usize, short: usize| {
         // An image that is thousands of times as long as wide would not fit.
-        let most = (super::MOST_PIXELS as usize / side).max(1);
+        let most = (MOST_PIXELS as usize / side).max(1);
         ((side as f64 * long as f64 / short as f64) as usize).min(most)
     };
     if width <= height { (side, longer(height, width)) } else { (longer(width, height), side) }
