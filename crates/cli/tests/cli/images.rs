@@ -270,11 +270,11 @@ fn init_proposes_an_experiment_on_images_that_runs() {
     let few = ["--set", "federation.rounds=1", "--set", "data.max_test=8"];
     place.succeed(&[&["run", "made.toml", "--out", "made", "--quiet"][..], &few].concat());
     // A table of the same images.
-    let mut table = "file,finding\n".to_owned();
-    for number in 0..60 {
-        let class = if number % 2 == 0 { "lying" } else { "standing" };
-        table += &format!("stripes/{class}/patient-{number:03}.png,{class}\n");
-    }
+    let row = |number: usize| {
+        let class = ["lying", "standing"][number % 2];
+        format!("stripes/{class}/patient-{number:03}.png,{class}\n")
+    };
+    let table = "file,finding\n".to_owned() + &(0..60).map(row).collect::<String>();
     fs::write(place.path("table.csv"), table).unwrap();
     place.succeed(&["init", "table.csv", "--yes", "--label", "finding", "--out", "table.toml"]);
     let made = fs::read_to_string(place.path("table.toml")).unwrap();

@@ -57,7 +57,7 @@ impl Ended {
 /// ```
 /// use fedra_client::generate::{CachedDecoder, Ended, GenerateSettings, Generator, Sampling};
 /// use fedra_compute::{Device, Seed};
-/// use fedra_model::hf::{Config};
+/// use fedra_model::hf::Config;
 /// use fedra_model::{Head, Model};
 ///
 /// let config = Config { vocab_size: 50, hidden_size: 16, num_hidden_layers: 2,
@@ -72,7 +72,7 @@ impl Ended {
 /// let decoder = CachedDecoder::whole(&device, &model, &params)?;
 /// let mut generator = Generator::new(decoder, &[7, 3], settings)?;
 /// let tokens = generator.by_ref().collect::<Result<Vec<u32>, _>>()?;
-/// assert_eq!((tokens.len(), generator.ended()), (5, Some(Ended::MaxTokens)));
+/// assert_eq!((tokens.len(), generator.ended), (5, Some(Ended::MaxTokens)));
 /// # Ok::<(), fedra_client::ClientError>(())
 /// ```
 pub struct Generator<'a> {

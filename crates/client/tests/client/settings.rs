@@ -131,9 +131,13 @@ fn balanced_weights_are_those_that_a_client_would_write_down() {
             let targets = match &example.target {
                 Target::One(class) => vec![*class],
                 Target::PerToken(tags) => tags.iter().flatten().copied().collect(),
-                other => panic!("{other:?}"),
+                other @ (Target::Many(_) | Target::Choice(_) | Target::Text(_)) => {
+                    panic!("{other:?}")
+                }
             };
-            targets.into_iter().for_each(|class| *counts.entry(class).or_default() += 1);
+            for class in targets {
+                *counts.entry(class).or_default() += 1;
+            }
         }
         let (all, classes) = (counts.values().sum::<u64>() as f64, counts.len() as f64);
         let weight = |(class, count): (&u32, &u64)| {
@@ -239,7 +243,9 @@ fn moments_that_live_on_are_state_and_fresh_ones_are_not() {
         for round in 0..2 {
             crate::world::send(&mut fleet, Round(round), &fedra_client::to_values(&world.params));
             let mut orders = world.orders(&infos, Round(round));
-            orders.iter_mut().for_each(|order| order.work.moments = moments);
+            for order in &mut orders {
+                order.work.moments = moments;
+            }
             let mut arrive = |arrival: fedra_engine::Arrival| {
                 let fedra_engine::Outcome::Finished(reply) = arrival.outcome else {
                     panic!("{arrival:?}")

@@ -1,6 +1,8 @@
 //! What people expect of a trainer, against PyTorch and transformers: losses with weights of classes and label
 //! smoothing, optimisers under a schedule, moments that live on. And dropout.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 use crate::draw::{distance, frozen, id, norm, of, tensor, trained};
 use crate::golden::{float, floats, list};
 use fedra_compute::{
@@ -149,14 +151,18 @@ fn the_usual_weight_decay_is_that_of_pytorch() {
 
 const PLACE: (Layer, DropoutPlace) = (Layer::Block(3), DropoutPlace::Mlp);
 
-fn drops(rate: f32, seeds: &[u64], frozen: Option<u16>) -> Option<Dropout> {
-    Some(Dropout { rate, seeds: seeds.iter().map(|seed| Seed(*seed)).collect(), frozen })
+fn drops(rate: f32, seeds: &[u64], frozen: Option<u16>) -> Dropout {
+    Dropout { rate, seeds: seeds.iter().map(|seed| Seed(*seed)).collect(), frozen }
 }
 
 /// Ones behind dropout, for sequences of these lengths.
-fn dropped(lengths: &[usize], dropout: Option<Dropout>, place: (Layer, DropoutPlace)) -> Vec<f32> {
+fn dropped(
+    lengths: &[usize],
+    dropout: impl Into<Option<Dropout>>,
+    place: (Layer, DropoutPlace),
+) -> Vec<f32> {
     let device = Device::cpu();
-    let mut tape = Tape::new(&device).with_dropout(dropout);
+    let mut tape = Tape::new(&device).with_dropout(dropout.into());
     let rows = lengths.iter().sum();
     let ones = tape.constant(of(&device, (rows, 64), &vec![1.0; rows * 64]));
     let ones = ones.in_sequences(&Sequences::of_lengths(lengths)).unwrap();
@@ -203,7 +209,7 @@ fn gradients_flow_through_what_was_kept() {
     let device = Device::cpu();
     let sequences = Sequences::of_lengths(&[2, 3]);
     let run = |x: &[f32], seed: Tensor| -> (Vec<f32>, Vec<f32>) {
-        let mut tape = Tape::new(&device).with_dropout(drops(0.5, &[1, 2], None));
+        let mut tape = Tape::new(&device).with_dropout(Some(drops(0.5, &[1, 2], None)));
         let input = tape.input(of(&device, (5, 4), x));
         let y: Value = input.clone().in_sequences(&sequences).unwrap();
         let y = tape.dropped(y, PLACE).unwrap();
@@ -222,7 +228,7 @@ fn gradients_flow_through_what_was_kept() {
         assert_eq!(*kept == 0.0, *gradient == 0.0);
     }
     assert!(norm(&gradient) > 0.0);
-    let mut tape = Tape::new(&device).with_dropout(drops(0.5, &[1], None));
+    let mut tape = Tape::new(&device).with_dropout(Some(drops(0.5, &[1], None)));
     let two = tape.constant(Tensor::zeros(&device, 5, 4)).in_sequences(&sequences).unwrap();
     assert!(tape.dropped(two, PLACE).unwrap_err().to_string().contains("number of seeds"));
 }
