@@ -20,7 +20,7 @@ import transformers
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 import golden
-from golden import (IGNORED, MODEL, Float64, compact, digits, distance, fill, gradients, integers, numbers, spec, tags,
+from golden import (IGNORED, MODEL, Float64, digits, distance, fill, gradients, integers, numbers, spec, tags,
                     tensor)
 
 LENGTHS = [6, 1, 11]

@@ -6,13 +6,10 @@ The models are those of tools/golden_families.py. `generate` with its cache and 
 every token have to agree. Prompts whose two most likely tokens are ever too close are passed over.
 """
 
-import json
-
 import torch
 import transformers
 
 import golden
-import golden_families
 from golden import MODEL, fill, integers
 from golden_families import CLASSES, FAMILIES, RENAMED
 
