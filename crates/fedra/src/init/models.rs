@@ -163,7 +163,11 @@ impl ModelPlaces {
             printable(&shown).into_owned()
         });
         let hub = self.hub.iter().map(|_| "the Hugging Face cache".to_owned());
-        folders.chain(hub).collect::<Vec<_>>().join(", ")
+        let places: Vec<String> = folders.chain(hub).collect();
+        match places.split_last() {
+            Some((last, rest @ [_, ..])) => format!("{} or {last}", rest.join(", ")),
+            Some(_) | None => places.concat(),
+        }
     }
 }
 
