@@ -12,6 +12,8 @@ mod compare;
 mod console;
 mod convert;
 mod data;
+mod device;
+mod devices;
 mod evaluate;
 mod experiment;
 mod fetch;
@@ -138,6 +140,8 @@ enum Command {
     /// Measure how fast this machine is
     #[command(subcommand)]
     Bench(bench::Bench),
+    /// List the devices that can compute
+    Devices(devices::Devices),
     /// Study toy models with closed-form solutions
     #[command(subcommand)]
     Lab(lab::Lab),
@@ -253,6 +257,7 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
         Command::Attack(attack) => return attack.run(),
         Command::Audit(audit) => return audit.run().map_err(|error| in_flags(error, AUDIT)),
         Command::Bench(bench) => bench.run(),
+        Command::Devices(devices) => devices.run(),
         Command::Lab(lab) => lab.run(),
         Command::Completions { shell } => {
             let mut script = Vec::new();

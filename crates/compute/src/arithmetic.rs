@@ -1,6 +1,7 @@
 //! Sums, differences and norms of whole tensors: what clipping, corrections and updates are made of.
 
 use crate::cpu::elementwise;
+use crate::cuda::ops;
 use crate::error::ComputeError;
 use crate::tensor::Tensor;
 
@@ -8,7 +9,10 @@ impl Tensor {
     /// `self += factor * other`.
     pub fn add_scaled(&mut self, factor: f32, other: &Self) -> Result<(), ComputeError> {
         ComputeError::expect("sum", "shape", other.shape(), self.shape())?;
-        self.change(|sum| elementwise::add_scaled(sum, factor, &other.read()));
+        match self.cuda() {
+            Some(cuda) => ops::add_scaled(&cuda, self, factor, other),
+            None => self.change(|sum| elementwise::add_scaled(sum, factor, &other.read())),
+        }
         Ok(())
     }
 
@@ -21,9 +25,12 @@ impl Tensor {
     ) -> Result<(), ComputeError> {
         ComputeError::expect("sum", "shape", to.shape(), self.shape())?;
         ComputeError::expect("difference", "shape", from.shape(), to.shape())?;
-        self.change(|sum| {
-            elementwise::add_scaled_difference(sum, factor, (&to.read(), &from.read()));
-        });
+        match self.cuda() {
+            Some(cuda) => ops::add_scaled_difference(&cuda, self, factor, (to, from)),
+            None => self.change(|sum| {
+                elementwise::add_scaled_difference(sum, factor, (&to.read(), &from.read()));
+            }),
+        }
         Ok(())
     }
 
@@ -31,22 +38,35 @@ impl Tensor {
     pub fn minus(&self, other: &Self) -> Result<Self, ComputeError> {
         ComputeError::expect("difference", "shape", other.shape(), self.shape())?;
         let mut difference = Self::scratch(&self.device(), self.rows(), self.cols());
-        difference.change(|into| elementwise::subtract(into, (&self.read(), &other.read())));
+        match self.cuda() {
+            Some(cuda) => ops::subtract(&cuda, &mut difference, (self, other)),
+            None => difference
+                .change(|into| elementwise::subtract(into, (&self.read(), &other.read()))),
+        }
         Ok(difference)
     }
 
     /// `self *= factor`.
     pub fn scale(&mut self, factor: f32) {
-        self.change(|x| elementwise::scale(x, factor));
+        match self.cuda() {
+            Some(cuda) => ops::scale(&cuda, self, factor),
+            None => self.change(|x| elementwise::scale(x, factor)),
+        }
     }
 
     /// `self /= divisor`, element by element: not the same bits as a product with its inverse.
     pub fn divide(&mut self, divisor: f32) {
-        self.change(|x| elementwise::divide(x, divisor));
+        match self.cuda() {
+            Some(cuda) => ops::divide(&cuda, self, divisor),
+            None => self.change(|x| elementwise::divide(x, divisor)),
+        }
     }
 
     /// Sum of squares, in f64 over fixed runs of the tensor, so that it is the same everywhere.
     pub fn sum_of_squares(&self) -> f64 {
+        if let Some(cuda) = self.cuda() {
+            return ops::sum_of_squares(&cuda, self);
+        }
         let has_numbers = self.device().has_numbers();
         if has_numbers { elementwise::sum_of_squares(&self.read()) } else { 0.0 }
     }

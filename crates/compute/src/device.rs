@@ -4,6 +4,8 @@
 //! joins by a new variant here; the compiler then lists what `kernels.rs`, which computes, and
 //! `storage.rs`, which keeps numbers, must learn.
 
+use crate::cuda::{Cuda, CudaError, Precision};
+use crate::error::ComputeError;
 use crate::pool::{Counter, Pool, Usage};
 
 /// A device and its memory.
@@ -17,6 +19,8 @@ pub enum Device {
     /// No numbers: tensors have a shape and are counted, and nothing is computed. A step here holds
     /// what it would hold on the processor, which is how its memory is foreseen.
     Meta(Counter),
+    /// A GPU of NVIDIA's.
+    Cuda(Cuda),
 }
 
 impl Device {
@@ -31,6 +35,28 @@ impl Device {
         Self::Cpu(Pool::frugal())
     }
 
+    /// A GPU by its number; see [`gpus`](crate::gpus).
+    pub fn cuda(number: usize, precision: Precision) -> Result<Self, CudaError> {
+        Cuda::open(number, precision).map(Self::Cuda)
+    }
+
+    /// What failed on the device, if anything did. Nothing is computed after a failure, so whoever uses results
+    /// asks first; steps of a tape and an optimiser do.
+    pub fn check(&self) -> Result<(), ComputeError> {
+        match self {
+            Self::Cpu(_) | Self::Meta(_) => Ok(()),
+            Self::Cuda(cuda) => Ok(cuda.check()?),
+        }
+    }
+
+    /// Waits until all work that was asked for is done.
+    pub fn synchronise(&self) {
+        match self {
+            Self::Cpu(_) | Self::Meta(_) => {}
+            Self::Cuda(cuda) => cuda.synchronise(),
+        }
+    }
+
     /// A device without numbers, which counts from nothing. Tensors read as zeros.
     pub fn meta() -> Self {
         Self::Meta(Counter::default())
@@ -39,8 +65,25 @@ impl Device {
     /// Whether there are numbers in its tensors.
     pub const fn has_numbers(&self) -> bool {
         match self {
-            Self::Cpu(_) => true,
+            Self::Cpu(_) | Self::Cuda(_) => true,
             Self::Meta(_) => false,
+        }
+    }
+
+    /// Whether tensors of another device can be used here as they are.
+    pub(crate) fn holds_tensors_of(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Cpu(_), Self::Cpu(_)) | (Self::Meta(_), Self::Meta(_)) => true,
+            (Self::Cuda(one), Self::Cuda(other)) => one.is_same(other),
+            (Self::Cpu(_) | Self::Meta(_) | Self::Cuda(_), _) => false,
+        }
+    }
+
+    /// Whether the backward pass of attention reads its result.
+    pub(crate) const fn reads_attention_results(&self) -> bool {
+        match self {
+            Self::Cpu(_) | Self::Meta(_) => false,
+            Self::Cuda(_) => true,
         }
     }
 
@@ -49,6 +92,7 @@ impl Device {
         match self {
             Self::Cpu(pool) => pool.usage(),
             Self::Meta(counter) => counter.usage(),
+            Self::Cuda(cuda) => cuda.usage(),
         }
     }
 
@@ -56,7 +100,7 @@ impl Device {
     pub fn rest(&self) {
         match self {
             Self::Cpu(pool) => pool.rest(),
-            Self::Meta(_) => {}
+            Self::Meta(_) | Self::Cuda(_) => {}
         }
     }
 
@@ -65,6 +109,7 @@ impl Device {
         match self {
             Self::Cpu(pool) => pool.reset_peak(),
             Self::Meta(counter) => counter.reset_peak(),
+            Self::Cuda(cuda) => cuda.reset_peak(),
         }
     }
 }

@@ -59,6 +59,9 @@ pub enum ComputeError {
         /// The operation that refused.
         operation: &'static str,
     },
+    /// The device failed.
+    #[error(transparent)]
+    Device(#[from] crate::cuda::CudaError),
     /// A learning rate, decay or similar that makes no sense.
     #[error("{what} is {found}, expected {expected}")]
     Setting {

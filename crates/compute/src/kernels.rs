@@ -15,6 +15,7 @@ use crate::cpu::{
     activation as cpu_activation, columns, elementwise, example_squares, linear as cpu_linear,
     losses, matmul as cpu_matmul, norm as cpu_norm, pattern, rotary, rows, solver, vocabulary,
 };
+use crate::cuda::ops;
 use crate::device::Device;
 use crate::geometry::Span;
 use crate::meta;
@@ -38,7 +39,10 @@ pub(crate) use crate::operands::{
 
 /// `x *= y`.
 pub(crate) fn multiply(x: &mut Tensor, y: &Tensor) {
-    x.change(|x| elementwise::multiply_into(x, &y.read()));
+    match x.cuda() {
+        Some(cuda) => ops::multiply(&cuda, x, y),
+        None => x.change(|x| elementwise::multiply_into(x, &y.read())),
+    }
 }
 
 /// `x *= factor`, where the factor is a tensor of one element.
@@ -51,17 +55,24 @@ pub(crate) fn scale_by(device: &Device, x: &mut Tensor, factor: &Tensor) {
             }
         }
         Device::Meta(_) => {}
+        Device::Cuda(cuda) => ops::scale_by(cuda, x, factor),
     }
 }
 
 /// `x = cap * tanh(x / cap)`.
 pub(crate) fn soft_cap(x: &mut Tensor, cap: f32) {
-    x.change(|x| elementwise::soft_cap(x, cap));
+    match x.cuda() {
+        Some(cuda) => ops::soft_cap(&cuda, x, cap),
+        None => x.change(|x| elementwise::soft_cap(x, cap)),
+    }
 }
 
 /// Turns the gradient of a soft cap's result `y` into that of its input.
 pub(crate) fn soft_cap_backward((y, cap): (&Tensor, f32), dy: &mut Tensor) {
-    dy.change(|dy| elementwise::soft_cap_backward(&y.read(), cap, dy));
+    match dy.cuda() {
+        Some(cuda) => ops::soft_cap_backward(&cuda, (y, cap), dy),
+        None => dy.change(|dy| elementwise::soft_cap_backward(&y.read(), cap, dy)),
+    }
 }
 
 /// Makes zeros of a share of `x` and divides the rest by theirs, as a seed decides.
@@ -81,13 +92,21 @@ pub(crate) fn shifted(device: &Device, x: &Tensor, offset: f32) -> Tensor {
     }
     let (rows, cols) = x.shape();
     let mut sum = Tensor::scratch(device, rows, cols);
-    sum.change(|sum| sum.iter_mut().zip(&*x.read()).for_each(|(sum, x)| *sum = x + offset));
+    match device {
+        Device::Cuda(cuda) => ops::shifted(cuda, &mut sum, x, offset),
+        Device::Cpu(_) | Device::Meta(_) => {
+            sum.change(|sum| sum.iter_mut().zip(&*x.read()).for_each(|(sum, x)| *sum = x + offset));
+        }
+    }
     sum
 }
 
 /// `into = sum over the rows of x`, in some columns of it.
 pub(crate) fn column_sums(into: &mut Tensor, x: &View<'_>) {
-    into.change(|into| cpu_linear::column_sums(into, x.mat(&x.tensor.read())));
+    match into.cuda() {
+        Some(cuda) => ops::column_sums(&cuda, into, x),
+        None => into.change(|into| cpu_linear::column_sums(into, x.mat(&x.tensor.read()))),
+    }
 }
 
 /// Takes a step for every parameter that changes.
@@ -101,6 +120,7 @@ pub(crate) fn optimise(device: &Device, changes: &mut [Change<'_>]) {
                 second.own();
             }
         }
+        Device::Cuda(cuda) => ops::optimise(cuda, changes),
     }
 }
 
@@ -129,6 +149,7 @@ pub(crate) fn gather(device: &Device, into: &mut Tensor, tables: &[(&Tensor, &[u
             };
             drop(tables.iter().map(converted).collect::<Vec<_>>());
         }
+        Device::Cuda(cuda) => ops::gather(cuda, into, tables),
     }
 }
 
@@ -144,7 +165,10 @@ fn looked_up<'a>(table: &'a Tensor, index: &'a [u32]) -> (Numbers<'a>, Option<&'
 /// `into[index[i]] += from[i]`; indices may repeat.
 pub(crate) fn scatter_add(into: &mut Tensor, index: &[u32], from: &Tensor) {
     let width = into.cols();
-    into.change(|into| rows::scatter_add(into, width, index, &from.read()));
+    match into.cuda() {
+        Some(cuda) => ops::scatter_add(&cuda, into, index, from),
+        None => into.change(|into| rows::scatter_add(into, width, index, &from.read())),
+    }
 }
 
 /// The rows that occur in an index, ascending, and for each the sum of `from` where it occurs.
@@ -152,7 +176,12 @@ pub(crate) fn sum_by_row(device: &Device, index: &[u32], from: &Tensor) -> (Vec<
     let width = from.cols();
     let occurrences = Occurrences::of(index);
     let mut sums = Tensor::scratch(device, occurrences.rows.len(), width);
-    sums.change(|sums| occurrences.sum_rows(sums, width, &from.read()));
+    match device {
+        Device::Cuda(cuda) => ops::sum_by_row(cuda, &mut sums, &occurrences, from),
+        Device::Cpu(_) | Device::Meta(_) => {
+            sums.change(|sums| occurrences.sum_rows(sums, width, &from.read()));
+        }
+    }
     (occurrences.rows, sums)
 }
 
@@ -188,6 +217,7 @@ pub(crate) fn matmul(
             into.own();
             meta::matmul(counter, (left, right));
         }
+        Device::Cuda(cuda) => ops::matmul(cuda, (into, columns), fill, (left, right)),
     }
 }
 
@@ -218,6 +248,7 @@ pub(crate) fn linear(
             derivative.into_iter().for_each(Tensor::own);
             meta::linear(counter, given);
         }
+        Device::Cuda(cuda) => ops::linear(cuda, given, y, derivative),
     }
 }
 
@@ -236,6 +267,7 @@ pub(crate) fn activate(
             y.own();
             derivative.into_iter().for_each(Tensor::own);
         }
+        Device::Cuda(cuda) => ops::activate(cuda, activation, y, derivative),
     }
 }
 
@@ -273,6 +305,7 @@ pub(crate) fn linear_backward(device: &Device, given: LinearBackward<'_>) {
             cpu_linear::backward(pool, given, dx, &mut jobs);
         }
         Device::Meta(counter) => meta::linear_backward(counter, &given),
+        Device::Cuda(cuda) => ops::linear_backward(cuda, given),
     }
 }
 
@@ -295,6 +328,7 @@ pub(crate) fn norm(
             y.own();
             stats.own();
         }
+        Device::Cuda(cuda) => ops::norm(cuda, (kind, epsilon), (x, weight, bias), (y, stats)),
     }
 }
 
@@ -321,6 +355,7 @@ pub(crate) fn norm_backward(
                 meta::norm_backward(counter, dy);
             }
         }
+        Device::Cuda(cuda) => ops::norm_backward(cuda, kind, (x, stats, weight, dy), dx, sums),
     }
 }
 
@@ -331,13 +366,19 @@ pub(crate) fn rotate(
     (positions, angles, turn): (&[u32], &Angles, Turn),
 ) {
     let cols = x.cols();
-    x.change(|x| rotary::rotate(x, cols, heads, positions, angles, turn));
+    match x.cuda() {
+        Some(cuda) => ops::rotate(&cuda, x, heads, (positions, angles, turn)),
+        None => x.change(|x| rotary::rotate(x, cols, heads, positions, angles, turn)),
+    }
 }
 
 /// Multiplies columns of each row by their weights.
 pub(crate) fn scale_columns(x: &mut Tensor, by: &ColumnFactors<'_>) {
     let cols = x.cols();
-    x.change(|x| by.on_cpu(|parts| columns::forward(x, cols, parts, by.epsilon)));
+    match x.cuda() {
+        Some(cuda) => ops::scale_columns(&cuda, x, by),
+        None => x.change(|x| by.on_cpu(|parts| columns::forward(x, cols, parts, by.epsilon))),
+    }
 }
 
 /// Turns the gradient of normalised columns into that of the input `x`.
@@ -346,9 +387,12 @@ pub(crate) fn norm_columns_backward(
     by: &ColumnFactors<'_>,
     dy: &mut Tensor,
 ) {
-    dy.change(|dy| {
-        by.on_cpu(|parts| columns::backward(&x.read(), x.cols(), parts, epsilon, dy));
-    });
+    match dy.cuda() {
+        Some(cuda) => ops::norm_columns_backward(&cuda, (x, epsilon), by, dy),
+        None => dy.change(|dy| {
+            by.on_cpu(|parts| columns::backward(&x.read(), x.cols(), parts, epsilon, dy));
+        }),
+    }
 }
 
 /// One row for each run of rows: the gradients of the weights of [`scale_columns`] side by side.
@@ -360,6 +404,10 @@ pub(crate) fn column_weight_sums(
 ) -> Tensor {
     let total = by.parts.iter().map(|(_, weight)| weight.cols()).sum();
     let mut sums = Tensor::scratch(device, runs.len(), total);
+    if let Device::Cuda(cuda) = device {
+        ops::column_weight_sums(cuda, (x, dy), by, runs, &mut sums);
+        return sums;
+    }
     sums.change(|sums| {
         let both = (&*x.read(), &*dy.read());
         by.on_cpu(|parts| columns::weight_sums(both, x.cols(), (parts, by.epsilon), runs, sums));
@@ -370,15 +418,21 @@ pub(crate) fn column_weight_sums(
 /// `y = activation(gate) * up`, where a row of `x` is gate then up.
 pub(crate) fn gated(activation: Activation, x: &Tensor, y: &mut Tensor) {
     let width = y.cols();
-    y.change(|y| cpu_activation::gated(activation, &x.read(), y, width));
+    match y.cuda() {
+        Some(cuda) => ops::gated(&cuda, activation, x, y),
+        None => y.change(|y| cpu_activation::gated(activation, &x.read(), y, width)),
+    }
 }
 
 /// The gradient of [`gated`]'s input.
 pub(crate) fn gated_backward(activation: Activation, (x, dy): (&Tensor, &Tensor), dx: &mut Tensor) {
     let width = dy.cols();
-    dx.change(|dx| {
-        cpu_activation::gated_backward(activation, &x.read(), &dy.read(), dx, width);
-    });
+    match dx.cuda() {
+        Some(cuda) => ops::gated_backward(&cuda, activation, (x, dy), dx),
+        None => dx.change(|dx| {
+            cpu_activation::gated_backward(activation, &x.read(), &dy.read(), dx, width);
+        }),
+    }
 }
 
 /// Attention; `log_sums` are written when backward will follow. With a probe, returns for each span
@@ -400,15 +454,27 @@ pub(crate) fn attention(
             meta::attention(counter, given, Pass::Forward);
             vec![0.0; given.spans.len() * given.geometry.kv_heads]
         }
+        Device::Cuda(cuda) => {
+            ops::attention(cuda, given, (out, log_sums));
+            probe.map_or_else(Vec::new, |probe| given.on_host(|given| masses(given, probe)))
+        }
     }
 }
 
-/// Gradients of attention. Where `dq` is absent, the gradients of the queries go into the first
+/// What a probe reads, of attention that the processor computes again.
+fn masses(given: &Attended<'_>, probe: ProbeWeights<'_>) -> Vec<f64> {
+    let device = given.queries.device();
+    let columns = given.geometry.heads * given.geometry.width;
+    let mut out = Tensor::scratch(&device, given.queries.rows(), columns);
+    attention(&device, given, (&mut out, None), Some(probe))
+}
+
+/// Gradients of attention, from its result `out` where the device reads that. Where `dq` is absent, the gradients of the queries go into the first
 /// columns of `dkv`.
 pub(crate) fn attention_backward(
     device: &Device,
     given: &Attended<'_>,
-    (log_sums, dout): (&Tensor, &Tensor),
+    (out, log_sums, dout): (Option<&Tensor>, &Tensor, &Tensor),
     (dq, dkv): (Option<&mut Tensor>, &mut Tensor),
 ) {
     let value_column = given.key_column + given.geometry.kv_heads * given.geometry.width;
@@ -429,6 +495,10 @@ pub(crate) fn attention_backward(
             cpu_attention::backward(pool, spans, inputs, (&log_sums.read(), &dout.read()), into);
         }),
         Device::Meta(counter) => meta::attention(counter, given, Pass::Backward),
+        Device::Cuda(cuda) => {
+            let out = out.expect("a GPU's attention keeps its result");
+            ops::attention_backward(cuda, given, (out, log_sums, dout), (dq, dkv));
+        }
     }
 }
 
@@ -443,6 +513,7 @@ pub(crate) fn attention_pattern(device: &Device, given: &Attended<'_>) -> Vec<f3
             let all: usize = given.spans.iter().map(pairs).sum();
             vec![0.0; given.geometry.heads * all]
         }
+        Device::Cuda(_) => given.on_host(|given| attention_pattern(&given.queries.device(), given)),
     }
 }
 
@@ -463,6 +534,16 @@ pub(crate) fn outer_squares(device: &Device, given: &Outer<'_>) -> Vec<f64> {
             example_squares::outer(pool, outer, given.examples, &mut squares);
         }
         Device::Meta(counter) => meta::outer_squares(counter, given),
+        Device::Cuda(_) => {
+            let host = Device::cpu();
+            let lefts: Vec<Tensor> = given.lefts.iter().map(|left| left.tensor.to(&host)).collect();
+            let views = given.lefts.iter().zip(&lefts);
+            let lefts: Vec<_> =
+                views.map(|(view, tensor)| View { tensor, ..view.clone() }).collect();
+            let right = given.right.to(&host);
+            let given = Outer { lefts: &lefts, right: &right, examples: given.examples };
+            return outer_squares(&host, &given);
+        }
     }
     squares
 }
@@ -478,6 +559,9 @@ pub(crate) fn lookup_squares(
         Device::Cpu(_) => {
             example_squares::lookup(from.read().mat(from), index, examples, &mut squares);
         }
+        Device::Cuda(_) => {
+            example_squares::lookup(from.read().mat(from), index, examples, &mut squares);
+        }
         Device::Meta(_) => {}
     }
     squares
@@ -487,7 +571,10 @@ pub(crate) fn lookup_squares(
 pub(crate) fn example_sums(device: &Device, x: &Tensor, examples: &[Range<usize>]) -> Tensor {
     let mut sums = Tensor::scratch(device, examples.len(), x.cols());
     let run = |sums: &mut [f32]| example_squares::column_sums(sums, x.read().mat(x), examples);
-    sums.change(run);
+    match device {
+        Device::Cuda(cuda) => ops::example_sums(cuda, &mut sums, x, examples),
+        Device::Cpu(_) | Device::Meta(_) => sums.change(run),
+    }
     sums
 }
 
@@ -506,6 +593,7 @@ pub(crate) fn norm_example_sums(
             let into = sums.each_mut().map(Tensor::write);
             example_squares::norm_weights(&saved, dy.read().mat(dy), examples, into);
         }
+        Device::Cuda(cuda) => ops::norm_example_sums(cuda, (x, stats, dy), examples, &mut sums),
         Device::Meta(_) => {}
     }
     sums
@@ -514,7 +602,7 @@ pub(crate) fn norm_example_sums(
 /// The sum of squares of each row, in some columns.
 pub(crate) fn row_squares(device: &Device, x: &View<'_>) -> Vec<f64> {
     match device {
-        Device::Cpu(_) => {
+        Device::Cpu(_) | Device::Cuda(_) => {
             let numbers = x.tensor.read();
             let mat = x.mat(&numbers);
             (0..mat.rows()).map(|row| elementwise::sum_of_squares(mat.row(row))).collect()
@@ -528,13 +616,22 @@ pub(crate) fn weighted_rows(into: &mut Tensor, x: &View<'_>, factors: &[f32]) {
     let run = |into: &mut [f32]| {
         example_squares::weighted_rows(into, x.mat(&x.tensor.read()), factors);
     };
-    into.change(run);
+    match into.cuda() {
+        Some(cuda) => ops::weighted_rows(&cuda, into, x, factors),
+        None => into.change(run),
+    }
 }
 
 /// `x[i] *= factors[i]`, row by row; a factor of zero makes zeros of anything.
 pub(crate) fn scale_rows(x: &mut Tensor, factors: &[f32]) {
     let width = x.cols();
-    x.change(|x| example_squares::scale_rows(x, width, factors));
+    match x.cuda() {
+        Some(cuda) => {
+            let from = x.clone();
+            ops::scale_rows(&cuda, x, (&from, 0), factors);
+        }
+        None => x.change(|x| example_squares::scale_rows(x, width, factors)),
+    }
 }
 
 /// `x += deviation * normal`, by a key.
@@ -553,6 +650,11 @@ pub(crate) fn cross_entropy(
     labels: &[u32],
     factors: Factors<'_>,
 ) -> Tensor {
+    if let Device::Cuda(cuda) = device {
+        let mut loss = Tensor::scratch(device, 1, 1);
+        ops::cross_entropy(cuda, logits, labels, factors, &mut loss);
+        return loss;
+    }
     let classes = logits.cols();
     let run =
         |logits: &mut [f32]| losses::cross_entropy_rows((logits, classes), None, labels, factors);
@@ -566,6 +668,11 @@ pub(crate) fn binary_cross_entropy(
     targets: &[f32],
     factors: Factors<'_>,
 ) -> Tensor {
+    if let Device::Cuda(cuda) = device {
+        let mut loss = Tensor::scratch(device, 1, 1);
+        ops::binary_cross_entropy(cuda, logits, targets, factors, &mut loss);
+        return loss;
+    }
     let classes = logits.cols();
     let run = |logits: &mut [f32]| losses::binary_cross_entropy(logits, classes, targets, factors);
     loss(device, factors, logits, run)
@@ -579,7 +686,7 @@ fn loss(
 ) -> Tensor {
     match device {
         Device::Cpu(_) => divided(device, factors, run(logits.write())),
-        Device::Meta(_) => Tensor::scalar(device, 0.0),
+        Device::Meta(_) | Device::Cuda(_) => Tensor::scalar(device, 0.0),
     }
 }
 
@@ -593,6 +700,11 @@ pub(crate) fn vocabulary_loss(device: &Device, given: Vocabulary<'_>) -> Tensor 
         Device::Meta(counter) => {
             meta::vocabulary_loss(counter, &given);
             Tensor::scalar(device, 0.0)
+        }
+        Device::Cuda(cuda) => {
+            let mut loss = Tensor::scratch(device, 1, 1);
+            ops::vocabulary_loss(cuda, given, &mut loss);
+            loss
         }
     }
 }
@@ -614,6 +726,26 @@ pub(crate) fn vocabulary_loss_by_example(
             meta::vocabulary_loss_by_example(counter, &given, examples);
             let nothing = || vec![0.0; examples.rows.len()];
             (Tensor::scalar(device, 0.0), [nothing(), nothing()])
+        }
+        Device::Cuda(_) => {
+            let host = Device::cpu();
+            let [x, weight] = [given.x, given.weight].map(|tensor| tensor.to(&host));
+            let bias = given.bias.map(|bias| bias.to(&host));
+            let mut dx = given.dx.as_ref().map(|dx| Tensor::scratch(&host, dx.rows(), dx.cols()));
+            let on_host = Vocabulary {
+                x: &x,
+                weight: &weight,
+                bias: bias.as_ref(),
+                dx: dx.as_mut(),
+                dw: None,
+                db: None,
+                ..given
+            };
+            let (loss, squares) = vocabulary_loss_by_example(&host, on_host, examples);
+            if let (Some(into), Some(dx)) = (given.dx, dx) {
+                into.overwrite(&dx.read()).expect("both have the input's shape");
+            }
+            (loss.to(device), squares)
         }
     }
 }

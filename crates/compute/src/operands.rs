@@ -6,6 +6,7 @@ use crate::cpu::columns::Part;
 use crate::cpu::losses::Factors;
 use crate::cpu::matmul::Mat;
 use crate::cpu::vocabulary::Loss;
+use crate::device::Device;
 use crate::fill::Fill;
 use crate::geometry::{Attention, Span};
 use crate::solver::SolverStep;
@@ -120,6 +121,15 @@ pub(crate) struct Attended<'a> {
 }
 
 impl Attended<'_> {
+    /// Runs something on a copy in the processor's memory.
+    pub fn on_host<R>(&self, run: impl FnOnce(&Attended<'_>) -> R) -> R {
+        let host = Device::cpu();
+        let queries = self.queries.to(&host);
+        let keys_values: Vec<Tensor> = self.keys_values.iter().map(|x| x.to(&host)).collect();
+        let keys_values: Vec<&Tensor> = keys_values.iter().collect();
+        run(&Attended { queries: &queries, keys_values: &keys_values, ..*self })
+    }
+
     /// Runs something on the processor's view of the inputs.
     pub fn on_cpu<R>(&self, run: impl FnOnce(Inputs<'_>) -> R) -> R {
         let queries = self.queries.read();

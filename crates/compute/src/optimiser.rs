@@ -91,7 +91,7 @@ impl Optimiser {
             changes.push(Change { weight, moments, slope, step });
         }
         kernels::optimise(device, &mut changes);
-        Ok(())
+        device.check()
     }
 }
 

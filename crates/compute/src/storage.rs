@@ -6,6 +6,7 @@
 
 use crate::cpu::bf16;
 use crate::cpu::matmul::{Mat, Stored};
+use crate::cuda::{self, Cuda};
 use crate::device::Device;
 use crate::pool::{Buffer, Counted};
 use std::ops::Deref;
@@ -25,6 +26,8 @@ enum Memory {
     Cpu(Arc<Buffer>),
     /// Memory that is counted and not there.
     Meta(Arc<Counted>),
+    /// Memory of a GPU.
+    Cuda(Arc<cuda::Buffer>),
 }
 
 impl Storage {
@@ -33,8 +36,85 @@ impl Storage {
         let memory = match device {
             Device::Cpu(pool) => Memory::Cpu(Arc::new(pool.take(elements))),
             Device::Meta(counter) => Memory::Meta(Arc::new(counter.take(elements))),
+            Device::Cuda(cuda) => Memory::Cuda(Arc::new(cuda.take(elements))),
         };
         Self { memory, is_bf16: false }
+    }
+
+    /// Room for this many numbers in the precision that a device has activations in.
+    pub fn allocate_activation(device: &Device, elements: usize) -> Self {
+        match device {
+            Device::Cuda(cuda) if cuda.is_bf16() => {
+                Self { is_bf16: true, ..Self::allocate(device, elements.div_ceil(2)) }
+            }
+            Device::Cpu(_) | Device::Meta(_) | Device::Cuda(_) => Self::allocate(device, elements),
+        }
+    }
+
+    /// The GPU that the numbers are on, if they are on one.
+    pub fn cuda(&self) -> Option<&Cuda> {
+        match &self.memory {
+            Memory::Cuda(buffer) => Some(buffer.cuda()),
+            Memory::Cpu(_) | Memory::Meta(_) => None,
+        }
+    }
+
+    /// What a GPU's kernels read.
+    pub fn numbers(&self) -> cuda::Numbers {
+        self.cuda_buffer().numbers(self.is_bf16)
+    }
+
+    /// What a GPU's kernels write: shared numbers are copied first.
+    pub fn numbers_mut(&mut self, count: usize) -> cuda::Numbers {
+        if self.is_shared() {
+            self.relocate(count, self.capacity());
+        }
+        let is_bf16 = self.is_bf16;
+        let buffer = self.owned_cuda_buffer();
+        buffer.forget();
+        buffer.numbers(is_bf16)
+    }
+
+    /// The same for a kernel that writes f32 and, where products have read them as bf16, those too.
+    pub fn numbers_kept(&mut self, count: usize) -> (cuda::Numbers, u64) {
+        if self.is_bf16 {
+            let wide = self.cuda_buffer().cuda().take(count);
+            cuda::ops::convert(&wide.cuda().clone(), wide.numbers(false), self.numbers(), count);
+            *self = Self { memory: Memory::Cuda(Arc::new(wide)), is_bf16: false };
+        }
+        if self.is_shared() {
+            self.relocate(count, self.capacity());
+        }
+        let buffer = self.owned_cuda_buffer();
+        (buffer.numbers(false), buffer.kept_rounded())
+    }
+
+    /// Writes numbers from main memory over those on a GPU, in the precision that they have.
+    pub fn overwrite(&mut self, data: &[f32]) {
+        self.numbers_mut(data.len());
+        let half = self.is_bf16;
+        self.owned_cuda_buffer().overwrite(data, half);
+    }
+
+    /// The first `count` f32 as bf16, converted once.
+    pub fn rounded(&self, count: usize) -> Arc<cuda::Buffer> {
+        self.cuda_buffer().rounded(count)
+    }
+
+    fn cuda_buffer(&self) -> &cuda::Buffer {
+        match &self.memory {
+            Memory::Cuda(buffer) => buffer,
+            Memory::Cpu(_) | Memory::Meta(_) => unreachable!("{NOT_ON_A_GPU}"),
+        }
+    }
+
+    fn owned_cuda_buffer(&mut self) -> &mut cuda::Buffer {
+        match &mut self.memory {
+            Memory::Cuda(buffer) => {
+                Arc::get_mut(buffer).expect("it was relocated if anybody shared it")
+            }
+            Memory::Cpu(_) | Memory::Meta(_) => unreachable!("{NOT_ON_A_GPU}"),
+        }
     }
 
     /// The device that the numbers are on.
@@ -42,6 +122,7 @@ impl Storage {
         match &self.memory {
             Memory::Cpu(buffer) => Device::Cpu(buffer.pool().clone()),
             Memory::Meta(counted) => Device::Meta(counted.counter().clone()),
+            Memory::Cuda(buffer) => Device::Cuda(buffer.cuda().clone()),
         }
     }
 
@@ -50,6 +131,7 @@ impl Storage {
         let floats = match &self.memory {
             Memory::Cpu(buffer) => buffer.len(),
             Memory::Meta(counted) => counted.len(),
+            Memory::Cuda(buffer) => buffer.len(),
         };
         if self.is_bf16 { 2 * floats } else { floats }
     }
@@ -62,6 +144,7 @@ impl Storage {
         match &self.memory {
             Memory::Cpu(buffer) => Arc::strong_count(buffer) > 1,
             Memory::Meta(counted) => Arc::strong_count(counted) > 1,
+            Memory::Cuda(buffer) => Arc::strong_count(buffer) > 1,
         }
     }
 
@@ -70,7 +153,8 @@ impl Storage {
         match (&self.memory, &other.memory) {
             (Memory::Cpu(a), Memory::Cpu(b)) => Arc::ptr_eq(a, b),
             (Memory::Meta(a), Memory::Meta(b)) => Arc::ptr_eq(a, b),
-            (Memory::Cpu(_) | Memory::Meta(_), _) => false,
+            (Memory::Cuda(a), Memory::Cuda(b)) => Arc::ptr_eq(a, b),
+            (Memory::Cpu(_) | Memory::Meta(_) | Memory::Cuda(_), _) => false,
         }
     }
 
@@ -83,7 +167,8 @@ impl Storage {
                 Numbers::Converted(numbers)
             }
             Memory::Cpu(buffer) => Numbers::Borrowed(&buffer[..count]),
-            Memory::Meta(_) => Numbers::Absent(vec![0.0; count]),
+            Memory::Meta(_) => Numbers::Copied(vec![0.0; count]),
+            Memory::Cuda(buffer) => Numbers::Copied(buffer.to_host(count, self.is_bf16)),
         }
     }
 
@@ -114,7 +199,7 @@ impl Storage {
     fn buffer(&self) -> &Buffer {
         match &self.memory {
             Memory::Cpu(buffer) => buffer,
-            Memory::Meta(_) => unreachable!("{NO_NUMBERS}"),
+            Memory::Meta(_) | Memory::Cuda(_) => unreachable!("{NO_NUMBERS}"),
         }
     }
 
@@ -131,7 +216,7 @@ impl Storage {
                 let buffer = Arc::get_mut(buffer).expect("it was relocated if anybody shared it");
                 Some(&mut buffer[..count])
             }
-            Memory::Meta(_) => None,
+            Memory::Meta(_) | Memory::Cuda(_) => None,
         }
     }
 
@@ -144,6 +229,11 @@ impl Storage {
 
     /// Moves the first `count` numbers to f32 memory of their own with room for `capacity`.
     pub fn relocate(&mut self, count: usize, capacity: usize) {
+        if let Memory::Cuda(buffer) = &self.memory {
+            let copy = buffer.copied((count, capacity), self.is_bf16);
+            self.memory = Memory::Cuda(Arc::new(copy));
+            return;
+        }
         let mut moved = Self::allocate(&self.device(), capacity.max(count));
         if let Some(into) = moved.write_to(count) {
             into.copy_from_slice(&self.read(count));
@@ -165,6 +255,7 @@ impl Storage {
             Memory::Meta(counted) => {
                 Memory::Meta(Arc::new(counted.counter().take(count.div_ceil(2))))
             }
+            Memory::Cuda(buffer) => Memory::Cuda(buffer.rounded(count)),
         };
         Self { memory, is_bf16: true }
     }
@@ -175,10 +266,11 @@ impl Storage {
 pub(crate) enum Numbers<'a> {
     Borrowed(&'a [f32]),
     Converted(Buffer),
-    /// Zeros in place of numbers that are not there.
-    Absent(Vec<f32>),
+    /// Copied from elsewhere; zeros where there are none.
+    Copied(Vec<f32>),
 }
 
+const NOT_ON_A_GPU: &str = "a GPU's kernels are given its tensors";
 const NO_NUMBERS: &str = "the processor's kernels are given the processor's tensors";
 
 impl Deref for Numbers<'_> {
@@ -188,7 +280,7 @@ impl Deref for Numbers<'_> {
         match self {
             Self::Borrowed(numbers) => numbers,
             Self::Converted(numbers) => numbers,
-            Self::Absent(numbers) => numbers,
+            Self::Copied(numbers) => numbers,
         }
     }
 }

@@ -8,9 +8,11 @@
 use crate::cpu::matmul::{Mat, Stored};
 use crate::device::Device;
 use crate::error::ComputeError;
+use crate::cuda::{self, Cuda, ops};
 use crate::storage::{Numbers, Storage};
 use std::borrow::Cow;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Rows by columns of f32.
 ///
@@ -41,7 +43,7 @@ impl Tensor {
         let expected = rows.saturating_mul(cols);
         ComputeError::expect("tensor", "number of values", data.len(), expected)?;
         let mut tensor = Self::scratch(device, rows, cols);
-        tensor.change(|into| into.copy_from_slice(data));
+        tensor.put(data);
         Ok(tensor)
     }
 
@@ -55,7 +57,7 @@ impl Tensor {
     /// One number.
     pub fn scalar(device: &Device, value: f32) -> Self {
         let mut tensor = Self::scratch(device, 1, 1);
-        tensor.change(|into| into[0] = value);
+        tensor.put(&[value]);
         tensor
     }
 
@@ -69,6 +71,12 @@ impl Tensor {
         // Checked, because everything that follows relies on this product as the size of the memory.
         let elements = rows.checked_mul(cols).expect("a tensor is smaller than the address space");
         Self { rows, cols, storage: Storage::allocate(device, elements) }
+    }
+
+    /// Arbitrary contents in the precision that the device has activations in.
+    pub(crate) fn activation(device: &Device, rows: usize, cols: usize) -> Self {
+        let elements = rows.checked_mul(cols).expect("a tensor is smaller than the address space");
+        Self { rows, cols, storage: Storage::allocate_activation(device, elements) }
     }
 
     /// Number of rows.
@@ -106,8 +114,18 @@ impl Tensor {
         match self.read() {
             Numbers::Borrowed(numbers) => Cow::Borrowed(numbers),
             Numbers::Converted(numbers) => Cow::Owned(numbers.to_vec()),
-            Numbers::Absent(numbers) => Cow::Owned(numbers),
+            Numbers::Copied(numbers) => Cow::Owned(numbers),
         }
+    }
+
+    /// The same numbers on another device; shared where it is the same.
+    pub fn to(&self, device: &Device) -> Self {
+        if device.holds_tensors_of(&self.device()) {
+            return self.clone();
+        }
+        let mut copy = Self::scratch(device, self.rows, self.cols);
+        copy.put(&self.read());
+        copy
     }
 
     /// The one number of a one-element tensor (a loss).
@@ -140,7 +158,7 @@ impl Tensor {
     /// Writes numbers from the host over all of the tensor's; a shared tensor is copied first.
     pub fn overwrite(&mut self, data: &[f32]) -> Result<(), ComputeError> {
         ComputeError::expect("tensor", "number of values", data.len(), self.elements())?;
-        self.change(|into| into.copy_from_slice(data));
+        self.put(data);
         Ok(())
     }
 
@@ -221,13 +239,27 @@ impl Tensor {
         self.storage.stored(self.rows, self.cols)
     }
 
+    /// Writes numbers from the host.
+    fn put(&mut self, data: &[f32]) {
+        match self.cuda() {
+            Some(_) => self.storage.overwrite(data),
+            None => self.change(|into| into.copy_from_slice(data)),
+        }
+    }
+
     /// Zeros in place of whatever there is.
     pub(crate) fn clear(&mut self) {
+        if let Some(cuda) = self.cuda() {
+            return ops::fill(&cuda, self, 0.0);
+        }
         self.change(|numbers| numbers.fill(0.0));
     }
 
     /// Copies rows of a tensor of the same width over those from `first` on.
     fn copy_rows(&mut self, first: usize, from: &Self, rows: Range<usize>) {
+        if let Some(cuda) = self.cuda().filter(|_| from.cuda().is_some()) {
+            return ops::copy_rows(&cuda, self, first, (from, rows));
+        }
         let (start, range) = (first * self.cols, rows.start * from.cols..rows.end * from.cols);
         self.change(|into| {
             let from = &from.storage.read(range.end)[range];
@@ -245,9 +277,39 @@ impl Tensor {
         self.storage.own(self.elements());
     }
 
-    /// Writes its numbers, if it has any.
+    /// The GPU that it is on, if it is on one.
+    pub(crate) fn cuda(&self) -> Option<Cuda> {
+        self.storage.cuda().cloned()
+    }
+
+    /// What a GPU's kernels read.
+    pub(crate) fn numbers(&self) -> cuda::Numbers {
+        self.storage.numbers()
+    }
+
+    /// What a GPU's kernels write; see [`Storage::numbers_mut`].
+    pub(crate) fn numbers_mut(&mut self) -> cuda::Numbers {
+        self.storage.numbers_mut(self.elements())
+    }
+
+    /// What an optimiser writes on a GPU; see [`Storage::numbers_kept`].
+    pub(crate) fn numbers_kept(&mut self) -> (cuda::Numbers, u64) {
+        self.storage.numbers_kept(self.elements())
+    }
+
+    /// The numbers as bf16 on a GPU, converted once.
+    pub(crate) fn rounded(&self) -> Arc<cuda::Buffer> {
+        self.storage.rounded(self.elements())
+    }
+
+    /// Writes its numbers, if it has any. Those of a GPU come to the processor and go back.
     pub(crate) fn change(&mut self, run: impl FnOnce(&mut [f32])) {
         let elements = self.elements();
+        if self.storage.cuda().is_some() {
+            let mut numbers = self.storage.read(elements).to_vec();
+            run(&mut numbers);
+            return self.storage.overwrite(&numbers);
+        }
         if let Some(numbers) = self.storage.write_to(elements) {
             run(numbers);
         }

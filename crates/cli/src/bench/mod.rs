@@ -1,5 +1,6 @@
 //! `fedra bench`: measurements that another person can repeat.
 
+mod check;
 mod fold;
 mod private_step;
 mod report;
@@ -16,6 +17,8 @@ use clap::Subcommand;
 pub enum Bench {
     /// One training step: forward, backward, optimiser
     Step(step::Step),
+    /// Whether a device computes what the processor does
+    Check(check::Check),
     /// One round of many clients that train nothing: the overhead of the federation
     Round(round::RoundBench),
     /// Aggregation of many updates into one mean
@@ -32,6 +35,7 @@ impl Bench {
             Self::Step(step) => {
                 step.pool()?.install(|| if step.dp { private_step::run(&step) } else { step.run() })
             }
+            Self::Check(check) => check.run(),
             Self::Round(round) => round.run(),
             Self::Fold(fold) => fold.run(),
             Self::Split(split) => split.run(),

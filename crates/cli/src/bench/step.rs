@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use std::time::Instant;
 
 use super::report::{Format, least, median, rounded};
+use crate::device::Compute;
 use crate::flags::{Threads, one_of};
 
 /// Classes of the encoders' benchmark head.
@@ -39,6 +40,8 @@ pub struct Step {
     /// Replay the frozen blocks below from a cache, as in a later local epoch
     #[arg(long, requires = "train_blocks")]
     cached_prefix: bool,
+    #[command(flatten)]
+    compute: Compute,
     #[command(flatten)]
     threads: Threads,
     /// Steps to time
@@ -101,7 +104,7 @@ impl Step {
 
     /// A fresh model with memory of its own, ready to be trained.
     pub(super) fn bench(&self) -> Result<Bench> {
-        let device = Device::cpu();
+        let device = self.compute.open()?;
         let config = without_segments(self.shape);
         let head = if config.causal {
             Head::Language
@@ -151,7 +154,8 @@ impl Step {
         let blocks: Vec<String> = self.train_blocks.iter().map(ToString::to_string).collect();
         let blocks = if blocks.is_empty() { "all".to_owned() } else { blocks.join(",") };
         let object = json!({
-            "device": "cpu", "shape": shape, "batch": batch, "seq": seq, "precision": "fp32",
+            "device": self.compute.name(), "shape": shape, "batch": batch, "seq": seq,
+            "precision": self.compute.precision(),
             "train_blocks": blocks, "threads": threads,
         });
         (format!("{shape} {batch}x{seq} on {threads} threads, training {blocks}"), object)
@@ -177,6 +181,8 @@ impl Bench {
         let gradients = self.gradients(shape, &batch, &targets, number)?;
         self.optimiser.step(&mut self.params, &gradients)?;
         drop(gradients);
+        self.device.synchronise();
+        self.device.check()?;
         Ok(start.elapsed().as_secs_f64())
     }
 

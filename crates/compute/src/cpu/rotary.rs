@@ -30,6 +30,12 @@ impl Angles {
         Self { half: frequencies.len(), cosines: table(f64::cos), sines: table(f64::sin) }
     }
 
+    /// Cosines and sines of the first positions.
+    pub(crate) fn up_to(&self, positions: usize) -> (&[f32], &[f32]) {
+        let end = positions * self.half;
+        (&self.cosines[..end], &self.sines[..end])
+    }
+
     /// Positions covered.
     pub fn positions(&self) -> usize {
         self.cosines.len() / self.half.max(1)

@@ -57,6 +57,11 @@ impl Occurrences {
         Self { rows, places, starts }
     }
 
+    /// Where the places of each row begin, and all places.
+    pub fn places(&self) -> (&[usize], &[u32]) {
+        (&self.starts, &self.places)
+    }
+
     /// `into[k] = sum of from[place]` over the places of row `rows[k]`, added in order of place.
     pub fn sum_rows(&self, into: &mut [f32], width: usize, from: &[f32]) {
         const ROWS: usize = 16;

@@ -85,7 +85,7 @@ impl Tape {
             Some(own) => wanted(&[queries, own], &[]).then(|| (queries.clone(), own.clone())),
         };
         let rows = queries.tensor.rows();
-        let mut out = Tensor::scratch(&self.device, rows, geometry.heads * geometry.width);
+        let mut out = Tensor::activation(&self.device, rows, geometry.heads * geometry.width);
         let mut log_sums =
             trained.is_some().then(|| Tensor::scratch(&self.device, rows, geometry.heads));
         let mut received = probe.as_deref().and_then(|probe| probe.room_for_received(geometry));
@@ -105,12 +105,13 @@ impl Tape {
         let (Some(log_sums), Some((own_queries, keys_values))) = (log_sums, trained) else {
             return Ok(self.constant(out).with_rows_of(queries));
         };
+        let kept = self.device.reads_attention_results().then(|| out.clone());
         let out = self.finish(out, true, || {
             let (queries, spans) = (own_queries, spans.to_vec());
             move |flow: &mut Flow, dout: Tensor| {
                 let gradient_of = |value: &Value| {
                     let (rows, cols) = value.tensor.shape();
-                    Tensor::scratch(&flow.device, rows, cols)
+                    Tensor::activation(&flow.device, rows, cols)
                 };
                 let mut d_keys_values = gradient_of(&keys_values);
                 let mut d_queries = (key_column == 0).then(|| gradient_of(&queries));
@@ -122,7 +123,8 @@ impl Tape {
                     key_column,
                 };
                 let into = (d_queries.as_mut(), &mut d_keys_values);
-                kernels::attention_backward(&flow.device, &given, (&log_sums, &dout), into);
+                let saved = (kept.as_ref(), &log_sums, &dout);
+                kernels::attention_backward(&flow.device, &given, saved, into);
                 flow.add(keys_values.slot, d_keys_values);
                 if let Some(d_queries) = d_queries {
                     flow.add(queries.slot, d_queries);

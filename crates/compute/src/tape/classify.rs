@@ -23,7 +23,7 @@ impl Tape {
         let (places, labels) = labelled(targets, classes)?;
         let resolved = weights.resolve("cross-entropy", logits)?.at(&places);
         let weights = resolved.of_classes(weights, (&labels, classes))?;
-        let mut picked = Tensor::scratch(&self.device, places.len(), classes);
+        let mut picked = Tensor::activation(&self.device, places.len(), classes);
         kernels::gather(&self.device, &mut picked, &[(&logits.tensor, &places)]);
         let loss = kernels::cross_entropy(&self.device, &mut picked, &labels, weights.factors());
         let mut gradient = Tensor::zeros(&self.device, count, classes);

@@ -23,7 +23,7 @@ impl Tape {
             ComputeError::expect("embedding", "number of indices", index.len(), tokens)?;
             ComputeError::within("embedding", table.id.role.name(), index, table.tensor.rows())?;
         }
-        let mut sum = Tensor::scratch(&self.device, tokens, width);
+        let mut sum = Tensor::activation(&self.device, tokens, width);
         let sources: Vec<_> = tables.iter().map(|(table, index)| (&table.tensor, *index)).collect();
         kernels::gather(&self.device, &mut sum, &sources);
         let examples = self.example_tokens(tokens, tables.iter().map(|(table, _)| *table))?;
@@ -61,7 +61,7 @@ impl Tape {
         ComputeError::within("embedding", table.id.role.name(), index, table.tensor.rows())?;
         let examples = self.example_rows("embedding", x.sequences(), std::iter::once(table))?;
         let wanted = wanted(&[&x], &[table]);
-        let mut looked_up = Tensor::scratch(&self.device, rows, width);
+        let mut looked_up = Tensor::activation(&self.device, rows, width);
         kernels::gather(&self.device, &mut looked_up, &[(&table.tensor, index)]);
         let Value { tensor: mut sum, slot, sequences } = x;
         sum.add_scaled(1.0, &looked_up)?;

@@ -368,7 +368,7 @@ impl VocabularyFactors {
             dw.iter_mut().chain(&mut db).for_each(Tensor::clear);
             return [dw, db].map(|sum| sum.map(Gradient::Dense));
         }
-        let mut x = Tensor::scratch(device, places.len(), width);
+        let mut x = Tensor::activation(device, places.len(), width);
         kernels::gather(device, &mut x, &[(&self.x, &places)]);
         let labels: Vec<u32> = places.iter().map(|&row| self.labels[row as usize]).collect();
         let scaled: Vec<f32> = by_row.iter().map(|factor| factor * self.upstream).collect();

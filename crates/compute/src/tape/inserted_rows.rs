@@ -58,11 +58,11 @@ impl Tape {
             own.extend((next + place + more..next + length + more).map(|row| row as u32));
             next += length + more;
         }
-        let mut y = Tensor::scratch(&self.device, next, width);
+        let mut y = Tensor::activation(&self.device, next, width);
         y.clear();
         kernels::scatter_add(&mut y, &own, &x.tensor);
         let index: Vec<u32> = lengths.iter().flat_map(|_| 0..more as u32).collect();
-        let mut rows = Tensor::scratch(&self.device, index.len(), width);
+        let mut rows = Tensor::activation(&self.device, index.len(), width);
         kernels::gather(&self.device, &mut rows, &[(&table.tensor, &index)]);
         kernels::scatter_add(&mut y, &inserted, &rows);
         drop(rows);
@@ -71,7 +71,7 @@ impl Tape {
             let (from, (id, trains)) = (x.slot, (table.id, table.trains));
             move |flow: &mut Flow, dy: Tensor| {
                 let picked = |rows: &[u32]| {
-                    let mut picked = Tensor::scratch(&flow.device, rows.len(), width);
+                    let mut picked = Tensor::activation(&flow.device, rows.len(), width);
                     kernels::gather(&flow.device, &mut picked, &[(&dy, rows)]);
                     picked
                 };

@@ -72,9 +72,9 @@ impl Tape {
         let wanted = trains || x.slot.is_some() || residual.is_some();
         let weights = projections.iter().flat_map(Projection::weights);
         let examples = self.example_rows("linear", x.sequences(), weights)?;
-        let mut y = Tensor::scratch(&self.device, rows, outputs);
+        let mut y = Tensor::activation(&self.device, rows, outputs);
         let activated = matches!(around, Around::Activation(_)) && wanted;
-        let mut derivative = activated.then(|| Tensor::scratch(&self.device, rows, outputs));
+        let mut derivative = activated.then(|| Tensor::activation(&self.device, rows, outputs));
         let low_rank =
             forward(&self.device, &x.tensor, projections, around, (&mut y, derivative.as_mut()));
         let reads_input = projections.iter().any(Projection::reads_input);
@@ -138,7 +138,7 @@ fn forward(
 /// Adds `s (x A^T) B^T` to some columns of `y` and returns `s x A^T`.
 fn correct(device: &Device, x: &Tensor, lora: &Lora, y: (&mut Tensor, Range<usize>)) -> Tensor {
     let (a, b) = (&lora.a.tensor, &lora.b.tensor);
-    let mut low = Tensor::scratch(device, x.rows(), a.rows());
+    let mut low = Tensor::activation(device, x.rows(), a.rows());
     let into = (&mut low, 0..a.rows());
     kernels::matmul(device, into, Fill::Overwrite, (&View::of(x), &View::of(a).t()));
     low.scale(lora.scale);
@@ -326,7 +326,7 @@ impl Linear {
 /// `s dy B`, the gradient at the low-rank waist.
 fn lower(device: &Device, lora: &Lora, dy: &Tensor, columns: Range<usize>) -> Tensor {
     let b = &lora.b.tensor;
-    let mut low = Tensor::scratch(device, dy.rows(), b.cols());
+    let mut low = Tensor::activation(device, dy.rows(), b.cols());
     let (into, left) = ((&mut low, 0..b.cols()), View::columns(dy, columns));
     kernels::matmul(device, into, Fill::Overwrite, (&left, &View::of(b)));
     low.scale(lora.scale);

@@ -47,7 +47,7 @@ impl Tape {
         ComputeError::expect("norm", "weight shape", weight.tensor.shape(), (1, cols))?;
         ComputeError::not_empty("norm", "row", cols)?;
         let factors = kernels::shifted(&self.device, &weight.tensor, offset);
-        let mut y = Tensor::scratch(&self.device, rows, cols);
+        let mut y = Tensor::activation(&self.device, rows, cols);
         let mut stats = Tensor::scratch(&self.device, rows, 2);
         let given = (&x.tensor, &factors, bias.map(|bias| &bias.tensor));
         kernels::norm(&self.device, (kind, epsilon), given, (&mut y, &mut stats));

@@ -91,6 +91,7 @@ impl Tape {
         while let Some(operation) = self.recorded.pop() {
             operation(&mut flow);
         }
+        flow.device.check()?;
         for slot in self.inputs {
             if let Some(gradient) = flow.slots[slot.0].take() {
                 flow.gradients.put_input(slot.0, gradient);
@@ -179,7 +180,7 @@ impl Flow {
     pub fn open(&mut self, slot: Slot, (rows, cols): (usize, usize)) -> (Tensor, Fill) {
         match self.slots[slot.0].take() {
             Some(sum) => (sum, Fill::Add),
-            None => (Tensor::scratch(&self.device, rows, cols), Fill::Overwrite),
+            None => (Tensor::activation(&self.device, rows, cols), Fill::Overwrite),
         }
     }
 

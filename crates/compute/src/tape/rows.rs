@@ -12,7 +12,7 @@ impl Tape {
     pub fn rows(&mut self, x: &Value, rows: &[u32]) -> Result<Value, ComputeError> {
         let (of, width) = x.tensor.shape();
         ComputeError::within("rows", "row", rows, of)?;
-        let mut picked = Tensor::scratch(&self.device, rows.len(), width);
+        let mut picked = Tensor::activation(&self.device, rows.len(), width);
         ComputeError::not_empty("rows", "row", width)?;
         kernels::gather(&self.device, &mut picked, &[(&x.tensor, rows)]);
         let sequences = x.sequences().and_then(|sequences| sequences.picked(rows));

@@ -53,7 +53,7 @@ impl Tape {
                     std::iter::repeat_n(number, range.len())
                 };
                 let index: Vec<u32> = ranges.iter().zip(0..).flat_map(number).collect();
-                let mut dx = Tensor::scratch(&flow.device, index.len(), width);
+                let mut dx = Tensor::activation(&flow.device, index.len(), width);
                 kernels::gather(&flow.device, &mut dx, &[(&dy, &index)]);
                 if index.len() == rows {
                     return flow.add(from, dx);

@@ -54,14 +54,14 @@ impl Tape {
         let resolved = weights.resolve("vocabulary loss", x)?.at(&places);
         let weights = resolved.of_classes(weights, (&labels, words))?;
         let device = self.device.clone();
-        let mut picked = Tensor::scratch(&device, places.len(), width);
+        let mut picked = Tensor::activation(&device, places.len(), width);
         kernels::gather(&device, &mut picked, &[(&x.tensor, &places)]);
         let trained = std::iter::once(weight).chain(bias);
         let examples = self.example_rows("vocabulary loss", x.sequences(), trained)?;
         let examples = examples.and_then(|examples| examples.picked(&places));
         let summed = examples.is_none();
         let bias_trains = bias.filter(|bias| bias.trains);
-        let mut dx = x.slot.map(|_| Tensor::scratch(&device, places.len(), width));
+        let mut dx = x.slot.map(|_| Tensor::activation(&device, places.len(), width));
         let mut dw = (weight.trains && summed).then(|| Tensor::scratch(&device, words, width));
         let mut db = bias_trains.filter(|_| summed).map(|_| Tensor::scratch(&device, 1, words));
         let loss = kernels::Vocabulary {

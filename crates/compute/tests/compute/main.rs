@@ -6,6 +6,7 @@ mod bf16;
 mod bounds;
 mod by_example;
 mod chain;
+mod cuda;
 mod draw;
 mod errors;
 mod golden;

@@ -17,6 +17,7 @@ use fedra_data::{AnswerForm, Body, Table, Task};
 
 use self::values::{Result, at_least_one, required};
 use super::checked::Experiment;
+use super::compute_device::ComputeDevice;
 use super::origin::Origin;
 use super::raw_config::RawConfig;
 use super::split_table::SplitTable;
@@ -29,9 +30,7 @@ const USUAL_TOKENS: usize = 128;
 /// where it brings its own.
 pub fn check(mut raw: RawConfig, rows: Option<Arc<Table>>) -> Result<Experiment> {
     let name = name(&raw)?;
-    let device = raw.device.as_str();
-    ConfigError::new("device", format_args!("{device:?}"), "auto or cpu")
-        .when(!matches!(device, "auto" | "cpu"))?;
+    let device = ComputeDevice::of(&raw)?;
     for (key, count) in [
         ("threads", raw.threads),
         ("data.max_examples", raw.data.max_examples),
@@ -73,6 +72,7 @@ pub fn check(mut raw: RawConfig, rows: Option<Arc<Table>>) -> Result<Experiment>
     Ok(Experiment {
         name,
         seed: Seed(raw.seed),
+        device,
         source,
         task,
         max_tokens,

@@ -9,6 +9,7 @@ use fedra_engine::Recipe;
 use fedra_model::ImageInput;
 use fedra_model::hf::Config;
 
+use super::compute_device::ComputeDevice;
 use super::origin::Origin;
 use super::raw_config::{CompareTable, RawConfig};
 use super::split_table::CutChoice;
@@ -21,6 +22,8 @@ pub struct Experiment {
     pub name: String,
     /// Where every draw starts.
     pub seed: Seed,
+    /// Who computes.
+    pub device: ComputeDevice,
     /// Where rows come from.
     pub source: Source,
     /// The task to learn.

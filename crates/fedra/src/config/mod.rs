@@ -19,6 +19,7 @@ pub mod split_table;
 
 mod catalogue;
 mod check;
+mod compute_device;
 mod layers;
 mod reading;
 

@@ -260,7 +260,14 @@ mod tests {
             &["work.optimiser.rate=-1.0"],
             "work.optimiser.rate: found -1, expected a finite number, 0 or more",
         );
-        refused(&["device=cuda:0"], "device: found \"cuda:0\", expected auto or cpu");
+        refused(
+            &["device=gpu"],
+            "device: found \"gpu\", expected auto, cpu or cuda:N, as in cuda:0",
+        );
+        refused(
+            &["precision=bf16"],
+            "precision: found \"bf16\", expected f32 where no GPU computes",
+        );
         refused(
             &["data.source=jsonl"],
             "data.path is missing: expected a file (or data.train and data.test)",

@@ -29,8 +29,10 @@ settings! {
         pub name: Option<String> = None,
         /// Where every draw starts.
         pub seed: u64 = 1,
-        /// Who computes: `auto` or `cpu`.
+        /// Who computes: `auto`, `cpu` or `cuda:N`.
         pub device: String = "auto".to_owned(),
+        /// In which precision a GPU computes: `f32`, `tf32` or `bf16`.
+        pub precision: String = "f32".to_owned(),
         /// How many threads; all cores unless given.
         pub threads: Option<usize> = None,
         /// Where a simulation keeps what its idle clients keep.

@@ -113,7 +113,7 @@ impl Run {
 
     /// The same with a listener.
     pub fn heard(experiment: &Experiment, listener: &dyn Listener) -> Result<Self> {
-        Self::prepare_on(experiment, Device::cpu(), listener)
+        Self::prepare_on(experiment, experiment.device.open()?, listener)
     }
 
     /// The same on a device of which planning needs no numbers.

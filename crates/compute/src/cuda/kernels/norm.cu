@@ -1,0 +1,185 @@
+// Layer norm and root-mean-square norm, over rows and over groups of columns.
+//
+//   forward   n = (x - m) r      y = n * weight + bias      r = 1 / sqrt(var + eps)
+//   backward  h = dy * weight    dx = r (h - mean h - n mean(h n))     (RMS: m = 0, no mean h)
+
+// A row is the work of one warp, or of a whole block where it is long.
+template <bool WIDE>
+struct Team {
+    __device__ static u32 rank() { return WIDE ? threadIdx.x : threadIdx.x % 32; }
+    __device__ static u32 size() { return WIDE ? blockDim.x : 32; }
+    __device__ static u64 row() { return WIDE ? blockIdx.x : (u64)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32; }
+    __device__ static float sum(float x) { return WIDE ? block_sum(x) : warp_sum(x); }
+};
+
+template <bool WIDE>
+__device__ void forward(
+    u32 centred, float epsilon, Numbers x, Numbers weight, Numbers bias, Numbers y, float *stats, u32 rows, u32 cols) {
+    typedef Team<WIDE> T;
+    u64 row = T::row();
+    if (row >= rows) return;
+    u64 first = row * cols;
+    float mean = 0.f;
+    if (centred) {
+        for (u32 i = T::rank(); i < cols; i += T::size()) mean += get(x, first + i);
+        mean = T::sum(mean) / cols;
+    }
+    float square = 0.f;
+    for (u32 i = T::rank(); i < cols; i += T::size()) {
+        float d = get(x, first + i) - mean;
+        square = fmaf(d, d, square);
+    }
+    float inverse = 1.f / sqrtf(T::sum(square) / cols + epsilon);
+    for (u32 i = T::rank(); i < cols; i += T::size()) {
+        float n = (get(x, first + i) - mean) * inverse;
+        put(y, first + i, bias.start ? fmaf(n, get(weight, i), get(bias, i)) : n * get(weight, i));
+    }
+    if (T::rank() == 0) {
+        stats[2 * row] = mean;
+        stats[2 * row + 1] = inverse;
+    }
+}
+
+extern "C" __global__ void norm_rows(
+    u32 centred, float epsilon, Numbers x, Numbers weight, Numbers bias, Numbers y, float *stats, u32 rows, u32 cols) {
+    forward<false>(centred, epsilon, x, weight, bias, y, stats, rows, cols);
+}
+
+extern "C" __global__ void norm_rows_wide(
+    u32 centred, float epsilon, Numbers x, Numbers weight, Numbers bias, Numbers y, float *stats, u32 rows, u32 cols) {
+    forward<true>(centred, epsilon, x, weight, bias, y, stats, rows, cols);
+}
+
+template <bool WIDE>
+__device__ void backward(
+    u32 centred, Numbers x, const float *stats, Numbers weight, Numbers dy, Numbers dx, u32 adds, u32 rows, u32 cols) {
+    typedef Team<WIDE> T;
+    u64 row = T::row();
+    if (row >= rows) return;
+    u64 first = row * cols;
+    float mean = stats[2 * row], inverse = stats[2 * row + 1], h_sum = 0.f, hn_sum = 0.f;
+    for (u32 i = T::rank(); i < cols; i += T::size()) {
+        float h = get(dy, first + i) * get(weight, i);
+        h_sum += h;
+        hn_sum = fmaf(h, (get(x, first + i) - mean) * inverse, hn_sum);
+    }
+    float h_mean = centred ? T::sum(h_sum) / cols : 0.f, hn_mean = T::sum(hn_sum) / cols;
+    for (u32 i = T::rank(); i < cols; i += T::size()) {
+        float h = get(dy, first + i) * get(weight, i);
+        float slope = inverse * (h - h_mean - (get(x, first + i) - mean) * inverse * hn_mean);
+        put(dx, first + i, adds ? get(dx, first + i) + slope : slope);
+    }
+}
+
+extern "C" __global__ void norm_backward(
+    u32 centred, Numbers x, const float *stats, Numbers weight, Numbers dy, Numbers dx, u32 adds, u32 rows, u32 cols) {
+    backward<false>(centred, x, stats, weight, dy, dx, adds, rows, cols);
+}
+
+extern "C" __global__ void norm_backward_wide(
+    u32 centred, Numbers x, const float *stats, Numbers weight, Numbers dy, Numbers dx, u32 adds, u32 rows, u32 cols) {
+    backward<true>(centred, x, stats, weight, dy, dx, adds, rows, cols);
+}
+
+// For each run of rows the gradients of weight and of bias: blocks of 32 columns by 8 rows.
+extern "C" __global__ void norm_weight_sums(
+    Numbers x, const float *stats, Numbers dy, const u32 *starts, const u32 *ends, float *weights, float *biases, u32 cols) {
+    u32 column = blockIdx.x * 32 + threadIdx.x, run = blockIdx.y;
+    __shared__ float sums[2][8][33];
+    float weight = 0.f, bias = 0.f;
+    if (column < cols) {
+        for (u32 row = starts[run] + threadIdx.y; row < ends[run]; row += 8) {
+            u64 i = (u64)row * cols + column;
+            float d = get(dy, i), n = (get(x, i) - stats[2 * row]) * stats[2 * row + 1];
+            weight = fmaf(d, n, weight);
+            bias += d;
+        }
+    }
+    sums[0][threadIdx.y][threadIdx.x] = weight;
+    sums[1][threadIdx.y][threadIdx.x] = bias;
+    __syncthreads();
+    if (threadIdx.y == 0 && column < cols) {
+        for (int k = 1; k < 8; k++) weight += sums[0][k][threadIdx.x], bias += sums[1][k][threadIdx.x];
+        weights[(u64)run * cols + column] = weight;
+        biases[(u64)run * cols + column] = bias;
+    }
+}
+
+// Groups of `width` columns from column `start` on: normalised (epsilon at least 0) and multiplied by a weight.
+// A warp does a group.
+extern "C" __global__ void scale_groups(
+    Numbers x, Numbers weight, float epsilon, u32 rows, u32 cols, u32 start, u32 groups, u32 width) {
+    u64 warp = (u64)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
+    if (warp >= (u64)rows * groups) return;
+    u64 first = warp / groups * cols + start + warp % groups * width;
+    u32 lane = threadIdx.x % 32;
+    float inverse = 1.f;
+    if (epsilon >= 0.f) {
+        float square = 0.f;
+        for (u32 i = lane; i < width; i += 32) {
+            float v = get(x, first + i);
+            square = fmaf(v, v, square);
+        }
+        inverse = 1.f / sqrtf(warp_sum(square) / width + epsilon);
+    }
+    for (u32 i = lane; i < width; i += 32) put(x, first + i, get(x, first + i) * inverse * get(weight, i));
+}
+
+// Turns the gradient of normalised groups into that of their input.
+extern "C" __global__ void norm_groups_backward(
+    Numbers x, Numbers weight, float epsilon, Numbers dy, u32 rows, u32 cols, u32 start, u32 groups, u32 width) {
+    u64 warp = (u64)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
+    if (warp >= (u64)rows * groups) return;
+    u64 first = warp / groups * cols + start + warp % groups * width;
+    u32 lane = threadIdx.x % 32;
+    float square = 0.f, inner = 0.f;
+    for (u32 i = lane; i < width; i += 32) {
+        float v = get(x, first + i);
+        square = fmaf(v, v, square);
+        inner = fmaf(v, get(dy, first + i) * get(weight, i), inner);
+    }
+    float inverse = 1.f / sqrtf(warp_sum(square) / width + epsilon);
+    float mean = warp_sum(inner) * inverse / width;
+    for (u32 i = lane; i < width; i += 32) {
+        float h = get(dy, first + i) * get(weight, i);
+        put(dy, first + i, inverse * (h - get(x, first + i) * inverse * mean));
+    }
+}
+
+// For each run of rows the gradient of the weight of its groups; a block does a run, a thread some columns.
+extern "C" __global__ void group_weight_sums(
+    Numbers x, Numbers dy, float epsilon, const u32 *starts, const u32 *ends, float *into, u32 total, u32 column,
+    u32 cols, u32 start, u32 groups, u32 width) {
+    u32 run = blockIdx.x;
+    __shared__ float inverses[32];
+    u32 warps = blockDim.x / 32, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    for (u32 base = 0; base < width; base += blockDim.x) {
+        float sum = 0.f;
+        u64 pairs = (u64)(ends[run] - starts[run]) * groups;
+        for (u64 pair = 0; pair < pairs; pair += warps) {
+            if (epsilon >= 0.f) {
+                __syncthreads();
+                if (pair + warp < pairs) {
+                    u64 own = starts[run] + (pair + warp) / groups;
+                    u64 first = own * cols + start + (pair + warp) % groups * width;
+                    float square = 0.f;
+                    for (u32 i = lane; i < width; i += 32) {
+                        float v = get(x, first + i);
+                        square = fmaf(v, v, square);
+                    }
+                    square = warp_sum(square);
+                    if (lane == 0) inverses[warp] = 1.f / sqrtf(square / width + epsilon);
+                }
+                __syncthreads();
+            }
+            u32 i = base + threadIdx.x;
+            for (u32 k = 0; i < width && k < warps && pair + k < pairs; k++) {
+                u64 row = starts[run] + (pair + k) / groups;
+                u64 at = row * cols + start + (pair + k) % groups * width + i;
+                float inverse = epsilon >= 0.f ? inverses[k] : 1.f;
+                sum = fmaf(get(dy, at), get(x, at) * inverse, sum);
+            }
+        }
+        if (base + threadIdx.x < width) into[(u64)run * total + column + base + threadIdx.x] = sum;
+    }
+}

@@ -1,0 +1,78 @@
+// Rows looked up in tables, and rows added back to them.
+
+// into[i] = table[index[i]], or added to what is there.
+extern "C" __global__ void gather(
+    Numbers into, Numbers table, const u32 *index, u32 rows, u32 width, u32 adds) {
+    u64 n = (u64)rows * width, step = (u64)gridDim.x * blockDim.x;
+    for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) {
+        float x = get(table, (u64)index[i / width] * width + i % width);
+        put(into, i, adds ? get(into, i) + x : x);
+    }
+}
+
+// into[rows[k]] = or += the sum of from[place] over the places of k, in their order.
+extern "C" __global__ void sum_places(
+    Numbers into, Numbers from, const u32 *rows, const u32 *starts, const u32 *places, u32 count,
+    u32 width, u32 adds) {
+    u64 n = (u64)count * width, step = (u64)gridDim.x * blockDim.x;
+    for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) {
+        u64 k = i / width, column = i % width;
+        u64 row = rows ? rows[k] : k;
+        float sum = 0.f;
+        for (u32 place = starts[k]; place < starts[k + 1]; place++) {
+            sum += get(from, (u64)places[place] * width + column);
+        }
+        u64 at = row * width + column;
+        put(into, at, adds ? get(into, at) + sum : sum);
+    }
+}
+
+// into[rows[i]] += from[i], where no row occurs twice.
+extern "C" __global__ void add_rows(Numbers into, Numbers from, const u32 *rows, u32 count, u32 width) {
+    u64 n = (u64)count * width, step = (u64)gridDim.x * blockDim.x;
+    for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) {
+        u64 at = (u64)rows[i / width] * width + i % width;
+        put(into, at, get(into, at) + get(from, i));
+    }
+}
+
+// Copies a rectangle.
+extern "C" __global__ void copy_rectangle(
+    Numbers into, u64 into_first, u32 into_stride, Numbers from, u64 from_first, u32 from_stride,
+    u32 rows, u32 cols) {
+    u64 n = (u64)rows * cols, step = (u64)gridDim.x * blockDim.x;
+    for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) {
+        u64 row = i / cols, column = i % cols;
+        put(into, into_first + row * into_stride + column, get(from, from_first + row * from_stride + column));
+    }
+}
+
+// One row for each run of rows: the sums of its columns, in some columns of x.
+extern "C" __global__ void run_sums(
+    Numbers into, Numbers x, u64 first, u32 stride, u32 cols, const u32 *starts, const u32 *ends,
+    const float *factors) {
+    u32 column = blockIdx.x * 32 + threadIdx.x, run = blockIdx.y;
+    __shared__ float sums[8][33];
+    float sum = 0.f;
+    if (column < cols) {
+        for (u32 row = starts[run] + threadIdx.y; row < ends[run]; row += 8) {
+            float factor = factors ? factors[row] : 1.f;
+            if (factor != 0.f) sum += factor * get(x, first + (u64)row * stride + column);
+        }
+    }
+    sums[threadIdx.y][threadIdx.x] = sum;
+    __syncthreads();
+    if (threadIdx.y == 0 && column < cols) {
+        for (int k = 1; k < 8; k++) sum += sums[k][threadIdx.x];
+        put(into, (u64)run * cols + column, sum);
+    }
+}
+
+// The sum over `parts` rows of partial sums.
+extern "C" __global__ void sum_parts(Numbers into, const float *partial, u32 parts, u32 cols, u32 stride) {
+    u32 column = blockIdx.x * blockDim.x + threadIdx.x;
+    if (column >= cols) return;
+    float sum = 0.f;
+    for (u32 part = 0; part < parts; part++) sum += partial[(u64)part * stride + column];
+    put(into, column, sum);
+}

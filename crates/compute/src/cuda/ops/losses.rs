@@ -1,0 +1,144 @@
+//! Losses: logits become the gradient, and the loss stays on the device.
+
+use crate::cpu::losses::Factors;
+use crate::cuda::compiler::Source::Losses;
+use crate::cuda::launch::{Grid, arguments};
+use crate::cuda::{Buffer, Cuda};
+use crate::fill::Fill;
+use crate::operands::{Vocabulary, View};
+use crate::tensor::Tensor;
+use std::ops::Range;
+
+/// Logits held at once, in numbers.
+const HELD: usize = 1 << 27;
+
+pub(crate) fn cross_entropy(
+    cuda: &Cuda,
+    logits: &mut Tensor,
+    labels: &[u32],
+    factors: Factors<'_>,
+    loss: &mut Tensor,
+) {
+    let losses = rows_losses(cuda, logits, (labels, None), factors);
+    total(cuda, &losses, labels.len(), factors.divisor, (loss, Fill::Overwrite));
+}
+
+/// Turns rows of logits into their gradient; the losses of all rows.
+fn rows_losses(
+    cuda: &Cuda,
+    logits: &mut Tensor,
+    (labels, soft_cap): (&[u32], Option<f32>),
+    factors: Factors<'_>,
+) -> Buffer {
+    let (rows, cols) = logits.shape();
+    let losses = cuda.take(rows.max(1));
+    let labels = cuda.upload(labels);
+    let weights = factors.weights.map(|weights| cuda.upload(weights));
+    let (share, class_weights) = match factors.smoothing {
+        None => (0.0, None),
+        Some(smoothing) => (smoothing.share, smoothing.class_weights),
+    };
+    let all = match class_weights {
+        None => cols as f64,
+        Some(weights) => weights.iter().map(|&weight| f64::from(weight)).sum(),
+    };
+    let class_weights = class_weights.map(|weights| cuda.upload(weights));
+    let threads = if cols > 4096 { 1024 } else { 128 };
+    let given = arguments![
+        logits.numbers_mut(),
+        &labels,
+        weights.as_ref(),
+        class_weights.as_ref(),
+        soft_cap.unwrap_or(0.0),
+        factors.divisor as f32,
+        share,
+        all as f32,
+        losses.address,
+        cols as u32
+    ];
+    if rows > 0 {
+        cuda.launch((Losses, "cross_entropy"), Grid::blocks((rows as u32, 1), (threads, 1)), given);
+    }
+    losses
+}
+
+fn total(
+    cuda: &Cuda,
+    losses: &Buffer,
+    rows: usize,
+    divisor: f64,
+    (loss, fill): (&mut Tensor, Fill),
+) {
+    let adds = u32::from(fill == Fill::Add);
+    let given = arguments![loss.numbers_mut(), losses.address, rows as u32, divisor as f32, adds];
+    cuda.launch((Losses, "total"), Grid::blocks((1, 1), (256, 1)), given);
+}
+
+pub(crate) fn binary_cross_entropy(
+    cuda: &Cuda,
+    logits: &mut Tensor,
+    targets: &[f32],
+    factors: Factors<'_>,
+    loss: &mut Tensor,
+) {
+    let (rows, cols) = logits.shape();
+    let losses = cuda.take(rows.max(1));
+    let targets = cuda.upload(targets);
+    let weights = factors.weights.map(|weights| cuda.upload(weights));
+    let divisor = factors.divisor as f32;
+    let numbers = logits.numbers_mut();
+    let given =
+        arguments![numbers, &targets, weights.as_ref(), divisor, losses.address, cols as u32];
+    let grid = Grid::blocks((rows as u32, 1), (128, 1));
+    cuda.launch((Losses, "binary_cross_entropy"), grid, given);
+    total(cuda, &losses, rows, factors.divisor, (loss, Fill::Overwrite));
+}
+
+/// Cross-entropy over a vocabulary, as many rows of logits at a time as are worth their memory.
+pub(crate) fn vocabulary_loss(cuda: &Cuda, given: Vocabulary<'_>, loss: &mut Tensor) {
+    let Vocabulary { x, weight, bias, soft_cap, labels, factors, mut dx, mut dw, mut db } = given;
+    let device = x.device();
+    let ((rows, width), words) = (x.shape(), weight.rows());
+    let step = (HELD / words).clamp(16, rows.max(16));
+    let mut fill = Fill::Overwrite;
+    for first in (0..rows).step_by(step) {
+        let now: Range<usize> = first..rows.min(first + step);
+        let part = (now.len() < rows).then(|| {
+            let mut part = Tensor::activation(&device, now.len(), width);
+            super::copy_rows(cuda, &mut part, 0, (x, now.clone()));
+            part
+        });
+        let input = part.as_ref().unwrap_or(x);
+        let mut logits = Tensor::activation(&device, now.len(), words);
+        let projection = crate::operands::Linear {
+            x: input,
+            weights: &[(weight, bias)],
+            residual: None,
+            activation: None,
+        };
+        super::linear(cuda, &projection, &mut logits, None);
+        let counted = factors.of(now.clone());
+        let losses = rows_losses(cuda, &mut logits, (&labels[now.clone()], soft_cap), counted);
+        total(cuda, &losses, now.len(), factors.divisor, (loss, fill));
+        if let Some(dx) = dx.as_deref_mut() {
+            let mut part = Tensor::activation(&device, now.len(), width);
+            let both = (&View::of(&logits), &View::of(weight));
+            super::matmul(cuda, (&mut part, 0..width), Fill::Overwrite, both);
+            super::copy_rows(cuda, dx, first, (&part, 0..now.len()));
+        }
+        if let Some(dw) = dw.as_deref_mut() {
+            let both = (&View::of(&logits).t(), &View::of(input));
+            super::matmul(cuda, (dw, 0..width), fill, both);
+        }
+        if let Some(db) = db.as_deref_mut() {
+            if fill == Fill::Overwrite {
+                super::column_sums(cuda, db, &View::of(&logits));
+            } else {
+                let mut part = Tensor::scratch(&device, 1, words);
+                super::column_sums(cuda, &mut part, &View::of(&logits));
+                super::add_scaled(cuda, db, 1.0, &part);
+            }
+        }
+        fill = Fill::Add;
+    }
+}

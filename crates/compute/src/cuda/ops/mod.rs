@@ -1,0 +1,27 @@
+//! The operations of [`kernels`](crate::kernels) on a GPU: each chooses kernels, shapes and order. Callers have
+//! checked shapes.
+
+mod attention;
+mod elementwise;
+mod losses;
+mod norms;
+mod optimiser;
+mod products;
+mod rows;
+
+pub(crate) use attention::{attention, attention_backward};
+pub(crate) use elementwise::{
+    activate, add_scaled, add_scaled_difference, convert, divide, fill, gated, gated_backward,
+    multiply, rotate, scale, scale_by, scale_rows, shifted, soft_cap, soft_cap_backward, subtract,
+    sum_of_squares,
+};
+pub(crate) use losses::{binary_cross_entropy, cross_entropy, vocabulary_loss};
+pub(crate) use norms::{
+    column_weight_sums, norm, norm_backward, norm_columns_backward, norm_example_sums,
+    scale_columns,
+};
+pub(crate) use optimiser::optimise;
+pub(crate) use products::{linear, linear_backward, matmul};
+pub(crate) use rows::{
+    column_sums, copy_rows, example_sums, gather, scatter_add, sum_by_row, weighted_rows,
+};

@@ -1,0 +1,296 @@
+//! Matrix products by cuBLASLt, with a bias or a sum on the way out.
+//!
+//! cuBLASLt counts by columns. A row-major matrix is the transpose of a column-major one, so the product
+//! `C = L R` of rows is asked for as `C^T = R^T L^T`.
+
+use super::driver::{Address, Handle};
+use super::error::CudaError;
+use super::library::{Library, Wanted, functions};
+use std::collections::HashMap;
+use std::ffi::{c_int, c_void};
+use std::sync::{Mutex, PoisonError};
+
+const LIBRARY: Wanted = Wanted {
+    library: "libcublasLt.so",
+    names: &["libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"],
+    needs: "install CUDA, or `pip install nvidia-cublas`",
+};
+
+functions! {
+    /// What is called.
+    Functions {
+        create: c"cublasLtCreate" (*mut Handle);
+        multiply: c"cublasLtMatmul" (
+            Handle, Handle, *const c_void, Address, Handle, Address, Handle, *const c_void, Address, Handle,
+            Address, Handle, *const Algorithm, Address, usize, Handle,
+        );
+        desc: c"cublasLtMatmulDescCreate" (*mut Handle, c_int, c_int);
+        drop_desc: c"cublasLtMatmulDescDestroy" (Handle);
+        set_desc: c"cublasLtMatmulDescSetAttribute" (Handle, c_int, *const c_void, usize);
+        layout: c"cublasLtMatrixLayoutCreate" (*mut Handle, c_int, u64, u64, i64);
+        drop_layout: c"cublasLtMatrixLayoutDestroy" (Handle);
+        preference: c"cublasLtMatmulPreferenceCreate" (*mut Handle);
+        drop_preference: c"cublasLtMatmulPreferenceDestroy" (Handle);
+        set_preference: c"cublasLtMatmulPreferenceSetAttribute" (Handle, c_int, *const c_void, usize);
+        choose: c"cublasLtMatmulAlgoGetHeuristic" (
+            Handle, Handle, Handle, Handle, Handle, Handle, Handle, c_int, *mut Choice, *mut c_int,
+        );
+    }
+}
+
+const F32: c_int = 0;
+const BF16: c_int = 14;
+const COMPUTE_F32: c_int = 68;
+const COMPUTE_TF32: c_int = 77;
+const TRANSPOSE_A: c_int = 3;
+const TRANSPOSE_B: c_int = 4;
+const EPILOGUE: c_int = 7;
+const BIAS_POINTER: c_int = 8;
+const EPILOGUE_BIAS: c_int = 4;
+/// Sums the second factor of the library's product, our left one, over what is multiplied away.
+const EPILOGUE_SUMS: c_int = 512;
+const WORKSPACE_BYTES: c_int = 1;
+/// Of A, B, C and D.
+const ALIGNMENTS: [c_int; 4] = [5, 6, 7, 8];
+
+/// Bytes that products may work with.
+pub(super) const WORKSPACE: u64 = 32 << 20;
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Algorithm([u64; 8]);
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Choice {
+    algorithm: Algorithm,
+    workspace: usize,
+    state: c_int,
+    waves: f32,
+    reserved: [c_int; 4],
+}
+
+/// A matrix of rows in memory: where it starts, how far rows are apart, its precision, whether it is read transposed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Operand {
+    pub address: Address,
+    pub stride: usize,
+    pub half: bool,
+    pub transposed: bool,
+}
+
+/// `into = left right (+ bias) (+ plus)`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Product {
+    pub rows: usize,
+    pub inner: usize,
+    pub cols: usize,
+    pub left: Operand,
+    pub right: Operand,
+    pub into: Operand,
+    /// What is added: of the shape and precision of `into`, which it may be.
+    pub plus: Option<Operand>,
+    /// A number for each column, in the precision of `into`.
+    pub bias: Option<Address>,
+    /// Receives the sums of the left factor's rows, as f32, in place of a bias; `into` is f32.
+    pub sums: Option<Address>,
+    pub tf32: bool,
+}
+
+/// What an algorithm depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Shape {
+    sizes: [usize; 3],
+    strides: [usize; 4],
+    halves: [bool; 3],
+    transposed: [bool; 2],
+    alignments: [u32; 4],
+    has_bias: bool,
+    has_sums: bool,
+    has_plus: bool,
+    tf32: bool,
+}
+
+/// What is prepared for a shape.
+#[derive(Clone, Copy, Debug)]
+struct Prepared {
+    desc: Handle,
+    layouts: [Handle; 4],
+    choice: Choice,
+}
+
+// SAFETY: descriptions are written once, under the lock that guards them, and the bias under the same lock.
+unsafe impl Send for Prepared {}
+
+/// cuBLASLt and what it has chosen so far.
+#[derive(Debug)]
+pub(super) struct Products {
+    call: Functions,
+    handle: Handle,
+    prepared: Mutex<HashMap<Shape, Prepared>>,
+}
+
+// SAFETY: cuBLASLt's handle may be used by several threads; see its documentation on thread safety.
+unsafe impl Send for Products {}
+// SAFETY: as above.
+unsafe impl Sync for Products {}
+
+impl Products {
+    pub fn open() -> Result<Self, CudaError> {
+        let call = Functions::of(&Library::open(LIBRARY)?)?;
+        let mut handle = std::ptr::null_mut();
+        // SAFETY: writes the handle.
+        status("cublasLtCreate", unsafe { (call.create)(&raw mut handle) })?;
+        Ok(Self { call, handle, prepared: Mutex::default() })
+    }
+
+    /// Whether the library has a way to carry a product out.
+    pub fn can(&self, product: &Product) -> bool {
+        let shape = product.shape();
+        let mut all = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
+        all.contains_key(&shape)
+            || self.prepare(&shape).is_ok_and(|prepared| all.insert(shape, prepared).is_none())
+    }
+
+    /// Adds a product to a stream.
+    pub fn run(&self, product: &Product, workspace: Address, stream: Handle) -> Result<(), CudaError> {
+        let shape = product.shape();
+        let mut all = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
+        let prepared = match all.get(&shape) {
+            Some(prepared) => *prepared,
+            None => {
+                let prepared = self.prepare(&shape)?;
+                all.insert(shape, prepared);
+                prepared
+            }
+        };
+        let (one, beta) = (1_f32, if product.plus.is_some() { 1_f32 } else { 0.0 });
+        let [a, b, c, d] = prepared.layouts;
+        let plus = product.plus.unwrap_or(product.into);
+        // SAFETY: addresses are of device memory of at least the sizes that the layouts say, and all work of the
+        // memory's owner is on this stream. The lock is held while the bias of the shared description is used.
+        unsafe {
+            if let Some(bias) = product.bias.or(product.sums) {
+                self.set(prepared.desc, BIAS_POINTER, &bias)?;
+            }
+            let answer = (self.call.multiply)(
+                self.handle,
+                prepared.desc,
+                (&raw const one).cast(),
+                product.right.address,
+                a,
+                product.left.address,
+                b,
+                (&raw const beta).cast(),
+                plus.address,
+                c,
+                product.into.address,
+                d,
+                &raw const prepared.choice.algorithm,
+                workspace,
+                WORKSPACE as usize,
+                stream,
+            );
+            status("cublasLtMatmul", answer)
+        }
+    }
+
+    /// # Safety
+    /// The attribute must be of the value's type.
+    unsafe fn set<T>(&self, desc: Handle, attribute: c_int, value: &T) -> Result<(), CudaError> {
+        // SAFETY: the library copies so many bytes.
+        let answer = unsafe {
+            (self.call.set_desc)(desc, attribute, std::ptr::from_ref(value).cast(), size_of::<T>())
+        };
+        status("cublasLtMatmulDescSetAttribute", answer)
+    }
+
+    /// Describes a product and lets the library choose how to carry it out.
+    fn prepare(&self, shape: &Shape) -> Result<Prepared, CudaError> {
+        let [rows, inner, cols] = shape.sizes;
+        let kind = |half| if half { BF16 } else { F32 };
+        let mut desc = std::ptr::null_mut();
+        let mut layouts = [std::ptr::null_mut(); 4];
+        let compute = if shape.tf32 { COMPUTE_TF32 } else { COMPUTE_F32 };
+        // Of A (right), B (left), C and D: rows and columns as they are stored, by columns.
+        let stored = |(rows, cols): (usize, usize), transposed: bool| {
+            if transposed { (cols, rows) } else { (rows, cols) }
+        };
+        let sizes = [
+            stored((cols, inner), shape.transposed[1]),
+            stored((inner, rows), shape.transposed[0]),
+            (cols, rows),
+            (cols, rows),
+        ];
+        let kinds = [kind(shape.halves[1]), kind(shape.halves[0]), kind(shape.halves[2]), kind(shape.halves[2])];
+        // SAFETY: every call writes one handle or copies one value of the type that the attribute has.
+        unsafe {
+            status("cublasLtMatmulDescCreate", (self.call.desc)(&raw mut desc, compute, F32))?;
+            self.set(desc, TRANSPOSE_A, &c_int::from(shape.transposed[1]))?;
+            self.set(desc, TRANSPOSE_B, &c_int::from(shape.transposed[0]))?;
+            if shape.has_bias {
+                self.set(desc, EPILOGUE, &EPILOGUE_BIAS)?;
+            } else if shape.has_sums {
+                self.set(desc, EPILOGUE, &EPILOGUE_SUMS)?;
+            }
+            for ((layout, kind), ((rows, cols), stride)) in
+                layouts.iter_mut().zip(kinds).zip(sizes.into_iter().zip(shape.strides))
+            {
+                let answer = (self.call.layout)(layout, kind, rows as u64, cols as u64, stride as i64);
+                status("cublasLtMatrixLayoutCreate", answer)?;
+            }
+            let mut preference = std::ptr::null_mut();
+            status("cublasLtMatmulPreferenceCreate", (self.call.preference)(&raw mut preference))?;
+            let prefer = |attribute, value: *const c_void, size| {
+                let answer = (self.call.set_preference)(preference, attribute, value, size);
+                status("cublasLtMatmulPreferenceSetAttribute", answer)
+            };
+            let most = WORKSPACE;
+            prefer(WORKSPACE_BYTES, (&raw const most).cast(), size_of::<u64>())?;
+            for (attribute, bytes) in ALIGNMENTS.into_iter().zip(shape.alignments) {
+                prefer(attribute, (&raw const bytes).cast(), size_of::<u32>())?;
+            }
+            let (mut choice, mut found) = (Choice::default(), 0);
+            let [a, b, c, d] = layouts;
+            let answer = (self.call.choose)(
+                self.handle, desc, a, b, c, d, preference, 1, &raw mut choice, &raw mut found,
+            );
+            (self.call.drop_preference)(preference);
+            if answer != 0 || found == 0 {
+                (self.call.drop_desc)(desc);
+                layouts.iter().for_each(|layout| {
+                    (self.call.drop_layout)(*layout);
+                });
+                let reason = format!("no way to multiply {shape:?} (status {answer})");
+                return Err(CudaError::Call { call: "cublasLtMatmulAlgoGetHeuristic", reason });
+            }
+            Ok(Prepared { desc, layouts, choice })
+        }
+    }
+}
+
+impl Product {
+    fn shape(&self) -> Shape {
+        let Self { left, right, into, plus, .. } = self;
+        let plus = plus.unwrap_or(*into);
+        let alignment = |operand: &Operand| 1 << operand.address.trailing_zeros().min(8);
+        Shape {
+            sizes: [self.rows, self.inner, self.cols],
+            strides: [right.stride, left.stride, plus.stride, into.stride],
+            halves: [left.half, right.half, into.half],
+            transposed: [left.transposed, right.transposed],
+            alignments: [right, left, &plus, into].map(alignment),
+            has_bias: self.bias.is_some(),
+            has_sums: self.sums.is_some(),
+            has_plus: self.plus.is_some(),
+            tf32: self.tf32,
+        }
+    }
+}
+
+fn status(call: &'static str, status: i32) -> Result<(), CudaError> {
+    if status == 0 {
+        return Ok(());
+    }
+    Err(CudaError::Call { call, reason: format!("status {status}") })
+}
