@@ -79,7 +79,7 @@ impl Storage {
     pub fn numbers_kept(&mut self, count: usize) -> (cuda::Numbers, u64) {
         if self.is_bf16 {
             let wide = self.cuda_buffer().cuda().take(count);
-            cuda::ops::convert(&wide.cuda().clone(), wide.numbers(false), self.numbers(), count);
+            wide.cuda().convert(wide.numbers(false), self.numbers(), count);
             *self = Self { memory: Memory::Cuda(Arc::new(wide)), is_bf16: false };
         }
         if self.is_shared() {

@@ -8,7 +8,7 @@
 use crate::cpu::matmul::{Mat, Stored};
 use crate::device::Device;
 use crate::error::ComputeError;
-use crate::cuda::{self, Cuda, ops};
+use crate::cuda::{self, Cuda, moves};
 use crate::storage::{Numbers, Storage};
 use std::borrow::Cow;
 use std::ops::Range;
@@ -250,7 +250,7 @@ impl Tensor {
     /// Zeros in place of whatever there is.
     pub(crate) fn clear(&mut self) {
         if let Some(cuda) = self.cuda() {
-            return ops::fill(&cuda, self, 0.0);
+            return moves::fill(&cuda, self.numbers_mut(), self.elements(), 0.0);
         }
         self.change(|numbers| numbers.fill(0.0));
     }
@@ -258,7 +258,9 @@ impl Tensor {
     /// Copies rows of a tensor of the same width over those from `first` on.
     fn copy_rows(&mut self, first: usize, from: &Self, rows: Range<usize>) {
         if let Some(cuda) = self.cuda().filter(|_| from.cuda().is_some()) {
-            return ops::copy_rows(&cuda, self, first, (from, rows));
+            let (into, cols) = (self.numbers_mut().from(first * self.cols), self.cols);
+            let source = from.numbers().from(rows.start * cols);
+            return moves::copy(&cuda, into, source, rows.len() * cols);
         }
         let (start, range) = (first * self.cols, rows.start * from.cols..rows.end * from.cols);
         self.change(|into| {

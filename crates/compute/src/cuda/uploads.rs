@@ -1,7 +1,6 @@
-//! Small tables that kernels read: indices, positions, spans. What was sent before is not sent again, so that the
-//! blocks of a model, which all read the same spans, cost one copy.
+//! What was sent to a device before and need not be sent again: the blocks of a model all read the same spans,
+//! which so cost one copy.
 
-use super::{Buffer, Cuda, lock};
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hasher};
 use std::sync::Arc;
@@ -11,45 +10,33 @@ const KEPT: usize = 48;
 /// Bytes beyond which it costs less to send a table again than to recognise it.
 const LARGEST: usize = 256 << 10;
 
-/// Tables that are on the device.
-#[derive(Debug, Default)]
-pub(super) struct Uploads(VecDeque<(u64, Vec<u8>, Arc<Buffer>)>);
+/// Bytes that were sent, and where they are; the last used first.
+#[derive(Debug)]
+pub(super) struct Uploads<B>(VecDeque<(u64, Vec<u8>, Arc<B>)>);
 
-/// A table on the device; it stays until the value is dropped.
-#[derive(Clone, Debug)]
-pub(super) struct Table(Arc<Buffer>);
-
-impl Table {
-    pub fn address(&self) -> u64 {
-        self.0.address
+impl<B> Default for Uploads<B> {
+    fn default() -> Self {
+        Self(VecDeque::new())
     }
 }
 
-impl Cuda {
-    /// A table of plain numbers on the device.
-    pub(super) fn upload<T: Plain>(&self, data: &[T]) -> Table {
-        let bytes = T::bytes(data);
+impl<B> Uploads<B> {
+    /// Where these bytes are, if they were sent; otherwise `send` sends them.
+    pub fn get(&mut self, bytes: &[u8], send: impl FnOnce(&[u8]) -> Arc<B>) -> Arc<B> {
         if bytes.len() > LARGEST {
-            let buffer = Arc::new(self.take(bytes.len().div_ceil(4)));
-            self.write(buffer.address, bytes);
-            return Table(buffer);
+            return send(bytes);
         }
         let mut hasher = DefaultHasher::new();
         hasher.write(bytes);
         let hash = hasher.finish();
-        let mut uploads = lock(&self.0.uploads);
-        let known = |(known, kept, _): &(u64, Vec<u8>, Arc<Buffer>)| *known == hash && kept == bytes;
-        if let Some(place) = uploads.0.iter().position(known) {
-            let entry = uploads.0.remove(place).expect("it was just found");
-            let table = Table(entry.2.clone());
-            uploads.0.push_front(entry);
-            return table;
-        }
-        let buffer = Arc::new(self.take(bytes.len().div_ceil(4)));
-        self.write(buffer.address, bytes);
-        uploads.0.push_front((hash, bytes.to_vec(), buffer.clone()));
-        uploads.0.truncate(KEPT);
-        Table(buffer)
+        let known = |(known, kept, _): &(u64, Vec<u8>, Arc<B>)| *known == hash && kept == bytes;
+        let place = self.0.iter().position(known);
+        let entry = place.and_then(|place| self.0.remove(place));
+        let entry = entry.unwrap_or_else(|| (hash, bytes.to_vec(), send(bytes)));
+        let found = entry.2.clone();
+        self.0.push_front(entry);
+        self.0.truncate(KEPT);
+        found
     }
 }
 
@@ -68,4 +55,29 @@ macro_rules! plain {
         })*
     };
 }
-plain!(u8, u32, u64, f32);
+plain!(u32, u64, f32);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_sent_is_sent_again_only_when_it_was_forgotten() {
+        let mut uploads = Uploads::<u32>::default();
+        let mut sent = 0;
+        let mut get = |number: u32| {
+            let mut send = |_: &[u8]| {
+                sent += 1;
+                Arc::new(number)
+            };
+            let found = uploads.get(u32::bytes(&[number]), &mut send);
+            assert_eq!(*found, number);
+            sent
+        };
+        assert_eq!((get(7), get(7), get(8), get(7)), (1, 1, 2, 2));
+        for number in 100..100 + KEPT as u32 {
+            get(number);
+        }
+        assert_eq!(get(7), 3 + KEPT as u32);
+    }
+}

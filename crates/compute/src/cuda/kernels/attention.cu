@@ -31,18 +31,18 @@ __device__ void forward(const Attention &a, Numbers out, float *log_sums) {
     u32 count = s.queries - first < BLOCK ? s.queries - first : BLOCK;
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     load<D>(q, D, BLOCK, a.q, s.q_first + first, count, a.q_stride, head * a.width, a.width);
-    u64 begin, end, ignored;
+    u32 begin, end, ignored;
     visible(a, s, first, &begin, &ignored);
     visible(a, s, first + count - 1, &ignored, &end);
     float o[OWN][NC] = {}, m[OWN], l[OWN] = {};
-    u64 from[OWN], to[OWN];
+    u32 from[OWN], to[OWN];
     for (int r = 0; r < OWN; r++) {
         u32 i = OWN * warp + r;
         m[r] = -INFINITY;
         from[r] = to[r] = 0;
         if (i < count) visible(a, s, first + i, &from[r], &to[r]);
     }
-    for (u64 base = begin; base < end; base += 32) {
+    for (u32 base = begin; base < end; base += 32) {
         u32 rows = end - base < 32 ? end - base : 32;
         __syncthreads();
         load<D>(k, D + 1, 32, s.kv, s.k_first + base, rows, a.kv_stride, a.key_column + kv_head * a.width, a.width);
@@ -107,11 +107,11 @@ __device__ void query_slopes(
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     load<D>(q, D, BLOCK, a.q, s.q_first + first, count, a.q_stride, head * a.width, a.width);
     load<D>(d, D, BLOCK, dout, s.q_first + first, count, a.heads * a.width, head * a.width, a.width);
-    u64 begin, end, ignored;
+    u32 begin, end, ignored;
     visible(a, s, first, &begin, &ignored);
     visible(a, s, first + count - 1, &ignored, &end);
     float sum[OWN][NC] = {}, log_sum[OWN] = {}, product[OWN] = {};
-    u64 from[OWN] = {}, to[OWN] = {};
+    u32 from[OWN] = {}, to[OWN] = {};
     for (int r = 0; r < OWN; r++) {
         u32 i = OWN * warp + r;
         if (i >= count) continue;
@@ -120,7 +120,7 @@ __device__ void query_slopes(
         log_sum[r] = log_sums[at];
         product[r] = inner[at];
     }
-    for (u64 base = begin; base < end; base += 32) {
+    for (u32 base = begin; base < end; base += 32) {
         u32 rows = end - base < 32 ? end - base : 32;
         __syncthreads();
         load<D>(k, D + 1, 32, s.kv, s.k_first + base, rows, a.kv_stride, a.key_column + kv_head * a.width, a.width);
@@ -173,7 +173,7 @@ __device__ void key_slopes(const Attention &a, Numbers dout, const float *log_su
     for (u32 head = kv_head * group; head < (kv_head + 1) * group; head++) {
         for (u32 base = 0; base < s.queries; base += 32) {
             u32 rows = s.queries - base < 32 ? s.queries - base : 32;
-            u64 begin, end, ignored;
+            u32 begin, end, ignored;
             visible(a, s, base, &begin, &ignored);
             visible(a, s, base + rows - 1, &ignored, &end);
             if (end <= first || begin >= first + count) continue;
@@ -182,7 +182,7 @@ __device__ void key_slopes(const Attention &a, Numbers dout, const float *log_su
             load<D>(d, D + 1, 32, dout, s.q_first + base, rows, a.heads * a.width, head * a.width, a.width);
             __syncthreads();
             float log_sum = 0.f, product = 0.f;
-            u64 from = 0, to = 0;
+            u32 from = 0, to = 0;
             if (lane < (int)rows) {
                 u64 at = (u64)(s.q_first + base + lane) * a.heads + head;
                 visible(a, s, base + lane, &from, &to);
@@ -198,7 +198,7 @@ __device__ void key_slopes(const Attention &a, Numbers dout, const float *log_su
                 }
             }
             for (int r = 0; r < OWN; r++) {
-                u64 key = first + OWN * warp + r;
+                u32 key = first + OWN * warp + r;
                 slope(a, key >= from && key < to, p[r], dp[r], log_sum, product, &p[r], &ds[r]);
             }
             for (int j = 0; j < 32; j++) {

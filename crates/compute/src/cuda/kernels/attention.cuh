@@ -10,6 +10,7 @@ struct Attention {
     const u32 *tiles;
     u32 q_stride, kv_stride, key_column, value_column;
     u32 heads, kv_heads, width, causal;
+    // At most 2^30, so that no sum with a position overflows.
     u64 distance;
     float scale, cap;
 };
@@ -27,10 +28,10 @@ __device__ inline Span span_of(const Attention &a, u32 number) {
 }
 
 // The keys that query i sees: from `begin` to before `end`.
-__device__ inline void visible(const Attention &a, const Span &s, u32 i, u64 *begin, u64 *end) {
-    u64 position = (u64)s.offset + i;
-    *begin = position > a.distance ? position - a.distance : 0;
-    u64 last = a.causal ? position : position + a.distance;
+__device__ inline void visible(const Attention &a, const Span &s, u32 i, u32 *begin, u32 *end) {
+    u32 position = s.offset + i;
+    *begin = position > (u32)a.distance ? position - (u32)a.distance : 0;
+    u32 last = a.causal ? position : position + (u32)a.distance;
     *end = last + 1 < s.keys ? last + 1 : s.keys;
 }
 

@@ -79,41 +79,90 @@ extern "C" __global__ void activate(Numbers y, Numbers derivative, u32 kind, u64
         });
 }
 
+// Runs over rows of `width` numbers: `four(row, column)` in fours where the width allows it, else `one`.
+template <class F, class G>
+__device__ inline void each_of_rows(u32 rows, u32 width, F four, G one) {
+    u64 step = (u64)gridDim.x * blockDim.x, at = (u64)blockIdx.x * blockDim.x + threadIdx.x;
+    if (width % 4 == 0) {
+        u32 fours = width / 4;
+        for (u64 i = at; i < (u64)rows * fours; i += step) four(i / fours, 4 * (u32)(i % fours));
+    } else {
+        for (u64 i = at; i < (u64)rows * width; i += step) one(i / width, (u32)(i % width));
+    }
+}
+
 // y = activation(gate) * up, where a row of x is gate then up.
 extern "C" __global__ void gated(Numbers x, Numbers y, u32 kind, u32 rows, u32 width) {
-    u64 n = (u64)rows * width, step = (u64)gridDim.x * blockDim.x;
-    for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) {
-        u64 row = i / width, gate = row * 2 * width + i % width;
-        float slope;
-        put(y, i, activated(kind, get(x, gate), &slope) * get(x, gate + width));
-    }
+    each_of_rows(
+        rows, width,
+        [=](u64 row, u32 i) {
+            Four gate = get4(x, row * 2 * width + i), up = get4(x, row * 2 * width + width + i);
+            float slope;
+            for (int k = 0; k < 4; k++) gate.v[k] = activated(kind, gate.v[k], &slope) * up.v[k];
+            put4(y, row * width + i, gate);
+        },
+        [=](u64 row, u32 i) {
+            float slope, gate = get(x, row * 2 * width + i), up = get(x, row * 2 * width + width + i);
+            put(y, row * width + i, activated(kind, gate, &slope) * up);
+        });
 }
 
 extern "C" __global__ void gated_backward(
     Numbers x, Numbers dy, Numbers dx, u32 kind, u32 rows, u32 width) {
-    u64 n = (u64)rows * width, step = (u64)gridDim.x * blockDim.x;
-    for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) {
-        u64 row = i / width, gate = row * 2 * width + i % width;
-        float slope, d = get(dy, i), value = activated(kind, get(x, gate), &slope);
-        put(dx, gate + width, d * value);
-        put(dx, gate, d * get(x, gate + width) * slope);
-    }
+    each_of_rows(
+        rows, width,
+        [=](u64 row, u32 i) {
+            u64 at = row * 2 * width + i;
+            Four gate = get4(x, at), up = get4(x, at + width), d = get4(dy, row * width + i);
+            for (int k = 0; k < 4; k++) {
+                float slope, value = activated(kind, gate.v[k], &slope);
+                gate.v[k] = d.v[k] * up.v[k] * slope;
+                up.v[k] = d.v[k] * value;
+            }
+            put4(dx, at, gate);
+            put4(dx, at + width, up);
+        },
+        [=](u64 row, u32 i) {
+            u64 at = row * 2 * width + i;
+            float slope, d = get(dy, row * width + i), value = activated(kind, get(x, at), &slope);
+            put(dx, at, d * get(x, at + width) * slope);
+            put(dx, at + width, d * value);
+        });
 }
 
 // Turns the first heads of each row by the angles of its position: feature i with feature i + half.
 extern "C" __global__ void rotate(
     Numbers x, const u32 *positions, const float *cosines, const float *sines, float sign, u32 rows,
     u32 cols, u32 heads, u32 half) {
-    u64 n = (u64)rows * heads * half, step = (u64)gridDim.x * blockDim.x;
-    for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) {
-        u32 pair = i % half, head = i / half % heads;
-        u64 row = i / half / heads, angle = (u64)positions[row] * half + pair;
-        u64 first = row * cols + head * 2 * half + pair;
-        float c = cosines[angle], s = sines[angle] * sign;
-        float a = get(x, first), b = get(x, first + half);
-        put(x, first, a * c - b * s);
-        put(x, first + half, a * s + b * c);
-    }
+    Numbers c = {(void *)cosines, 0, 0}, s = {(void *)sines, 0, 0};
+    bool whole = half % 4 == 0 && cols % 4 == 0;
+    u32 width = heads * half;
+    auto one = [=](u64 row, u32 i) {
+        u32 pair = i % half;
+        u64 angle = (u64)positions[row] * half + pair, first = row * cols + i / half * 2 * half + pair;
+        float turn = sines[angle] * sign, a = get(x, first), b = get(x, first + half);
+        put(x, first, a * cosines[angle] - b * turn);
+        put(x, first + half, a * turn + b * cosines[angle]);
+    };
+    each_of_rows(
+        rows, width,
+        [=](u64 row, u32 i) {
+            if (!whole) {
+                for (u32 k = 0; k < 4; k++) one(row, i + k);
+                return;
+            }
+            u32 pair = i % half;
+            u64 angle = (u64)positions[row] * half + pair, first = row * cols + i / half * 2 * half + pair;
+            Four cosine = get4(c, angle), sine = get4(s, angle), a = get4(x, first), b = get4(x, first + half), r;
+            for (int k = 0; k < 4; k++) {
+                float turn = sine.v[k] * sign;
+                r.v[k] = a.v[k] * cosine.v[k] - b.v[k] * turn;
+                b.v[k] = a.v[k] * turn + b.v[k] * cosine.v[k];
+            }
+            put4(x, first, r);
+            put4(x, first + half, b);
+        },
+        one);
 }
 
 // x[i] *= factors[i], row by row; a factor of zero makes zeros of anything.

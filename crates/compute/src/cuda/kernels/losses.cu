@@ -1,5 +1,18 @@
 // Losses of rows of logits: each turns logits into the gradient of the loss and gives the loss of the row.
 
+// Shows each number of a row, in fours where the row allows it.
+template <class F>
+__device__ inline void over(u32 cols, Numbers x, u64 first, F show) {
+    if (cols % 4 == 0) {
+        for (u32 i = 4 * threadIdx.x; i < cols; i += 4 * blockDim.x) {
+            Four f = get4(x, first + i);
+            for (u32 k = 0; k < 4; k++) show(i + k, f.v[k]);
+        }
+    } else {
+        for (u32 i = threadIdx.x; i < cols; i += blockDim.x) show(i, get(x, first + i));
+    }
+}
+
 // Cross-entropy with the column that a row should have predicted, with or without a cap on the logits
 // (cap * tanh(l / cap)), smoothing (`share`, with the sum `all` of the classes' weights) and weights of
 // classes. A block does a row.
@@ -11,19 +24,17 @@ extern "C" __global__ void cross_entropy(
     float weight = weights ? weights[blockIdx.x] : 1.f, slope = weight / divisor;
     float inverse = cap > 0.f ? 1.f / cap : 0.f;
     float max = -INFINITY;
-    for (u32 i = threadIdx.x; i < cols; i += blockDim.x) {
-        float x = get(logits, first + i);
+    over(cols, logits, first, [&](u32, float x) {
         if (cap > 0.f) x = cap * tanhf(x * inverse);
         max = fmaxf(max, x);
-    }
+    });
     max = block_max(max);
     float sum = 0.f, spread = 0.f;
-    for (u32 i = threadIdx.x; i < cols; i += blockDim.x) {
-        float x = get(logits, first + i);
+    over(cols, logits, first, [&](u32 i, float x) {
         if (cap > 0.f) x = cap * tanhf(x * inverse);
         sum += expf(x - max);
         if (share > 0.f) spread += (class_weights ? class_weights[i] : 1.f) * (x - max);
-    }
+    });
     sum = block_sum(sum);
     if (share > 0.f) spread = block_sum(spread);
     float chosen = get(logits, first + label);
@@ -39,14 +50,22 @@ extern "C" __global__ void cross_entropy(
         losses[blockIdx.x] = weight * (total * logf(sum) - own * (chosen - max) - each * spread);
     }
     float scale = slope * total / sum;
-    for (u32 i = threadIdx.x; i < cols; i += blockDim.x) {
-        float x = get(logits, first + i);
+    auto slope_of = [&](u32 i, float x) {
         if (cap > 0.f) x = cap * tanhf(x * inverse);
         float d = scale * expf(x - max);
         if (each > 0.f) d -= slope * each * (class_weights ? class_weights[i] : 1.f);
         if (i == label) d -= slope * own;
         if (cap > 0.f) d *= 1.f - x * inverse * (x * inverse);
-        put(logits, first + i, d);
+        return d;
+    };
+    if (cols % 4 == 0) {
+        for (u32 i = 4 * threadIdx.x; i < cols; i += 4 * blockDim.x) {
+            Four f = get4(logits, first + i);
+            for (u32 k = 0; k < 4; k++) f.v[k] = slope_of(i + k, f.v[k]);
+            put4(logits, first + i, f);
+        }
+    } else {
+        for (u32 i = threadIdx.x; i < cols; i += blockDim.x) put(logits, first + i, slope_of(i, get(logits, first + i)));
     }
 }
 

@@ -12,6 +12,16 @@ struct Team {
     __device__ static float sum(float x) { return WIDE ? block_sum(x) : warp_sum(x); }
 };
 
+// Runs over a row in fours, which `cols` is a multiple of, or one by one.
+template <class T, class F, class G>
+__device__ inline void over(u32 cols, F four, G one) {
+    if (cols % 4 == 0) {
+        for (u32 i = 4 * T::rank(); i < cols; i += 4 * T::size()) four(i);
+    } else {
+        for (u32 i = T::rank(); i < cols; i += T::size()) one(i);
+    }
+}
+
 template <bool WIDE>
 __device__ void forward(
     u32 centred, float epsilon, Numbers x, Numbers weight, Numbers bias, Numbers y, float *stats, u32 rows, u32 cols) {
@@ -21,19 +31,40 @@ __device__ void forward(
     u64 first = row * cols;
     float mean = 0.f;
     if (centred) {
-        for (u32 i = T::rank(); i < cols; i += T::size()) mean += get(x, first + i);
+        over<T>(
+            cols,
+            [&](u32 i) {
+                Four f = get4(x, first + i);
+                mean += f.v[0] + f.v[1] + (f.v[2] + f.v[3]);
+            },
+            [&](u32 i) { mean += get(x, first + i); });
         mean = T::sum(mean) / cols;
     }
     float square = 0.f;
-    for (u32 i = T::rank(); i < cols; i += T::size()) {
-        float d = get(x, first + i) - mean;
+    auto squared = [&](float x) {
+        float d = x - mean;
         square = fmaf(d, d, square);
-    }
+    };
+    over<T>(
+        cols,
+        [&](u32 i) {
+            Four f = get4(x, first + i);
+            for (int k = 0; k < 4; k++) squared(f.v[k]);
+        },
+        [&](u32 i) { squared(get(x, first + i)); });
     float inverse = 1.f / sqrtf(T::sum(square) / cols + epsilon);
-    for (u32 i = T::rank(); i < cols; i += T::size()) {
-        float n = (get(x, first + i) - mean) * inverse;
-        put(y, first + i, bias.start ? fmaf(n, get(weight, i), get(bias, i)) : n * get(weight, i));
-    }
+    over<T>(
+        cols,
+        [&](u32 i) {
+            Four f = get4(x, first + i), w = get4(weight, i), b = {};
+            if (bias.start) b = get4(bias, i);
+            for (int k = 0; k < 4; k++) f.v[k] = fmaf((f.v[k] - mean) * inverse, w.v[k], b.v[k]);
+            put4(y, first + i, f);
+        },
+        [&](u32 i) {
+            float n = (get(x, first + i) - mean) * inverse;
+            put(y, first + i, fmaf(n, get(weight, i), bias.start ? get(bias, i) : 0.f));
+        });
     if (T::rank() == 0) {
         stats[2 * row] = mean;
         stats[2 * row + 1] = inverse;
@@ -58,17 +89,34 @@ __device__ void backward(
     if (row >= rows) return;
     u64 first = row * cols;
     float mean = stats[2 * row], inverse = stats[2 * row + 1], h_sum = 0.f, hn_sum = 0.f;
-    for (u32 i = T::rank(); i < cols; i += T::size()) {
-        float h = get(dy, first + i) * get(weight, i);
+    auto add = [&](float x, float dy, float weight) {
+        float h = dy * weight;
         h_sum += h;
-        hn_sum = fmaf(h, (get(x, first + i) - mean) * inverse, hn_sum);
-    }
+        hn_sum = fmaf(h, (x - mean) * inverse, hn_sum);
+    };
+    over<T>(
+        cols,
+        [&](u32 i) {
+            Four f = get4(x, first + i), d = get4(dy, first + i), w = get4(weight, i);
+            for (int k = 0; k < 4; k++) add(f.v[k], d.v[k], w.v[k]);
+        },
+        [&](u32 i) { add(get(x, first + i), get(dy, first + i), get(weight, i)); });
     float h_mean = centred ? T::sum(h_sum) / cols : 0.f, hn_mean = T::sum(hn_sum) / cols;
-    for (u32 i = T::rank(); i < cols; i += T::size()) {
-        float h = get(dy, first + i) * get(weight, i);
-        float slope = inverse * (h - h_mean - (get(x, first + i) - mean) * inverse * hn_mean);
-        put(dx, first + i, adds ? get(dx, first + i) + slope : slope);
-    }
+    auto slope = [&](float x, float dy, float weight) {
+        return inverse * (dy * weight - h_mean - (x - mean) * inverse * hn_mean);
+    };
+    over<T>(
+        cols,
+        [&](u32 i) {
+            Four f = get4(x, first + i), d = get4(dy, first + i), w = get4(weight, i), old = {};
+            if (adds) old = get4(dx, first + i);
+            for (int k = 0; k < 4; k++) f.v[k] = old.v[k] + slope(f.v[k], d.v[k], w.v[k]);
+            put4(dx, first + i, f);
+        },
+        [&](u32 i) {
+            float d = slope(get(x, first + i), get(dy, first + i), get(weight, i));
+            put(dx, first + i, adds ? get(dx, first + i) + d : d);
+        });
 }
 
 extern "C" __global__ void norm_backward(
@@ -81,28 +129,37 @@ extern "C" __global__ void norm_backward_wide(
     backward<true>(centred, x, stats, weight, dy, dx, adds, rows, cols);
 }
 
-// For each run of rows the gradients of weight and of bias: blocks of 32 columns by 8 rows.
+// For each run of rows the gradients of weight and of bias: blocks of 128 columns, four a thread, by 8 rows.
 extern "C" __global__ void norm_weight_sums(
     Numbers x, const float *stats, Numbers dy, const u32 *starts, const u32 *ends, float *weights, float *biases, u32 cols) {
-    u32 column = blockIdx.x * 32 + threadIdx.x, run = blockIdx.y;
-    __shared__ float sums[2][8][33];
-    float weight = 0.f, bias = 0.f;
-    if (column < cols) {
-        for (u32 row = starts[run] + threadIdx.y; row < ends[run]; row += 8) {
-            u64 i = (u64)row * cols + column;
-            float d = get(dy, i), n = (get(x, i) - stats[2 * row]) * stats[2 * row + 1];
-            weight = fmaf(d, n, weight);
-            bias += d;
+    u32 column = blockIdx.x * 128 + 4 * threadIdx.x, run = blockIdx.y;
+    __shared__ float sums[2][8][128];
+    Four weight = {}, bias = {};
+    bool whole = cols % 4 == 0;
+    for (u32 row = starts[run] + threadIdx.y; column < cols && row < ends[run]; row += 8) {
+        u64 i = (u64)row * cols + column;
+        float mean = stats[2 * row], inverse = stats[2 * row + 1];
+        Four f = {}, d = {};
+        if (whole) {
+            f = get4(x, i), d = get4(dy, i);
+        } else {
+            for (u32 k = 0; k < 4 && column + k < cols; k++) f.v[k] = get(x, i + k), d.v[k] = get(dy, i + k);
+        }
+        for (int k = 0; k < 4; k++) {
+            weight.v[k] = fmaf(d.v[k], (f.v[k] - mean) * inverse, weight.v[k]);
+            bias.v[k] += d.v[k];
         }
     }
-    sums[0][threadIdx.y][threadIdx.x] = weight;
-    sums[1][threadIdx.y][threadIdx.x] = bias;
-    __syncthreads();
-    if (threadIdx.y == 0 && column < cols) {
-        for (int k = 1; k < 8; k++) weight += sums[0][k][threadIdx.x], bias += sums[1][k][threadIdx.x];
-        weights[(u64)run * cols + column] = weight;
-        biases[(u64)run * cols + column] = bias;
+    for (int k = 0; k < 4; k++) {
+        sums[0][threadIdx.y][4 * threadIdx.x + k] = weight.v[k];
+        sums[1][threadIdx.y][4 * threadIdx.x + k] = bias.v[k];
     }
+    __syncthreads();
+    u32 thread = 32 * threadIdx.y + threadIdx.x, which = thread / 128, at = thread % 128;
+    if (blockIdx.x * 128 + at >= cols) return;
+    float sum = 0.f;
+    for (int k = 0; k < 8; k++) sum += sums[which][k][at];
+    (which ? biases : weights)[(u64)run * cols + blockIdx.x * 128 + at] = sum;
 }
 
 // Groups of `width` columns from column `start` on: normalised (epsilon at least 0) and multiplied by a weight.

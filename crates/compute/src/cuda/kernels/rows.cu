@@ -47,25 +47,34 @@ extern "C" __global__ void copy_rectangle(
     }
 }
 
-// One row for each run of rows: the sums of its columns, in some columns of x.
+// One row for each run of rows: the sums of its columns, in some columns of x. Blocks of 128 columns, four a
+// thread, by 8 rows.
 extern "C" __global__ void run_sums(
     Numbers into, Numbers x, u64 first, u32 stride, u32 cols, const u32 *starts, const u32 *ends,
     const float *factors) {
-    u32 column = blockIdx.x * 32 + threadIdx.x, run = blockIdx.y;
-    __shared__ float sums[8][33];
-    float sum = 0.f;
-    if (column < cols) {
-        for (u32 row = starts[run] + threadIdx.y; row < ends[run]; row += 8) {
-            float factor = factors ? factors[row] : 1.f;
-            if (factor != 0.f) sum += factor * get(x, first + (u64)row * stride + column);
+    u32 column = blockIdx.x * 128 + 4 * threadIdx.x, run = blockIdx.y;
+    __shared__ float sums[8][128];
+    Four sum = {};
+    bool whole = cols % 4 == 0 && stride % 4 == 0 && first % 4 == 0;
+    for (u32 row = starts[run] + threadIdx.y; column < cols && row < ends[run]; row += 8) {
+        float factor = factors ? factors[row] : 1.f;
+        if (factor == 0.f) continue;
+        u64 i = first + (u64)row * stride + column;
+        Four f = {};
+        if (whole) {
+            f = get4(x, i);
+        } else {
+            for (u32 k = 0; k < 4 && column + k < cols; k++) f.v[k] = get(x, i + k);
         }
+        for (int k = 0; k < 4; k++) sum.v[k] = fmaf(factor, f.v[k], sum.v[k]);
     }
-    sums[threadIdx.y][threadIdx.x] = sum;
+    for (int k = 0; k < 4; k++) sums[threadIdx.y][4 * threadIdx.x + k] = sum.v[k];
     __syncthreads();
-    if (threadIdx.y == 0 && column < cols) {
-        for (int k = 1; k < 8; k++) sum += sums[k][threadIdx.x];
-        put(into, (u64)run * cols + column, sum);
-    }
+    u32 at = 32 * threadIdx.y + threadIdx.x;
+    if (at >= 128 || blockIdx.x * 128 + at >= cols) return;
+    float all = 0.f;
+    for (int k = 0; k < 8; k++) all += sums[k][at];
+    put(into, (u64)run * cols + blockIdx.x * 128 + at, all);
 }
 
 // The sum over `parts` rows of partial sums.
@@ -73,6 +82,7 @@ extern "C" __global__ void sum_parts(Numbers into, const float *partial, u32 par
     u32 column = blockIdx.x * blockDim.x + threadIdx.x;
     if (column >= cols) return;
     float sum = 0.f;
+#pragma unroll 8
     for (u32 part = 0; part < parts; part++) sum += partial[(u64)part * stride + column];
     put(into, column, sum);
 }

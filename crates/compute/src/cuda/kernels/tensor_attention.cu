@@ -104,16 +104,16 @@ __device__ void forward(const Attention &a, Numbers out, float *log_sums) {
     __syncthreads();
     u32 query[D / 16][4];
     for (int c = 0; c < D / 16; c++) q.left(query[c], 16 * warp, 16 * c);
-    u64 begin, end, ignored;
+    u32 begin, end, ignored;
     visible(a, s, first, &begin, &ignored);
     visible(a, s, first + count - 1, &ignored, &end);
     float o[D / 8][4] = {}, m[2] = {-INFINITY, -INFINITY}, l[2] = {};
-    u64 from[2] = {}, to[2] = {};
+    u32 from[2] = {}, to[2] = {};
     for (int r = 0; r < 2; r++) {
         u32 i = 16 * warp + group + 8 * r;
         if (i < count) visible(a, s, first + i, &from[r], &to[r]);
     }
-    for (u64 base = begin; base < end; base += ROWS) {
+    for (u32 base = begin; base < end; base += ROWS) {
         u32 rows = end - base < ROWS ? end - base : ROWS;
         __syncthreads();
         k.load(ROWS, s.kv, s.k_first + base, rows, a.kv_stride, a.key_column + kv_head * a.width);
@@ -135,7 +135,7 @@ __device__ void forward(const Attention &a, Numbers out, float *log_sums) {
         for (int n = 0; n < ROWS / 8; n++) {
 #pragma unroll
             for (int e = 0; e < 4; e++) {
-                u64 key = base + 8 * n + pair + e % 2;
+                u32 key = base + 8 * n + pair + e % 2;
                 float score = p[n][e] * a.scale;
                 if (a.cap > 0.f) score = a.cap * tanhf(score / a.cap);
                 bool seen = key >= from[e / 2] && key < to[e / 2];
@@ -206,11 +206,11 @@ __device__ void query_slopes(
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = lane / 4, pair = lane % 4 * 2;
     q.load(ROWS, a.q, s.q_first + first, count, a.q_stride, head * a.width);
     d.load(ROWS, dout, s.q_first + first, count, a.heads * a.width, head * a.width);
-    u64 begin, end, ignored;
+    u32 begin, end, ignored;
     visible(a, s, first, &begin, &ignored);
     visible(a, s, first + count - 1, &ignored, &end);
     float sum[D / 8][4] = {}, log_sum[2] = {}, product[2] = {};
-    u64 from[2] = {}, to[2] = {};
+    u32 from[2] = {}, to[2] = {};
     for (int r = 0; r < 2; r++) {
         u32 i = 16 * warp + group + 8 * r;
         if (i >= count) continue;
@@ -219,7 +219,7 @@ __device__ void query_slopes(
         log_sum[r] = log_sums[at];
         product[r] = inner[at];
     }
-    for (u64 base = begin; base < end; base += ROWS) {
+    for (u32 base = begin; base < end; base += ROWS) {
         u32 rows = end - base < ROWS ? end - base : ROWS;
         __syncthreads();
         k.load(ROWS, s.kv, s.k_first + base, rows, a.kv_stride, a.key_column + kv_head * a.width);
@@ -245,7 +245,7 @@ __device__ void query_slopes(
             for (int j = 0; j < 2; j++) {
 #pragma unroll
                 for (int e = 0; e < 4; e++) {
-                    u64 key = base + 16 * n + 8 * j + pair + e % 2;
+                    u32 key = base + 16 * n + 8 * j + pair + e % 2;
                     bool seen = key >= from[e / 2] && key < to[e / 2];
                     slope(a, seen, p[j][e], ds[j][e], log_sum[e / 2], product[e / 2], &p[j][e], &ds[j][e]);
                 }
@@ -289,7 +289,7 @@ __device__ void key_slopes(const Attention &a, Numbers dout, const float *log_su
     for (u32 head = kv_head * shared_by; head < (kv_head + 1) * shared_by; head++) {
         for (u32 base = 0; base < s.queries; base += QUERIES) {
             u32 rows = s.queries - base < QUERIES ? s.queries - base : QUERIES;
-            u64 begin, end, ignored;
+            u32 begin, end, ignored;
             visible(a, s, base, &begin, &ignored);
             visible(a, s, base + rows - 1, &ignored, &end);
             if (end <= first || begin >= first + count) continue;
@@ -318,7 +318,7 @@ __device__ void key_slopes(const Attention &a, Numbers dout, const float *log_su
 #pragma unroll
                     for (int e = 0; e < 2; e++) {
                         u32 i = 16 * n + 8 * j + pair + e;
-                        u64 from = 0, to = 0;
+                        u32 from = 0, to = 0;
                         float log_sum = 0.f, product = 0.f;
                         if (i < rows) {
                             u64 at = (u64)(s.q_first + base + i) * a.heads + head;
@@ -328,7 +328,7 @@ __device__ void key_slopes(const Attention &a, Numbers dout, const float *log_su
                         }
 #pragma unroll
                         for (int r = 0; r < 2; r++) {
-                            u64 key = first + 16 * warp + group + 8 * r;
+                            u32 key = first + 16 * warp + group + 8 * r;
                             float *score = &p[j][2 * r + e], *gradient = &ds[j][2 * r + e];
                             bool seen = key >= from && key < to;
                             slope(a, seen, *score, *gradient, log_sum, product, score, gradient);

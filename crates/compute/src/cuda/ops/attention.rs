@@ -2,8 +2,8 @@
 
 use crate::cuda::Cuda;
 use crate::cuda::compiler::Source;
-use crate::cuda::launch::{Argument, Grid, Words, arguments};
-use crate::cuda::uploads::Table;
+use crate::cuda::arguments::{Argument, Grid, Words, arguments};
+use crate::cuda::opened::Table;
 use crate::geometry::{Mask, Span};
 use crate::operands::Attended;
 use crate::tensor::Tensor;
@@ -99,7 +99,7 @@ fn described(cuda: &Cuda, given: &Attended<'_>, over: Over, block: usize) -> Des
         pair(key_column, value_column),
         pair(geometry.heads, geometry.kv_heads),
         pair(geometry.width, usize::from(geometry.mask == Mask::Causal)),
-        geometry.window.map_or(u64::from(u32::MAX), |distance| distance as u64),
+        geometry.window.map_or(1 << 30, |distance| distance.min(1 << 30) as u64),
         u64::from(geometry.scale.to_bits())
             | u64::from(geometry.soft_cap.unwrap_or(0.0).to_bits()) << 32,
     ]);

@@ -3,27 +3,13 @@
 use crate::activation::Activation;
 use crate::cpu::rotary::{Angles, Turn};
 use crate::cuda::compiler::Source::Elementwise;
-use crate::cuda::launch::{Grid, arguments};
-use crate::cuda::{Cuda, Numbers};
+use crate::cuda::arguments::{Grid, arguments};
+use crate::cuda::Cuda;
 use crate::tensor::Tensor;
 
 /// Threads do four elements each.
 fn fours(elements: usize) -> Grid {
     Grid::over(elements.div_ceil(4) as u64)
-}
-
-pub(crate) fn convert(cuda: &Cuda, into: Numbers, from: Numbers, elements: usize) {
-    if elements > 0 {
-        let given = arguments![into, from, elements as u64];
-        cuda.launch((Elementwise, "convert"), fours(elements), given);
-    }
-}
-
-pub(crate) fn fill(cuda: &Cuda, x: &mut Tensor, value: f32) {
-    let n = x.elements();
-    if n > 0 {
-        cuda.launch((Elementwise, "fill"), fours(n), arguments![x.numbers_mut(), n as u64, value]);
-    }
 }
 
 pub(crate) fn multiply(cuda: &Cuda, x: &mut Tensor, y: &Tensor) {
@@ -115,7 +101,7 @@ pub(crate) fn gated(cuda: &Cuda, activation: Activation, x: &Tensor, y: &mut Ten
     let (rows, width) = y.shape();
     let (numbers, kind) = (y.numbers_mut(), kind(activation));
     let given = arguments![x.numbers(), numbers, kind, rows as u32, width as u32];
-    cuda.launch((Elementwise, "gated"), Grid::over((rows * width) as u64), given);
+    cuda.launch((Elementwise, "gated"), Grid::over((rows * width / 4) as u64), given);
 }
 
 pub(crate) fn gated_backward(
@@ -128,7 +114,7 @@ pub(crate) fn gated_backward(
     let (numbers, kind) = (dx.numbers_mut(), kind(activation));
     let given =
         arguments![x.numbers(), dy.numbers(), numbers, kind, rows as u32, width as u32];
-    cuda.launch((Elementwise, "gated_backward"), Grid::over((rows * width) as u64), given);
+    cuda.launch((Elementwise, "gated_backward"), Grid::over((rows * width / 4) as u64), given);
 }
 
 pub(crate) fn rotate(
@@ -153,7 +139,7 @@ pub(crate) fn rotate(
     let given = arguments![
         numbers, &positions, &cosines, &sines, sign, sizes[0], sizes[1], sizes[2], sizes[3]
     ];
-    cuda.launch((Elementwise, "rotate"), Grid::over((rows * heads * half) as u64), given);
+    cuda.launch((Elementwise, "rotate"), Grid::over((rows * heads * half / 4) as u64), given);
 }
 
 /// `into[i] = factors[i] * x[i]`, row by row, of some columns of `x`.

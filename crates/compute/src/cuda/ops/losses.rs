@@ -2,7 +2,8 @@
 
 use crate::cpu::losses::Factors;
 use crate::cuda::compiler::Source::Losses;
-use crate::cuda::launch::{Grid, arguments};
+use crate::cuda::arguments::{Grid, arguments};
+use crate::cuda::moves::copy;
 use crate::cuda::{Buffer, Cuda};
 use crate::fill::Fill;
 use crate::operands::{Vocabulary, View};
@@ -105,7 +106,8 @@ pub(crate) fn vocabulary_loss(cuda: &Cuda, given: Vocabulary<'_>, loss: &mut Ten
         let now: Range<usize> = first..rows.min(first + step);
         let part = (now.len() < rows).then(|| {
             let mut part = Tensor::activation(&device, now.len(), width);
-            super::copy_rows(cuda, &mut part, 0, (x, now.clone()));
+            let from = x.numbers().from(first * width);
+            copy(cuda, part.numbers_mut(), from, part.elements());
             part
         });
         let input = part.as_ref().unwrap_or(x);
@@ -124,7 +126,8 @@ pub(crate) fn vocabulary_loss(cuda: &Cuda, given: Vocabulary<'_>, loss: &mut Ten
             let mut part = Tensor::activation(&device, now.len(), width);
             let both = (&View::of(&logits), &View::of(weight));
             super::matmul(cuda, (&mut part, 0..width), Fill::Overwrite, both);
-            super::copy_rows(cuda, dx, first, (&part, 0..now.len()));
+            let into = dx.numbers_mut().from(first * width);
+            copy(cuda, into, part.numbers(), part.elements());
         }
         if let Some(dw) = dw.as_deref_mut() {
             let both = (&View::of(&logits).t(), &View::of(input));

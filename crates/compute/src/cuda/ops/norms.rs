@@ -4,7 +4,7 @@ use super::rows::{bounds, parts, sum_parts};
 use crate::cpu::norm::Kind;
 use crate::cuda::Cuda;
 use crate::cuda::compiler::Source::Norm;
-use crate::cuda::launch::{Grid, arguments};
+use crate::cuda::arguments::{Grid, arguments};
 use crate::fill::Fill;
 use crate::operands::ColumnFactors;
 use crate::tensor::Tensor;
@@ -77,7 +77,7 @@ fn weight_sums(
     let stats = stats.numbers().address;
     let given =
         arguments![x.numbers(), stats, dy.numbers(), &starts, &ends, into[0], into[1], cols];
-    let grid = Grid::blocks((cols.div_ceil(32), runs.len() as u32), (32, 8));
+    let grid = Grid::blocks((cols.div_ceil(128), runs.len() as u32), (32, 8));
     if !runs.is_empty() {
         cuda.launch((Norm, "norm_weight_sums"), grid, given);
     }

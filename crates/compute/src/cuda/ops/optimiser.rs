@@ -2,8 +2,8 @@
 
 use crate::cuda::Cuda;
 use crate::cuda::compiler::Source::Optimiser;
-use crate::cuda::launch::{Grid, arguments};
-use crate::cuda::uploads::Table;
+use crate::cuda::arguments::{Grid, arguments};
+use crate::cuda::opened::Table;
 use crate::operands::{Change, GradientView};
 use fedra_plan::Solver;
 

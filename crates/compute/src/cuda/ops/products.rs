@@ -24,7 +24,7 @@ fn factor(cuda: &Cuda, x: &View<'_>, held: &mut Held) -> Operand {
         numbers
     } else {
         let wide = Arc::new(cuda.take(tensor.elements()));
-        super::convert(cuda, wide.numbers(false), tensor.numbers(), tensor.elements());
+        cuda.convert(wide.numbers(false), tensor.numbers(), tensor.elements());
         let numbers = wide.numbers(false);
         held.push(wide);
         numbers
@@ -88,7 +88,7 @@ pub(crate) fn linear(
             return residual.numbers();
         }
         let same = Arc::new(cuda.take(residual.elements()));
-        super::convert(cuda, same.numbers(into.half), residual.numbers(), residual.elements());
+        cuda.convert(same.numbers(into.half), residual.numbers(), residual.elements());
         let numbers = same.numbers(into.half);
         held.push(same);
         numbers

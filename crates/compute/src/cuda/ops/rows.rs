@@ -2,7 +2,7 @@
 
 use crate::cpu::rows::Occurrences;
 use crate::cuda::compiler::Source::Rows;
-use crate::cuda::launch::{Grid, arguments};
+use crate::cuda::arguments::{Grid, arguments};
 use crate::cuda::{Cuda, Numbers};
 use crate::operands::View;
 use crate::tensor::Tensor;
@@ -59,26 +59,8 @@ fn sum_places(cuda: &Cuda, into: Numbers, from: &Tensor, of: &Occurrences, adds:
     cuda.launch((Rows, "sum_places"), Grid::over((count * width) as u64), given);
 }
 
-/// Copies rows of a tensor of the same width over those from `first` on.
-pub(crate) fn copy_rows(
-    cuda: &Cuda,
-    into: &mut Tensor,
-    first: usize,
-    (from, rows): (&Tensor, Range<usize>),
-) {
-    let cols = from.cols();
-    let numbers = into.numbers_mut().from(first * cols);
-    let source = from.numbers().from(rows.start * cols);
-    let (zero, cols, count) = (0_u64, cols as u32, rows.len() as u32);
-    let given = arguments![numbers, zero, cols, source, zero, cols, count, cols];
-    let items = u64::from(cols) * u64::from(count);
-    if items > 0 {
-        cuda.launch((Rows, "copy_rectangle"), Grid::over(items), given);
-    }
-}
-
 /// Rows of a partial sum, so that a sum over all rows keeps every processor busy.
-const PART: usize = 256;
+const PART: usize = 128;
 
 /// Cuts all rows into parts.
 pub(super) fn parts(rows: usize) -> Vec<Range<usize>> {
@@ -89,7 +71,7 @@ pub(super) fn parts(rows: usize) -> Vec<Range<usize>> {
 pub(super) fn bounds(
     cuda: &Cuda,
     runs: &[Range<usize>],
-) -> [crate::cuda::uploads::Table; 2] {
+) -> [crate::cuda::opened::Table; 2] {
     let starts: Vec<u32> = runs.iter().map(|run| run.start as u32).collect();
     let ends: Vec<u32> = runs.iter().map(|run| run.end as u32).collect();
     [cuda.upload(&starts), cuda.upload(&ends)]
@@ -109,7 +91,7 @@ fn run_sums(
     let (numbers, first) = (x.tensor.numbers(), x.columns.start as u64);
     let given =
         arguments![into, numbers, first, stride, cols, &starts, &ends, factors.as_ref()];
-    let grid = Grid::blocks((cols.div_ceil(32), runs.len() as u32), (32, 8));
+    let grid = Grid::blocks((cols.div_ceil(128), runs.len() as u32), (32, 8));
     if cols > 0 && !runs.is_empty() {
         cuda.launch((Rows, "run_sums"), grid, given);
     }

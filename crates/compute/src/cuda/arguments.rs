@@ -1,9 +1,4 @@
-//! Kernels with their arguments, added to the stream.
-
-use super::Cuda;
-use super::compiler::Source;
-use super::uploads::Table;
-use std::ffi::c_void;
+//! What a kernel is given: its arguments, laid out as C would, and how many threads.
 
 /// A tensor as kernels see it; no tensor at all where the address is zero.
 #[derive(Clone, Copy, Debug, Default)]
@@ -23,8 +18,9 @@ impl Numbers {
 /// The arguments of a kernel, in order, laid out as C would.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Arguments {
-    bytes: Vec<u64>,
-    starts: Vec<usize>,
+    pub words: Vec<u64>,
+    /// Where each argument begins.
+    pub starts: Vec<usize>,
 }
 
 /// Something that a kernel takes.
@@ -41,18 +37,6 @@ impl Argument for Numbers {
 impl Argument for Option<Numbers> {
     fn words(&self, into: &mut Vec<u64>) {
         self.unwrap_or_default().words(into);
-    }
-}
-
-impl Argument for &Table {
-    fn words(&self, into: &mut Vec<u64>) {
-        into.push(self.address());
-    }
-}
-
-impl Argument for Option<&Table> {
-    fn words(&self, into: &mut Vec<u64>) {
-        into.push(self.map_or(0, Table::address));
     }
 }
 
@@ -86,8 +70,8 @@ impl Argument for Words {
 
 impl Arguments {
     pub fn with(mut self, argument: &dyn Argument) -> Self {
-        self.starts.push(self.bytes.len());
-        argument.words(&mut self.bytes);
+        self.starts.push(self.words.len());
+        argument.words(&mut self.words);
         self
     }
 }
@@ -95,7 +79,7 @@ impl Arguments {
 /// The arguments of a kernel.
 macro_rules! arguments {
     ($($argument:expr),* $(,)?) => {
-        $crate::cuda::launch::Arguments::default()$(.with(&$argument))*
+        $crate::cuda::arguments::Arguments::default()$(.with(&$argument))*
     };
 }
 pub(super) use arguments;
@@ -122,45 +106,5 @@ impl Grid {
 
     pub const fn blocks(blocks: (u32, u32), threads: (u32, u32)) -> Self {
         Self { blocks, threads, shared: 0 }
-    }
-}
-
-impl Cuda {
-    /// Adds a kernel to the stream.
-    pub(super) fn launch(
-        &self,
-        (source, name): (Source, &'static str),
-        grid: Grid,
-        mut arguments: Arguments,
-    ) {
-        let function = match self.function(source, name) {
-            Ok(function) => function,
-            Err(error) => return self.fail(error),
-        };
-        let base: *mut u64 = arguments.bytes.as_mut_ptr();
-        let mut pointers: Vec<*mut c_void> =
-            // SAFETY: every start is inside the words.
-            arguments.starts.iter().map(|start| unsafe { base.add(*start) }.cast()).collect();
-        let Grid { blocks, threads, shared } = grid;
-        self.with_context(|driver, stream| {
-            // SAFETY: the pointers are to as many arguments as the kernel takes, of its types, which the driver copies
-            // now; addresses in them are of memory that is not handed out again before this work is done.
-            let status = unsafe {
-                (driver.call.launch)(
-                    function,
-                    blocks.0,
-                    blocks.1,
-                    1,
-                    threads.0,
-                    threads.1,
-                    1,
-                    shared,
-                    stream,
-                    pointers.as_mut_ptr(),
-                    std::ptr::null_mut(),
-                )
-            };
-            driver.check("cuLaunchKernel", status)
-        });
     }
 }

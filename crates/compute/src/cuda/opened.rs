@@ -1,0 +1,461 @@
+//! An opened GPU: its memory, its stream, and what is added to that.
+
+use super::arena::{self, Arena, STRETCH};
+use super::arguments::{Argument, Arguments, Grid, Numbers, arguments};
+use super::compiler::Source;
+use super::driver::{Address, DYNAMIC_SHARED, Driver, Gpu, Handle, OUT_OF_MEMORY};
+use super::error::CudaError;
+use super::products::{Product, Products, WORKSPACE};
+use super::uploads::{Plain, Uploads};
+use crate::cpu::bf16;
+use crate::pool::Usage;
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// In which precision a GPU computes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Precision {
+    /// f32 throughout.
+    #[default]
+    F32,
+    /// Tensors are f32; products round their factors to TF32 (10 bits of mantissa).
+    Tf32,
+    /// Activations and the factors of products are bf16; weights that learn, sums, norms and moments f32.
+    Bf16,
+}
+
+/// An opened GPU. Clones are the same.
+#[derive(Clone, Debug)]
+pub struct Cuda(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    driver: &'static Driver,
+    gpu: Gpu,
+    precision: Precision,
+    context: Context,
+    stream: Context,
+    shared_memory: u32,
+    products: Products,
+    arena: Mutex<Arena>,
+    functions: Mutex<HashMap<(Source, &'static str), Context>>,
+    modules: Mutex<HashMap<Source, Context>>,
+    uploads: Mutex<Uploads<Buffer>>,
+    workspace: OnceLock<Address>,
+    failure: Mutex<Option<CudaError>>,
+}
+
+/// A handle of the driver, which any thread may use.
+#[derive(Clone, Copy, Debug)]
+struct Context(Handle);
+
+// SAFETY: the driver's contexts, streams, modules and functions may be used by every thread.
+unsafe impl Send for Context {}
+// SAFETY: as above.
+unsafe impl Sync for Context {}
+
+thread_local! {
+    /// The context that this thread works with.
+    static CURRENT: Cell<Handle> = const { Cell::new(std::ptr::null_mut()) };
+}
+
+impl Cuda {
+    /// Opens a GPU by its number.
+    pub fn open(number: usize, precision: Precision) -> Result<Self, CudaError> {
+        let driver = Driver::get()?;
+        let (gpu, context) = driver.open(number)?;
+        CURRENT.set(context);
+        if gpu.capability < (8, 0) {
+            let capability = format!("{}.{}", gpu.capability.0, gpu.capability.1);
+            return Err(CudaError::TooOld { number, name: gpu.name, capability });
+        }
+        let mut stream = std::ptr::null_mut();
+        // SAFETY: writes a handle; a stream that waits for nobody else's work (1).
+        driver.check("cuStreamCreate", unsafe { (driver.call.stream)(&raw mut stream, 1) })?;
+        Ok(Self(Arc::new(Shared {
+            driver,
+            precision,
+            context: Context(context),
+            stream: Context(stream),
+            shared_memory: driver.shared_memory(number)?,
+            products: Products::open()?,
+            arena: Mutex::default(),
+            functions: Mutex::default(),
+            modules: Mutex::default(),
+            uploads: Mutex::default(),
+            workspace: OnceLock::new(),
+            failure: Mutex::default(),
+            gpu,
+        })))
+    }
+
+    /// Which GPU it is.
+    pub fn gpu(&self) -> &Gpu {
+        &self.0.gpu
+    }
+
+    /// In which precision it computes.
+    pub fn precision(&self) -> Precision {
+        self.0.precision
+    }
+
+    /// Whether activations are bf16.
+    pub(crate) fn is_bf16(&self) -> bool {
+        self.0.precision == Precision::Bf16
+    }
+
+    /// The first failure, if there was one.
+    pub fn check(&self) -> Result<(), CudaError> {
+        match &*lock(&self.0.failure) {
+            None => Ok(()),
+            Some(error) => Err(error.clone()),
+        }
+    }
+
+    /// Waits until all work is done.
+    pub fn synchronise(&self) {
+        self.with_context(|driver, stream| {
+            // SAFETY: a stream of this context.
+            driver.check("cuStreamSynchronize", unsafe { (driver.call.synchronise)(stream) })
+        });
+    }
+
+    pub(crate) fn usage(&self) -> Usage {
+        let arena = lock(&self.0.arena);
+        Usage {
+            live_bytes: arena.live as usize,
+            peak_bytes: arena.peak as usize,
+            idle_bytes: (arena.held - arena.live) as usize,
+            allocations: arena.allocations,
+        }
+    }
+
+    pub(crate) fn reset_peak(&self) {
+        let mut arena = lock(&self.0.arena);
+        arena.peak = arena.live;
+    }
+
+    /// Whether two are the same, opened once.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// Memory for this many f32, with arbitrary contents.
+    pub(crate) fn take(&self, floats: usize) -> Buffer {
+        let bytes = arena::rounded(4 * floats as u64);
+        let taken = lock(&self.0.arena).take(bytes);
+        let address = taken.or_else(|| self.grow(bytes)).unwrap_or(0);
+        Buffer { address, bytes, len: floats, cuda: self.clone(), rounded: Mutex::default() }
+    }
+
+    /// Asks the driver for more.
+    fn grow(&self, bytes: u64) -> Option<Address> {
+        let mut arena = lock(&self.0.arena);
+        for stretch in [bytes.max(STRETCH).next_multiple_of(2 << 20), bytes] {
+            let mut address = 0;
+            let mut status = 0;
+            self.with_context(|driver, _| {
+                // SAFETY: writes an address.
+                status = unsafe { (driver.call.allocate)(&raw mut address, stretch as usize) };
+                if status == OUT_OF_MEMORY { Ok(()) } else { driver.check("cuMemAlloc", status) }
+            });
+            if status == 0 && address != 0 {
+                arena.add(address, stretch);
+                return arena.take(bytes);
+            }
+        }
+        let held = arena.held;
+        let (mut free, mut total) = (0, 0);
+        self.with_context(|driver, _| {
+            // SAFETY: writes two numbers.
+            let status = unsafe { (driver.call.free_memory)(&raw mut free, &raw mut total) };
+            driver.check("cuMemGetInfo", status)
+        });
+        let (free, total) = (free as u64, total as u64);
+        self.fail(CudaError::OutOfMemory { wanted: bytes, held, free, total });
+        None
+    }
+
+    /// Copies bytes to the device.
+    fn write<T: Copy>(&self, into: Address, data: &[T]) {
+        let bytes = size_of_val(data);
+        self.with_context(|driver, stream| {
+            // SAFETY: the destination was taken for at least so many bytes. The source is not page-locked, so the
+            // driver has copied it before the call returns.
+            let status = unsafe { (driver.call.upload)(into, data.as_ptr().cast(), bytes, stream) };
+            driver.check("cuMemcpyHtoDAsync", status)
+        });
+    }
+
+    /// Copies numbers from the device, when all work before is done.
+    pub(super) fn read<T: Copy + Default>(&self, from: Address, count: usize) -> Vec<T> {
+        let mut data = vec![T::default(); count];
+        self.with_context(|driver, stream| {
+            let into: *mut c_void = data.as_mut_ptr().cast();
+            // SAFETY: the vector has room for so many bytes, and the copy is waited for before it is read.
+            unsafe {
+                let status = (driver.call.download)(into, from, count * size_of::<T>(), stream);
+                driver.check("cuMemcpyDtoHAsync", status)?;
+                driver.check("cuStreamSynchronize", (driver.call.synchronise)(stream))
+            }
+        });
+        data
+    }
+
+    /// Copies on the device.
+    fn copy(&self, into: Address, from: Address, bytes: usize) {
+        self.with_context(|driver, stream| {
+            // SAFETY: both were taken for at least so many bytes.
+            driver.check("cuMemcpyDtoDAsync", unsafe { (driver.call.copy)(into, from, bytes, stream) })
+        });
+    }
+
+    /// Runs something with the device's context, unless something has failed before; a failure is remembered.
+    fn with_context(&self, run: impl FnOnce(&'static Driver, Handle) -> Result<(), CudaError>) {
+        if lock(&self.0.failure).is_some() {
+            return;
+        }
+        let Shared { driver, context, stream, .. } = &*self.0;
+        if CURRENT.get() != context.0 {
+            // SAFETY: the context is retained until the process ends.
+            let status = unsafe { (driver.call.set_current)(context.0) };
+            if let Err(error) = driver.check("cuCtxSetCurrent", status) {
+                return self.fail(error);
+            }
+            CURRENT.set(context.0);
+        }
+        if let Err(error) = run(driver, stream.0) {
+            self.fail(error);
+        }
+    }
+
+    fn fail(&self, error: CudaError) {
+        lock(&self.0.failure).get_or_insert(error);
+    }
+
+    /// A product on the stream.
+    pub(super) fn multiply(&self, product: &Product) {
+        if product.rows == 0 || product.cols == 0 {
+            return;
+        }
+        let workspace = *self.0.workspace.get_or_init(|| {
+            let buffer = self.take(WORKSPACE as usize / 4);
+            let address = buffer.address;
+            std::mem::forget(buffer);
+            address
+        });
+        self.with_context(|_, stream| self.0.products.run(product, workspace, stream));
+    }
+
+    /// Whether a product can be carried out as it is.
+    pub(super) fn can_multiply(&self, product: &Product) -> bool {
+        self.0.products.can(product)
+    }
+
+    /// A table of plain numbers on the device.
+    pub(super) fn upload<T: Plain>(&self, data: &[T]) -> Table {
+        let send = |bytes: &[u8]| {
+            let buffer = Arc::new(self.take(bytes.len().div_ceil(4)));
+            self.write(buffer.address, bytes);
+            buffer
+        };
+        Table(lock(&self.0.uploads).get(T::bytes(data), send))
+    }
+
+    /// Copies numbers, from one precision to another where they differ.
+    pub(crate) fn convert(&self, into: Numbers, from: Numbers, elements: usize) {
+        if elements > 0 {
+            let given = arguments![into, from, elements as u64];
+            self.launch((Source::Elementwise, "convert"), Grid::over(elements as u64 / 4), given);
+        }
+    }
+
+    /// Adds a kernel to the stream.
+    pub(super) fn launch(
+        &self,
+        (source, name): (Source, &'static str),
+        grid: Grid,
+        mut arguments: Arguments,
+    ) {
+        let function = match self.function(source, name) {
+            Ok(function) => function,
+            Err(error) => return self.fail(error),
+        };
+        let base: *mut u64 = arguments.words.as_mut_ptr();
+        let mut pointers: Vec<*mut c_void> =
+            // SAFETY: every start is inside the words.
+            arguments.starts.iter().map(|start| unsafe { base.add(*start) }.cast()).collect();
+        let Grid { blocks, threads, shared } = grid;
+        self.with_context(|driver, stream| {
+            // SAFETY: the pointers are to as many arguments as the kernel takes, of its types, which the driver copies
+            // now; addresses in them are of memory that is not handed out again before this work is done.
+            let status = unsafe {
+                (driver.call.launch)(
+                    function,
+                    blocks.0,
+                    blocks.1,
+                    1,
+                    threads.0,
+                    threads.1,
+                    1,
+                    shared,
+                    stream,
+                    pointers.as_mut_ptr(),
+                    std::ptr::null_mut(),
+                )
+            };
+            driver.check("cuLaunchKernel", status)
+        });
+    }
+
+    /// A kernel's function, compiled and loaded when it is first asked for.
+    fn function(&self, source: Source, name: &'static str) -> Result<Handle, CudaError> {
+        if let Some(function) = lock(&self.0.functions).get(&(source, name)) {
+            return Ok(function.0);
+        }
+        let driver = self.0.driver;
+        let module = {
+            let mut modules = lock(&self.0.modules);
+            match modules.get(&source) {
+                Some(module) => *module,
+                None => {
+                    let code = source.code(self.0.gpu.capability)?;
+                    let mut module = std::ptr::null_mut();
+                    // SAFETY: the code is a whole image, as the compiler wrote it.
+                    let status = unsafe { (driver.call.load)(&raw mut module, code.as_ptr().cast()) };
+                    driver.check("cuModuleLoadData", status)?;
+                    modules.insert(source, Context(module));
+                    Context(module)
+                }
+            }
+        };
+        let mut function = std::ptr::null_mut();
+        let called = std::ffi::CString::new(name).expect("names have no zero");
+        // SAFETY: writes a handle; the name ends in zero.
+        unsafe {
+            let status = (driver.call.function)(&raw mut function, module.0, called.as_ptr());
+            driver.check("cuModuleGetFunction", status)?;
+            let most = self.0.shared_memory as i32;
+            let status = (driver.call.set_function)(function, DYNAMIC_SHARED, most - RESERVED);
+            driver.check("cuFuncSetAttribute", status)?;
+        }
+        lock(&self.0.functions).insert((source, name), Context(function));
+        Ok(function)
+    }
+}
+
+/// Bytes of shared memory that kernels have beside what they ask for.
+const RESERVED: i32 = 4 << 10;
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A panic elsewhere leaves nothing half-changed behind these locks.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Memory of a GPU; it goes back when dropped.
+#[derive(Debug)]
+pub(crate) struct Buffer {
+    pub(super) address: Address,
+    bytes: u64,
+    len: usize,
+    cuda: Cuda,
+    /// The same numbers as bf16, which products read; whoever writes to the buffer forgets or renews it.
+    rounded: Mutex<Option<Arc<Buffer>>>,
+}
+
+impl Buffer {
+    /// Floats that there is room for.
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    pub const fn cuda(&self) -> &Cuda {
+        &self.cuda
+    }
+
+    /// The first numbers as f32 in main memory.
+    pub fn to_host(&self, count: usize, half: bool) -> Vec<f32> {
+        if !half {
+            return self.cuda.read(self.address, count);
+        }
+        let halves: Vec<u16> = self.cuda.read(self.address, count);
+        halves.into_iter().map(|bits| f32::from_bits(u32::from(bits) << 16)).collect()
+    }
+
+    /// Overwrites the first numbers.
+    pub fn overwrite(&mut self, data: &[f32], half: bool) {
+        self.forget();
+        if !half {
+            return self.cuda.write(self.address, data);
+        }
+        let mut rounded = vec![0_u16; data.len()];
+        bf16::narrow(&mut rounded, data);
+        self.cuda.write(self.address, &rounded);
+    }
+
+    /// A copy of the first numbers with room for `capacity` of the same precision.
+    pub fn copied(&self, (count, capacity): (usize, usize), half: bool) -> Self {
+        let floats = |numbers: usize| if half { numbers.div_ceil(2) } else { numbers };
+        let copy = self.cuda.take(floats(capacity.max(count)));
+        self.cuda.copy(copy.address, self.address, if half { 2 * count } else { 4 * count });
+        copy
+    }
+
+    /// From now on its numbers are others.
+    pub fn forget(&mut self) {
+        *self.rounded.get_mut().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    pub(crate) fn numbers(&self, half: bool) -> Numbers {
+        Numbers { address: self.address, half }
+    }
+
+    /// The first `count` f32 as bf16, converted once.
+    pub(crate) fn rounded(&self, count: usize) -> Arc<Self> {
+        let mut kept = lock(&self.rounded);
+        if let Some(rounded) = &*kept {
+            return rounded.clone();
+        }
+        let rounded = Arc::new(self.cuda.take(count.div_ceil(2)));
+        self.cuda.convert(rounded.numbers(true), self.numbers(false), count);
+        *kept = Some(rounded.clone());
+        rounded
+    }
+
+    /// The address of the bf16 copy; zero where there is none.
+    pub(crate) fn kept_rounded(&self) -> Address {
+        lock(&self.rounded).as_ref().map_or(0, |rounded| rounded.address)
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        if self.address != 0 {
+            lock(&self.cuda.0.arena).give_back(self.address, self.bytes);
+        }
+    }
+}
+
+/// A table on the device; it stays until the value is dropped.
+#[derive(Clone, Debug)]
+pub(super) struct Table(Arc<Buffer>);
+
+impl Table {
+    pub fn address(&self) -> Address {
+        self.0.address
+    }
+}
+
+impl Argument for &Table {
+    fn words(&self, into: &mut Vec<u64>) {
+        into.push(self.address());
+    }
+}
+
+impl Argument for Option<&Table> {
+    fn words(&self, into: &mut Vec<u64>) {
+        into.push(self.map_or(0, Table::address));
+    }
+}
