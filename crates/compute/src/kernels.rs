@@ -304,7 +304,7 @@ pub(crate) fn linear_backward(device: &Device, given: LinearBackward<'_>) {
             let given = cpu_linear::Backward { dy, x, weights: &weights, row_factors };
             cpu_linear::backward(pool, given, dx, &mut jobs);
         }
-        Device::Meta(counter) => meta::linear_backward(counter, &given),
+        Device::Meta(counter) => meta::linear_backward(counter, given),
         Device::Cuda(cuda) => ops::linear_backward(cuda, given),
     }
 }
@@ -351,7 +351,11 @@ pub(crate) fn norm_backward(
             cpu_norm::backward(pool, kind, saved, &dy.read(), wanted);
         }
         Device::Meta(counter) => {
-            if sums.is_some() {
+            if let Some((dx, _)) = dx {
+                dx.own();
+            }
+            if let Some(sums) = sums {
+                sums.into_iter().for_each(Tensor::own);
                 meta::norm_backward(counter, dy);
             }
         }
@@ -494,7 +498,10 @@ pub(crate) fn attention_backward(
             let spans = (given.geometry, given.spans);
             cpu_attention::backward(pool, spans, inputs, (&log_sums.read(), &dout.read()), into);
         }),
-        Device::Meta(counter) => meta::attention(counter, given, Pass::Backward),
+        Device::Meta(counter) => {
+            dq.into_iter().chain([dkv]).for_each(Tensor::own);
+            meta::attention(counter, given, Pass::Backward);
+        }
         Device::Cuda(cuda) => {
             let out = out.expect("a GPU's attention keeps its result");
             ops::attention_backward(cuda, given, (out, log_sums, dout), (dq, dkv));
@@ -686,7 +693,10 @@ fn loss(
 ) -> Tensor {
     match device {
         Device::Cpu(_) => divided(device, factors, run(logits.write())),
-        Device::Meta(_) | Device::Cuda(_) => Tensor::scalar(device, 0.0),
+        Device::Meta(_) | Device::Cuda(_) => {
+            logits.own();
+            Tensor::scalar(device, 0.0)
+        }
     }
 }
 

@@ -31,8 +31,10 @@ fn widened(counter: &Counter, tensor: &Tensor) -> Option<Counted> {
     tensor.is_bf16().then(|| counter.take(tensor.elements()))
 }
 
-fn rows(counter: &Counter, (shape, strides): Extent) -> Counted {
-    counter.take(Right::rows_len(shape, strides))
+/// A matrix as right operand; `None` where it is read in place.
+fn rows(counter: &Counter, (shape, strides): Extent) -> Option<Counted> {
+    let len = Right::rows_len(shape, strides);
+    (len > 0).then(|| counter.take(len))
 }
 
 /// A product of two views.
@@ -44,7 +46,7 @@ pub(crate) fn matmul(counter: &Counter, (left, right): (&View<'_>, &View<'_>)) {
         return;
     }
     let _packed = if right.transposed {
-        counter.take(Right::beside_len(depth, [cols]))
+        Some(counter.take(Right::beside_len(depth, [cols])))
     } else {
         rows(counter, extent_of(right))
     };
@@ -66,24 +68,31 @@ pub(crate) fn linear(counter: &Counter, given: &Linear<'_>) {
 }
 
 /// Gradients of projections: packed operands, and results that are transposed afterwards.
-pub(crate) fn linear_backward(counter: &Counter, given: &LinearBackward<'_>) {
+pub(crate) fn linear_backward(counter: &Counter, mut given: LinearBackward<'_>) {
+    for job in &mut given.jobs {
+        job.into.own();
+        job.bias.iter_mut().for_each(|bias| bias.own());
+    }
+    if let Some((dx, _)) = &mut given.dx {
+        dx.own();
+    }
     let weights = if given.dx.is_some() { given.weights } else { &[] };
     let mut taken: Vec<Counted> =
         weights.iter().filter_map(|weight| widened(counter, weight)).collect();
     let rows = |counter: &Counter, extent: Extent| match given.row_factors {
         None => rows(counter, extent),
-        Some(_) => counter.take(Right::beside_len(extent.0.0, [extent.0.1])),
+        Some(_) => Some(counter.take(Right::beside_len(extent.0.0, [extent.0.1]))),
     };
     let (mut reads_input, mut turned, mut left) = (false, 0, 0);
     for job in &given.jobs {
         let ((count, outputs), _) = extent_of(&job.left);
         match job.right {
             Factor::InputOfLowRank => reads_input = true,
-            Factor::Other(tensor) => taken.push(rows(counter, extent(tensor))),
+            Factor::Other(tensor) => taken.extend(rows(counter, extent(tensor))),
             Factor::Input => match given.x.filter(|x| x.cols() > outputs) {
                 None => reads_input = true,
                 Some(x) => {
-                    taken.push(rows(counter, extent_of(&job.left)));
+                    taken.extend(rows(counter, extent_of(&job.left)));
                     taken.push(counter.take(x.cols() * outputs));
                     if job.fill == Fill::Add {
                         turned = turned.max(x.cols() * outputs);
@@ -101,14 +110,17 @@ pub(crate) fn linear_backward(counter: &Counter, given: &LinearBackward<'_>) {
     }
     match weights {
         [] => {}
-        [only] => taken.push(rows(counter, extent(only))),
+        [only] => taken.extend(rows(counter, extent(only))),
         [first, ..] => {
             let depth = weights.iter().map(|weight| weight.rows()).sum();
             taken.push(counter.take(Right::beside_len(depth, [first.cols()])));
         }
     }
     if let Some(x) = given.x.filter(|_| reads_input) {
-        taken.push(rows(counter, extent(x)));
+        taken.extend(rows(counter, extent(x)));
+    }
+    if given.jobs.is_empty() && given.dx.is_none() {
+        return;
     }
     // Tasks have given their packed rows back when results are transposed.
     drop(counter.take(left));
