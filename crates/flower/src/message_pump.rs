@@ -362,6 +362,7 @@ impl MessagePump {
                     }
                 }
                 if session.ends {
+                    session.seated.take_leave();
                     session.seated.leave("it left");
                 } else {
                     member.state = State::Seated(session);

@@ -149,6 +149,10 @@ impl NodeSession {
     fn next_of_stock(&mut self) -> Option<Load> {
         let client = self.stock.as_mut()?;
         for message in std::mem::take(&mut self.queue) {
+            if urgency(&message) == Urgency::Last {
+                // The app itself knows nothing of the run.
+                self.seated.take_leave();
+            }
             match client.hear(&message) {
                 StockReaction::Nothing => {}
                 StockReaction::Answer(answer) => {

@@ -200,7 +200,10 @@ impl Host {
             };
             let frame = match frame {
                 Ok(Some(frame)) => frame,
-                Ok(None) => return Ok("it left".to_owned()),
+                Ok(None) => {
+                    self.roster().took_leave(place.0, place.1);
+                    return Ok("it left".to_owned());
+                }
                 Err(status) if status.code() == tonic::Code::OutOfRange => return Err(status),
                 Err(status) => return Ok(format!("the connection was lost: {}", status.message())),
             };
@@ -260,6 +263,11 @@ impl Seated {
     /// Hands over an answer if it is the one that is due, or says why it is not.
     pub fn answer(&self, message: Message, room: Option<Room>) -> Result<(), String> {
         self.host.take(self.place, message, room).map(drop)
+    }
+
+    /// The site needs to be told nothing more: it has heard that the run is over.
+    pub fn take_leave(&self) {
+        self.host.roster().took_leave(self.place.0, self.place.1);
     }
 
     /// The site is gone.

@@ -98,7 +98,10 @@ fn talk(
                 let _verdict_or_end = link.receive(Some(FAREWELL));
                 return Err(broken);
             }
-            Heard::Left(left) => return Ok(left),
+            Heard::Left(left) => {
+                link.take_leave();
+                return Ok(left);
+            }
         }
     }
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
 use tonic::Status;
 
 use crate::error::NetError;
@@ -32,6 +33,8 @@ pub struct Link {
     /// What went over the connection.
     pub traffic: Arc<Traffic>,
     ended: watch::Sender<bool>,
+    /// Ends once the other side has ended its direction too.
+    reader: Option<JoinHandle<()>>,
 }
 
 impl Link {
@@ -48,7 +51,7 @@ impl Link {
         // The other side is told what it did wrong where the stream allows it: from a server.
         let told = outbound.clone();
         let (ended, mut ends) = watch::channel(false);
-        handle.spawn(async move {
+        let reader = handle.spawn(async move {
             let mut assembler = Assembler::new(limits);
             loop {
                 let received = tokio::select! {
@@ -80,7 +83,20 @@ impl Link {
             let rest = async { while let Ok(Some(_)) = inbound.message().await {} };
             let _heard_or_late = tokio::time::timeout(FAREWELL, rest).await;
         });
-        Self { handle, outbound, messages, traffic, ended }
+        Self { handle, outbound, messages, traffic, ended, reader: Some(reader) }
+    }
+
+    /// Ends the stream, and waits a moment until the other side has heard so: a process that ended at once might
+    /// break the connection instead.
+    pub(crate) fn take_leave(&mut self) {
+        // Nothing more is sent from here: without its senders this direction ends.
+        self.outbound = mpsc::channel(1).0;
+        self.messages.close();
+        self.ended.send_replace(true);
+        if let Some(reader) = self.reader.take() {
+            let ending = async { tokio::time::timeout(FAREWELL, reader).await };
+            let _heard_or_late = self.handle.block_on(ending);
+        }
     }
 
     /// Sends a message; waits while the other side does not read.

@@ -35,13 +35,13 @@ use crate::journal::Journal;
 use crate::listener::Listener;
 use crate::peer::WireBytes;
 use crate::protocol::{ConfigFingerprint, Counts, JOIN, Request, RunEnd, limits};
-use crate::registry::{Event, Registry};
+use crate::registry::{Event, Registry, Slot};
 use crate::runtime::Runtime;
 use crate::server::{Server, ServerOptions};
 use crate::service::Routes;
 use crate::site::fresh_number;
 
-/// How long sites may take to hear that the run is over.
+/// How long sites that are connected may take to hear that the run is over.
 const FAREWELL: Duration = Duration::from_secs(5);
 
 /// Scores the server's exact model on the set that is the server's; whoever observes it may stop it.
@@ -225,17 +225,17 @@ impl NetFleet {
     /// Tells all clients that the run is complete or was given up, and closes.
     pub fn end(mut self, how: RunEnd, reason: &str) {
         let end = Request::End { how, reason: reason.to_owned() };
-        let away = self.away(|_| true);
         self.enter(FleetPhase::Ended);
         self.host.roster().ended = Some(end.clone());
         self.tell_all(&end);
         match how {
-            RunEnd::Complete => self.tell_latecomers(away),
+            RunEnd::Complete => self.wait_for_uninformed(),
             // Whoever is away waits for a server that can go on.
             RunEnd::GaveUp => {}
         }
         let until = Instant::now() + FAREWELL;
-        while self.here() > 0 && Instant::now() < until {
+        let is_here = |seat: &Slot| seat.connection.is_some();
+        while !self.uninformed(is_here).is_empty() && Instant::now() < until {
             let _left = self.event(until);
         }
         self.carrier.close(how, reason);

@@ -34,8 +34,8 @@ pub(crate) struct Registry {
     pub(crate) processes: Arc<Processes>,
     /// How the run ended, once it has: whoever joins then is told so.
     pub(crate) ended: Option<Request>,
-    /// Who was told so when it joined.
-    pub(crate) latecomers: BTreeSet<usize>,
+    /// Who has heard so: it has left on its own since.
+    pub(crate) informed: BTreeSet<usize>,
     connections: u64,
 }
 
@@ -141,7 +141,6 @@ impl Registry {
         self.traffic.follow(&hello.client, &peer.traffic);
         if let Some(end) = &self.ended {
             let asked = Asked { base: None, request: end.clone() };
-            self.latecomers.insert(seat);
             self.send(seat, Message::of(0, &asked));
         } else if self.opened {
             self.welcome(seat);
@@ -239,6 +238,14 @@ impl Registry {
             }
             Some(open) => Err(format!("found an answer to request {id}, expected one to {open}")),
             None => Err(format!("found an answer to request {id}, expected none")),
+        }
+    }
+
+    /// Notes that the site behind a connection has heard all that was said to it, and goes.
+    pub(crate) fn took_leave(&mut self, seat: usize, number: u64) {
+        let connection = self.seats[seat].connection.as_ref();
+        if self.ended.is_some() && connection.is_some_and(|it| it.number == number) {
+            self.informed.insert(seat);
         }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-use super::{MOST_NAMED, NetFleet};
+use super::{FAREWELL, MOST_NAMED, NetFleet};
 use crate::registry::Slot;
 
 impl NetFleet {
@@ -15,22 +15,40 @@ impl NetFleet {
         away.filter(|number| is_meant(*number)).collect()
     }
 
-    /// Stays a while for those who took part and are away, so that they hear that the run has finished.
-    pub(super) fn tell_latecomers(&mut self, away: BTreeSet<usize>) {
-        let mut away = away;
-        // Whoever never came in this time of the server is not on its way back.
-        away.retain(|seat| self.host.roster().seats[*seat].lost.is_some());
-        let until = Instant::now() + self.options.farewell;
-        if away.is_empty() || until <= Instant::now() {
-            return;
-        }
-        let (names, seconds) = (self.names_of(&away), self.options.farewell.as_secs_f64());
-        self.listener.told(&format!(
-            "waiting for {names}, {seconds:.0} s at most, to notify them that the run has finished"
-        ));
+    /// The seats of those who have not heard that the run is over, of those that are meant.
+    ///
+    /// What was sent is not what was heard: a connection may be broken without anybody having noticed. A site
+    /// has heard it when it has left by itself.
+    pub(super) fn uninformed(&self, is_meant: impl Fn(&Slot) -> bool) -> BTreeSet<usize> {
+        let roster = self.host.roster();
+        let seats = roster.seats.iter().enumerate().filter(|(_, seat)| is_meant(seat));
+        seats.map(|(number, _)| number).filter(|seat| !roster.informed.contains(seat)).collect()
+    }
+
+    /// Stays a while for those who took part and have not heard that the run has finished.
+    pub(super) fn wait_for_uninformed(&mut self) {
+        let (begun, farewell) = (Instant::now(), self.options.farewell);
+        let until = begun + farewell;
+        let mut named = BTreeSet::new();
         while Instant::now() < until && !self.listener.stops() {
-            away.retain(|seat| !self.host.roster().latecomers.contains(seat));
-            if away.is_empty() || self.glance(Some(until)).is_err() {
+            // Whoever never came in this time of the server is not on its way back.
+            let waiting = self.uninformed(|seat| seat.connection.is_some() || seat.lost.is_some());
+            if waiting.is_empty() {
+                return;
+            }
+            let is_usual = begun.elapsed() < FAREWELL;
+            let missed = self.uninformed(|seat| match seat.connection {
+                Some(_) => !is_usual,
+                None => seat.lost.is_some(),
+            });
+            if !missed.is_subset(&named) {
+                let (names, seconds) = (self.names_of(&missed), farewell.as_secs_f64());
+                self.listener.told(&format!(
+                    "waiting for {names}, {seconds:.0} s at most, to notify them that the run has finished"
+                ));
+                named.extend(missed);
+            }
+            if self.glance(Some(until)).is_err() {
                 return;
             }
         }

@@ -22,6 +22,11 @@ fn certified(place: &Place, world: &World) -> (ServerSecurity, Vec<ServerSecurit
     (ServerSecurity::Tls(place.identity("server", &server, &ours)), clients)
 }
 
+/// A server that waits for those who are away when the run ends.
+fn patient() -> FleetOptions {
+    FleetOptions { farewell: Duration::from_secs(20), ..options() }
+}
+
 #[test]
 fn connections_that_break_again_and_again_cost_no_bit() {
     let world = World::new(3);
@@ -29,7 +34,7 @@ fn connections_that_break_again_and_again_cost_no_bit() {
     let rounds = 12;
     let near = run(&world, &recipe, &mut world.local(), rounds);
     let place = tempfile::tempdir().unwrap();
-    let (mut fleet, told) = world.listen(place.path(), options());
+    let (mut fleet, told) = world.listen(place.path(), patient());
     let proxy = Proxy::start(&fleet.address(), Weather::CALM);
     let sites = join_all(&world, &proxy.address, place.path());
     begin(&mut fleet);
@@ -39,8 +44,6 @@ fn connections_that_break_again_and_again_cost_no_bit() {
             std::thread::sleep(Duration::from_millis(wait));
             cuts += proxy.cut();
         }
-        // A site whose loss the server has not noticed when the run ends would not be waited for.
-        std::thread::sleep(Duration::from_secs(3));
         (cuts, proxy)
     });
     let far = run(&world, &recipe, &mut fleet, rounds);
@@ -150,8 +153,7 @@ fn a_certificate_that_is_refused_ends_a_site_that_was_welcome_before() {
 #[test]
 fn a_site_that_is_away_when_the_run_ends_hears_so_and_one_that_waits_in_vain_leaves() {
     let (world, place) = (World::new(2), tempfile::tempdir().unwrap());
-    let farewell = FleetOptions { farewell: Duration::from_secs(20), ..options() };
-    let (mut fleet, told) = world.listen(place.path(), farewell);
+    let (mut fleet, told) = world.listen(place.path(), patient());
     let proxy = Proxy::start(&fleet.address(), Weather::CALM);
     let near = Joined::start(world.client(0), &fleet.address(), place.path().join("near"));
     let far = Joined::start(world.client(1), &proxy.address, place.path().join("far"));
@@ -178,4 +180,32 @@ fn a_site_that_is_away_when_the_run_ends_hears_so_and_one_that_waits_in_vain_lea
     let alone = Joined::start_giving_up(world.client(0), &nobody.address, folder);
     let Left::Alone(reason) = alone.end().unwrap() else { panic!("it did not give up") };
     assert!(reason.starts_with("no answer for 1 s: "), "{reason}");
+}
+
+#[test]
+fn a_site_whose_loss_is_noticed_after_the_end_of_the_run_hears_so() {
+    let (world, place) = (World::new(2), tempfile::tempdir().unwrap());
+    let (mut fleet, told) = world.listen(place.path(), patient());
+    let proxy = Proxy::start(&fleet.address(), Weather::CALM);
+    let near = Joined::start(world.client(0), &fleet.address(), place.path().join("near"));
+    let far = Joined::start(world.client(1), &proxy.address, place.path().join("far"));
+    begin(&mut fleet);
+    far.wait_for("joined");
+    let unnoticed = proxy.lose();
+    far.wait_for("trying again");
+    assert_eq!(fleet.absent(), Vec::<String>::new(), "{}", told.all());
+    let returning = std::thread::spawn(move || {
+        // By now the server has told all those whom it believes to be there.
+        std::thread::sleep(Duration::from_millis(300));
+        drop(unnoticed);
+        std::thread::sleep(Duration::from_millis(300));
+        proxy.down(false);
+        proxy
+    });
+    fleet.end(fedra_net::RunEnd::Complete, "done");
+    assert!(told.has("waiting for hospital-2"), "{}", told.all());
+    let _proxy = returning.join().unwrap();
+    for site in [near, far] {
+        assert_eq!(site.end().unwrap(), Left::Ended("done".to_owned()));
+    }
 }

@@ -66,6 +66,20 @@ struct Shared {
     carried: Mutex<Vec<TcpStream>>,
     connections: AtomicUsize,
     is_down: AtomicBool,
+    /// Whether an end that is lost is kept from the other one.
+    is_quiet: AtomicBool,
+}
+
+/// Connections of which the server does not know yet that nobody is at their other end; it hears so when this
+/// is dropped.
+pub struct Unnoticed(Vec<TcpStream>);
+
+impl Drop for Unnoticed {
+    fn drop(&mut self) {
+        for socket in &self.0 {
+            let _gone = socket.shutdown(Shutdown::Both);
+        }
+    }
 }
 
 impl Proxy {
@@ -79,6 +93,7 @@ impl Proxy {
             carried: Mutex::default(),
             connections: AtomicUsize::new(0),
             is_down: AtomicBool::new(false),
+            is_quiet: AtomicBool::new(false),
         });
         let accepting = Arc::clone(&shared);
         std::thread::spawn(move || {
@@ -98,9 +113,21 @@ impl Proxy {
         carried.len() / 2
     }
 
+    /// Sites lose their connections and get no other one until [`Proxy::down`] says so; the server does not notice.
+    pub fn lose(&self) -> Unnoticed {
+        self.shared.is_down.store(true, Ordering::SeqCst);
+        self.shared.is_quiet.store(true, Ordering::SeqCst);
+        let carried = std::mem::take(&mut *self.shared.carried.lock().unwrap());
+        for near in carried.iter().step_by(2) {
+            let _gone = near.shutdown(Shutdown::Both);
+        }
+        Unnoticed(carried.into_iter().skip(1).step_by(2).collect())
+    }
+
     /// Behaves as a forwarder whose server is away: connections are accepted and ended at once.
     pub fn down(&self, is_down: bool) {
         self.shared.is_down.store(is_down, Ordering::SeqCst);
+        self.shared.is_quiet.store(false, Ordering::SeqCst);
         if is_down {
             self.cut();
         }
@@ -135,7 +162,8 @@ impl Shared {
             std::thread::spawn(move || {
                 let ends = [from.try_clone().unwrap(), to.try_clone().unwrap()];
                 shared.pump((from, to), draws);
-                for end in ends {
+                let is_told = !shared.is_quiet.load(Ordering::SeqCst);
+                for end in ends.into_iter().filter(|_| is_told) {
                     let _gone = end.shutdown(Shutdown::Both);
                 }
             });
