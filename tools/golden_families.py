@@ -33,6 +33,9 @@ YARN = {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 
         "rope_theta": 100.0}
 LINEAR = {"rope_type": "linear", "factor": 2.0, "rope_theta": 100.0}
 DYNAMIC = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 100.0}
+LONGROPE = {"rope_type": "longrope", "short_factor": [1.0, 1.5], "long_factor": [2.0, 5.5], "rope_theta": 100.0}
+# The library takes one set of factors for a whole padded batch, by its longest text: short ones, or long ones.
+LENGTHS_OF = {"phi3 longrope": [6, 1, 8], "phi3 longrope long": [9, 12, 10]}
 
 
 def decoder(name, tasks=("CausalLM", "SequenceClassification", "TokenClassification"), **more):
@@ -62,6 +65,9 @@ FAMILIES = {
     "qwen2": decoder("Qwen2"),
     "qwen3": decoder("Qwen3", head_dim=6),
     "phi3": decoder("Phi3"),
+    "phi3 longrope": decoder("Phi3", ("CausalLM",), rope_parameters=LONGROPE, original_max_position_embeddings=8),
+    "phi3 longrope long": decoder("Phi3", ("CausalLM", "SequenceClassification"), rope_parameters=LONGROPE,
+                                  original_max_position_embeddings=8),
     "olmo2": decoder("Olmo2", ("CausalLM", "SequenceClassification")),
     "smollm3": decoder("SmolLM3", num_hidden_layers=4),
     "mistral window": decoder("Mistral", ("CausalLM",), sliding_window=3),
@@ -139,14 +145,24 @@ def exact_positions(model):
             return None, 1.0
 
         turning.compute_default_rope_parameters = both
+    elif kind == "longrope":
+        turning.compute_default_rope_parameters = lambda config: both_lengths(turning, config)
     elif kind != "default":
         turning.compute_default_rope_parameters = lambda config: ROPE_INIT_FUNCTIONS[kind](config, None)
+
+
+def both_lengths(turning, config):
+    """The frequencies of short texts; those of long ones are put where the module looks for them."""
+    make, short = ROPE_INIT_FUNCTIONS["longrope"], config.rope_parameters["original_max_position_embeddings"]
+    turning.original_inv_freq, scale = make(config, None)
+    turning.long_inv_freq, _ = make(config, None, seq_len=short + 1)
+    return turning.original_inv_freq, scale
 
 
 def case(family, task):
     name, _, settings = FAMILIES[family]
     config = getattr(transformers, f"{name}Config")
-    ids = [integers(500 + row, n, 3, settings["vocab_size"]) for row, n in enumerate(LENGTHS)]
+    ids = [integers(500 + row, n, 3, settings["vocab_size"]) for row, n in enumerate(LENGTHS_OF.get(family, LENGTHS))]
     more, labels = {}, None
     if task == "SequenceClassification":
         more, labels = {"num_labels": 5}, integers(700, len(ids), 0, 5)

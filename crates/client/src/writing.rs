@@ -54,23 +54,32 @@ impl Writing {
             let last = tape.rows(&hidden, &batch.packing().last_rows())?;
             let logits = model.head_logits(&mut tape, weights, &last)?.tensor;
             let numbers = logits.to_host();
-            let (mut next, mut still) = (Vec::new(), Vec::new());
+            let (mut next, mut lengths, mut still) = (Vec::new(), Vec::new(), Vec::new());
             for (&place, row) in open.iter().zip(numbers.chunks_exact(logits.cols())) {
                 let token = highest(row);
                 let ends = self.stop.contains(&token);
                 if !ends {
                     written[place].push(token);
                 }
-                if !ends && caches[place].len() < model.longest() {
-                    next.push(token);
-                    still.push(place);
+                let cache = &mut caches[place];
+                if ends || cache.len() == model.longest() {
+                    continue;
                 }
+                let before = next.len();
+                if cache.must_restart(model, cache.len() + 1) {
+                    cache.restart_long();
+                    next.extend(prompts[place].iter().chain(&written[place]));
+                } else {
+                    next.push(token);
+                }
+                lengths.push(next.len() - before);
+                still.push(place);
             }
             if still.is_empty() {
                 break;
             }
             let before = still.iter().map(|&place| caches[place].len()).collect();
-            batch = Batch::packed(next, vec![1; still.len()])?.continuing(before)?;
+            batch = Batch::packed(next, lengths)?.continuing(before)?;
             open = still;
         }
         written.iter().map(|ids| Ok(self.tokenizer.text(ids)?)).collect()

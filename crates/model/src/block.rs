@@ -261,7 +261,19 @@ impl Blocks {
         Turned { positions, angles }
     }
 
-    /// Rotary angles for these positions. The configuration may promise millions, so a table is
+    /// The row of the table of angles for each token: its position; those of long texts, where they turn otherwise,
+    /// stand behind all those of short ones.
+    pub(crate) fn turns(&self, packing: &Packing, is_long: impl Fn(usize) -> bool) -> Vec<u32> {
+        let Some(short) = self.config.longest_short_text() else { return packing.positions() };
+        let places = packing.lengths().iter().zip(packing.offsets()).enumerate();
+        let rows = |(sequence, (length, offset)): (usize, (&usize, &usize))| {
+            let first = offset + if is_long(sequence) { short } else { 0 };
+            first as u32..(first + length) as u32
+        };
+        places.flat_map(rows).collect()
+    }
+
+    /// Rotary angles for these rows. The configuration may promise millions, so a table is
     /// made for the positions that sequences really have, and made again when a longer one comes.
     fn angles(&self, rope: &Rope, positions: &[u32], is_local: bool) -> Arc<Angles> {
         let angles = &self.angles[usize::from(is_local)];
@@ -277,12 +289,22 @@ impl Blocks {
         // Powers of two: sequences of all lengths cost a handful of tables.
         let most = self.config.max_position_embeddings.max(needed);
         let length = needed.next_power_of_two().min(most);
+        let head_width = self.config.head_width();
         let rope = match rope.local_theta.filter(|_| is_local) {
             Some(theta) => &Rope::plain(theta),
             None => rope,
         };
-        let frequencies = rope.frequencies(self.config.head_width());
-        let angles = Angles::of_frequencies(length, &frequencies, rope.attention_factor());
+        let (frequencies, factor) = (rope.frequencies(head_width), rope.attention_factor());
+        let angles = match rope.long_frequencies(head_width) {
+            None => Angles::of_frequencies(length, &frequencies, factor),
+            Some((long, short)) => {
+                let behind = needed.saturating_sub(short).next_power_of_two().min(most);
+                let behind = if needed > short { behind } else { 0 };
+                let length = if needed > short { short } else { length.min(short) };
+                Angles::of_frequencies(length, &frequencies, factor)
+                    .followed_by(&Angles::of_frequencies(behind, &long, factor))
+            }
+        };
         Arc::clone(table.insert(Arc::new(angles)))
     }
 

@@ -19,6 +19,8 @@ pub struct KeyValueCache {
     /// For each block, a row of keys, then values, per token.
     blocks: Vec<Tensor>,
     tokens: usize,
+    /// Whether its keys have the rotary positions of long texts, where these have others than short ones.
+    is_long: bool,
 }
 
 impl KeyValueCache {
@@ -35,7 +37,7 @@ impl KeyValueCache {
         let width = 2 * model.config().kv_heads() * model.config().head_width();
         let tensors =
             blocks.clone().map(|_| Tensor::with_capacity(device, capacity, width)).collect();
-        Ok(Self { first: blocks.start, blocks: tensors, tokens: 0 })
+        Ok(Self { first: blocks.start, blocks: tensors, tokens: 0, is_long: false })
     }
 
     /// Tokens in the cache.
@@ -73,6 +75,18 @@ impl KeyValueCache {
         self.blocks.iter().map(room).fold(0, usize::saturating_add)
     }
 
+    /// Whether a text that grows to so many tokens has to be read again from its start: it has become a long one,
+    /// and a long text has other rotary positions in this model (see [`Model::longest_short_text`]).
+    pub fn must_restart(&self, model: &Model, tokens: usize) -> bool {
+        !self.is_long && model.longest_short_text().is_some_and(|short| tokens > short)
+    }
+
+    /// Forgets all tokens; those that are read now are of a long text.
+    pub fn restart_long(&mut self) {
+        self.truncate(0);
+        self.is_long = true;
+    }
+
     /// Forgets all tokens behind the first `tokens`, to go on from there.
     pub fn truncate(&mut self, tokens: usize) {
         self.tokens = self.tokens.min(tokens);
@@ -107,10 +121,23 @@ impl Model {
             let (found, expected) = (format!("{:?}", packing.offsets()), format!("{before:?}"));
             return Err(ModelError::batch("positions to continue from", &found, &expected));
         }
-        let outcome = self.decode_blocks(tape, weights, (hidden, packing), (caches, range));
-        for (cache, length) in caches.iter_mut().zip(packing.lengths()) {
+        let mut is_long = Vec::with_capacity(caches.len());
+        for (cache, length) in caches.iter().zip(packing.lengths()) {
+            let tokens = cache.len() + length;
+            let begins = cache.must_restart(self, tokens);
+            if begins && !cache.is_empty() {
+                let most = self.longest_short_text().unwrap_or(self.longest());
+                let expected =
+                    format!("at most {most}: a longer one has to be read again from its start");
+                return Err(ModelError::batch("length of a text in a cache", &tokens, &expected));
+            }
+            is_long.push(begins || cache.is_long);
+        }
+        let outcome =
+            self.decode_blocks(tape, weights, (hidden, packing), (caches, range), &is_long);
+        for ((cache, length), is_long) in caches.iter_mut().zip(packing.lengths()).zip(is_long) {
             match &outcome {
-                Ok(_) => cache.tokens += length,
+                Ok(_) => (cache.tokens, cache.is_long) = (cache.tokens + length, is_long),
                 Err(_) => cache.truncate(cache.tokens),
             }
         }
@@ -123,11 +150,12 @@ impl Model {
         weights: Weights<'_>,
         (hidden, packing): (Value, &Packing),
         (caches, range): (&mut [&mut KeyValueCache], Range<usize>),
+        is_long: &[bool],
     ) -> Result<Value, ModelError> {
         refuse_encoder(self)?;
         self.check_packing(packing)?;
         self.check_range(&range)?;
-        let positions = packing.positions();
+        let positions = self.blocks_of().turns(packing, |sequence| is_long[sequence]);
         let mut hidden = hidden.in_sequences(&packing.boundaries())?;
         for (number, block) in range.enumerate() {
             let parts = self.parts(weights, Layer::Block(block as u16));

@@ -129,7 +129,7 @@ pub struct Window {
 }
 
 /// How rotary frequencies are changed for texts that are longer than those of the pre-training.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum RopeScaling {
     /// They are not.
     None,
@@ -167,6 +167,21 @@ pub enum RopeScaling {
         /// What queries and keys are multiplied by.
         attention: f64,
     },
+    /// `LongRoPE` (Ding et al. 2024, <https://arxiv.org/abs/2402.13753>).
+    LongRope(LongRope),
+}
+
+/// Frequencies that are divided by factors of their own, by others in long texts than in short ones.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LongRope {
+    /// The divisor of each frequency in a text of at most `original` tokens.
+    pub short: Vec<f64>,
+    /// The divisor of each frequency in a longer text.
+    pub long: Vec<f64>,
+    /// The longest text of the pre-training.
+    pub original: usize,
+    /// What queries and keys are multiplied by.
+    pub attention: f64,
 }
 
 /// A norm and what is added to the variance.
@@ -287,6 +302,16 @@ impl Config {
     /// Key and value heads of a block.
     pub fn kv_heads(&self) -> usize {
         self.num_key_value_heads.unwrap_or(self.num_attention_heads)
+    }
+
+    /// The longest text whose tokens have the rotary positions of short ones, where long texts have others.
+    pub fn longest_short_text(&self) -> Option<usize> {
+        match &self.positions {
+            Positions::Rotary(Rope { scaling: RopeScaling::LongRope(scaling), .. }) => {
+                Some(scaling.original)
+            }
+            Positions::Rotary(_) | Positions::Learned { .. } => None,
+        }
     }
 
     /// Width of a head.

@@ -48,8 +48,8 @@ pub use batch::Batch;
 pub use cache::KeyValueCache;
 pub use classifier::Classifier;
 pub use config::{
-    AttentionBias, ClassifierHead, ClassifierLayers, Config, LanguageHead, Mlp, Norm, NormKind,
-    NormPlace, Pooling, Positions, QkNorm, Rope, RopeScaling, Window,
+    AttentionBias, ClassifierHead, ClassifierLayers, Config, LanguageHead, LongRope, Mlp, Norm,
+    NormKind, NormPlace, Pooling, Positions, QkNorm, Rope, RopeScaling, Window,
 };
 pub use error::ModelError;
 pub use family::{ClassKind, Family};

@@ -102,6 +102,11 @@ impl Model {
         self.config().max_position_embeddings
     }
 
+    /// The longest text whose tokens have the rotary positions of short ones, where long texts have others.
+    pub fn longest_short_text(&self) -> Option<usize> {
+        self.config().longest_short_text()
+    }
+
     /// Rows of the token embedding.
     pub fn vocabulary(&self) -> usize {
         self.config().vocab_size
@@ -190,7 +195,11 @@ impl Model {
     ) -> Result<Value, ModelError> {
         self.check_packing(packing)?;
         self.check_range(&range)?;
-        let (spans, positions) = (packing.spans(), packing.positions());
+        let ends: Vec<usize> =
+            packing.lengths().iter().zip(packing.offsets()).map(|(l, o)| l + o).collect();
+        let is_long =
+            |sequence: usize| self.longest_short_text().is_some_and(|it| ends[sequence] > it);
+        let (spans, positions) = (packing.spans(), self.blocks.turns(packing, is_long));
         hidden = hidden.in_sequences(&packing.boundaries())?;
         for block in range {
             let (spans_read, reading) = match reading {

@@ -139,8 +139,19 @@ fn what_is_not_supported_is_named() {
         check(&llama(), json!({ "quantization_config": config }), &expected);
         check(&bert(), json!({ "quantization_config": config }), &expected);
     }
+    let other = json!({"type": "ntk", "factor": 2.0});
+    check(&llama(), json!({"rope_scaling": other}), r#"rope_scaling.type: found "ntk""#);
     let long = json!({"type": "longrope", "short_factor": [1.0]});
-    check(&llama(), json!({"rope_scaling": long}), r#"rope_scaling.type: found "longrope""#);
+    let list = "rope_scaling.long_factor: found nothing, expected a list of finite numbers above";
+    check(&llama(), json!({"rope_scaling": long}), list);
+    let long = json!({"type": "su", "short_factor": [1.0], "long_factor": [1.0, 2.0]});
+    let found = "short_factor: found 1 numbers, expected 3, half the width of a head";
+    check(&llama(), json!({"head_dim": 6, "rope_scaling": long}), found);
+    let long = json!({"type": "su", "short_factor": [1.0], "long_factor": [0.0]});
+    check(&llama(), json!({"rope_scaling": long}), "rope_scaling.long_factor: found [0.0]");
+    let long = json!({"type": "longrope", "short_factor": [1.0], "long_factor": [2.0]});
+    let gemma = json!({"model_type": "gemma3_text", "head_dim": 2, "rope_scaling": long});
+    check(&llama(), gemma, "rope_type: found \"longrope\", expected another scaling");
     let llama3 = json!({"rope_type": "llama3", "rope_theta": 5e5});
     check(&llama(), json!({"rope_parameters": llama3}), "rope_parameters.factor: found nothing");
     let partial = json!({"partial_rotary_factor": 0.5});
@@ -290,4 +301,36 @@ fn older_files_scale_the_blocks_without_a_window_and_phi_3_has_one() {
     assert_eq!(phi(json!({"sliding_window": null})).window, None);
     let window = phi(json!({"sliding_window": 2047})).window.unwrap();
     assert_eq!((window.distance, window.blocks), (2046, vec![true, true]));
+}
+
+#[test]
+fn factors_of_long_texts_are_found_in_either_generation_of_the_file() {
+    let phi = json!({"model_type": "phi3", "pad_token_id": 0, "max_position_embeddings": 64});
+    let read = |change| {
+        let config = parse(&with(with(llama(), phi.clone()), change)).unwrap();
+        let Positions::Rotary(rope) = config.positions else { panic!("a decoder") };
+        let RopeScaling::LongRope(scaling) = rope.scaling else { panic!("longrope") };
+        scaling
+    };
+    let (short, long) = (vec![1.25], vec![7.0]);
+    let old = |kind: &str| {
+        let scaling = json!({"type": kind, "short_factor": short, "long_factor": long});
+        json!({"rope_scaling": scaling, "original_max_position_embeddings": 16})
+    };
+    let found = read(old("longrope"));
+    assert_eq!((&found.short, &found.long, found.original), (&short, &long, 16));
+    // Four times as long as before: sqrt(1 + ln 4 / ln 16).
+    assert!((found.attention - 1.5_f64.sqrt()).abs() < 1e-15, "{}", found.attention);
+    assert_eq!(read(old("su")), found);
+    assert_eq!(read(old("yarn")), found);
+    let new = json!({
+        "rope_type": "longrope", "rope_theta": 10000.0, "short_factor": short, "long_factor": long,
+        "original_max_position_embeddings": 16
+    });
+    assert_eq!(read(json!({ "rope_parameters": new })), found);
+    let own = with(new.clone(), json!({"attention_factor": 1.5}));
+    assert_eq!(read(json!({ "rope_parameters": own })).attention, 1.5);
+    let twice = with(new, json!({"factor": 2.0, "original_max_position_embeddings": 99}));
+    let twice = read(json!({"rope_parameters": twice, "original_max_position_embeddings": 16}));
+    assert_eq!((twice.original, twice.attention), (16, 1.25_f64.sqrt()));
 }

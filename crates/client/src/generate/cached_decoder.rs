@@ -123,8 +123,8 @@ impl<'a> CachedDecoder<'a> {
     /// If the peer fails on the way, the tokens stay given: [`CachedDecoder::resume`] goes on.
     pub fn read(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
         let total = self.tokens.len() + tokens.len();
-        if total == 0 || total > self.model.longest() {
-            let expected = format!("1 to {}, the model's longest", self.model.longest());
+        if total == 0 || total > self.longest() {
+            let expected = format!("1 to {}, the model's longest", self.longest());
             return Err(ClientError::generate("number of tokens", total, expected));
         }
         let words = self.model.vocabulary();
@@ -132,7 +132,21 @@ impl<'a> CachedDecoder<'a> {
             return Err(ClientError::generate("token", token, format!("less than {words}")));
         }
         self.tokens.extend_from_slice(tokens);
+        if self.near.must_restart(self.model, total) {
+            self.near.restart_long();
+            self.done = 0;
+        }
         self.finish()
+    }
+
+    /// The most tokens. Where a text that becomes a long one has to be read again, a cut decoder ends before that:
+    /// rows that have left do not leave twice.
+    pub fn longest(&self) -> usize {
+        let longest = self.model.longest();
+        match self.model.longest_short_text() {
+            Some(short) if self.middle.is_some() => short.min(longest),
+            Some(_) | None => longest,
+        }
     }
 
     /// Goes on where the peer is, after a failure; returns the logits of the token that follows.

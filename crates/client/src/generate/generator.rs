@@ -103,7 +103,7 @@ impl<'a> Generator<'a> {
         if settings.max_tokens == 0 {
             return Err(ClientError::generate("most tokens", 0, "at least 1"));
         }
-        let longest = decoder.model.longest();
+        let longest = decoder.longest();
         if decoder.tokens.len() + prompt.len() > longest {
             let found = format!("{} tokens", decoder.tokens.len() + prompt.len());
             let expected = format!("at most {longest}, the model's longest");
@@ -131,7 +131,7 @@ impl<'a> Generator<'a> {
         self.unread.push(token);
         if self.written == self.settings.max_tokens {
             self.ended = Some(Ended::MaxTokens);
-        } else if self.decoder.tokens.len() == self.decoder.model.longest() {
+        } else if self.decoder.tokens.len() == self.decoder.longest() {
             self.ended = Some(Ended::ContextFull);
         }
         Ok(Some(token))

@@ -318,3 +318,32 @@ fn prompts_that_cannot_be_read_are_refused() {
     let unknown = [1, WORDS as u32];
     assert_eq!(refused(&unknown, greedy(1)), "token: found 60, expected less than 60");
 }
+
+#[test]
+fn a_text_that_becomes_a_long_one_is_read_again_and_a_cut_decoder_ends_before_that() {
+    let short = 16;
+    let tiny = Tiny::long_behind(short);
+    let ids = random_tokens(6, 30);
+    for pieces in [vec![10, 16, 17, 18, 30], vec![20, 30]] {
+        let mut decoder = tiny.whole().with_chunk(7);
+        for end in pieces {
+            let from = decoder.tokens.len();
+            let found = decoder.read(&ids[from..end]).unwrap();
+            let mut tape = fedra_compute::Tape::new(&tiny.device);
+            let batch = Batch::new(&[&ids[..end]]).unwrap();
+            let all = tiny.model.logits(&mut tape, tiny.params.frozen(), &batch).unwrap().tensor;
+            let expected = all.row_range(&tiny.device, end - 1, 1).unwrap();
+            assert_eq!(bits(&found), bits(&expected.to_host()), "behind {end} tokens");
+        }
+    }
+    let params = tiny.near_params(1, 1);
+    let given = (&tiny.model, &params);
+    let peer = Box::new(tiny.local_peer(1, 1));
+    let split = CachedDecoder::cut(&tiny.device, given, &cut(1, 1), peer).unwrap();
+    let mut writing = Generator::new(split, &ids[..10], greedy(30)).unwrap();
+    let written: Vec<u32> = writing.by_ref().map(Result::unwrap).collect();
+    assert_eq!(writing.ended, Some(Ended::ContextFull));
+    let whole = all_tokens(tiny.whole(), &ids[..10], greedy(30));
+    assert_eq!((written.len(), whole.len()), (short - 10 + 1, 30));
+    assert_eq!(written, whole[..written.len()]);
+}

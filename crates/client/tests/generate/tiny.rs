@@ -6,7 +6,7 @@ use fedra_client::generate::{
 };
 use fedra_compute::{Device, Params, Seed};
 use fedra_model::hf::Config;
-use fedra_model::{Adapters, Head, Model};
+use fedra_model::{Adapters, Head, LongRope, Model, Positions, Rope, RopeScaling};
 use fedra_plan::{Cut, Layer, ParamId, Part, Role};
 
 pub const WORDS: usize = 60;
@@ -27,7 +27,19 @@ impl Tiny {
     }
 
     pub fn with_adapters(adapters: Option<Adapters>) -> Self {
+        Self::turned_by(RopeScaling::None, adapters)
+    }
+
+    /// One whose frequencies are others in texts of more than so many tokens.
+    pub fn long_behind(original: usize) -> Self {
+        let (short, long) = (vec![1.0, 1.5, 2.0, 3.0], vec![1.0, 4.0, 9.0, 20.0]);
+        let scaling = RopeScaling::LongRope(LongRope { short, long, original, attention: 1.2 });
+        Self::turned_by(scaling, None)
+    }
+
+    fn turned_by(scaling: RopeScaling, adapters: Option<Adapters>) -> Self {
         let config = Config {
+            positions: Positions::Rotary(Rope { scaling, ..Rope::plain(10_000.0) }),
             vocab_size: WORDS,
             hidden_size: WIDTH,
             num_hidden_layers: BLOCKS.into(),

@@ -36,6 +36,15 @@ impl Angles {
         (&self.cosines[..end], &self.sines[..end])
     }
 
+    /// The same with the positions of another table behind its own.
+    #[must_use]
+    pub fn followed_by(mut self, other: &Self) -> Self {
+        assert_eq!(self.half, other.half, "tables of heads of the same width");
+        self.cosines.extend_from_slice(&other.cosines);
+        self.sines.extend_from_slice(&other.sines);
+        self
+    }
+
     /// Positions covered.
     pub fn positions(&self) -> usize {
         self.cosines.len() / self.half.max(1)

@@ -139,12 +139,14 @@ pub(super) fn read_with(
         let expected = format!("an even width whose heads have at most {}", limit::WIDTH);
         return Err(fields.refuse("head_dim", format!("{expected}, not {head_dim}")));
     }
+    let rope = rope::read(fields)?;
+    rope::check(fields, &rope, head_dim)?;
     Ok(Config {
         num_key_value_heads: Some(kv_heads),
         head_dim: Some(head_dim),
         // What the library means by its absence, which is not what any published model has.
         norm: Norm { epsilon: fields.positive_or("rms_norm_eps", 1e-6)?, ..config.norm },
-        positions: Positions::Rotary(rope::read(fields)?),
+        positions: Positions::Rotary(rope),
         tie_word_embeddings: fields.flag_or("tie_word_embeddings", config.tie_word_embeddings)?,
         bos_token_id: fields.token_or("bos_token_id", config.bos_token_id)?,
         eos_token_ids: fields.tokens_or("eos_token_id", config.eos_token_ids.first().copied())?,

@@ -3,15 +3,15 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::config::{Rope, RopeScaling};
+use crate::config::{LongRope, Rope, RopeScaling};
 use crate::error::ModelError;
-use crate::hf::config::fields::Fields;
+use crate::hf::config::fields::{Fields, limit};
 
 /// What rotary positions use unless the file says otherwise.
 pub(super) const THETA: f64 = 10_000.0;
 
 /// The kinds of scaling, in the library's words.
-const KINDS: &str = r#""default", "linear", "dynamic", "llama3" or "yarn""#;
+const KINDS: &str = r#""default", "linear", "dynamic", "llama3", "yarn" or "longrope""#;
 
 pub(super) fn read(fields: &Fields<'_>) -> Result<Rope, ModelError> {
     let mut theta =
@@ -44,6 +44,20 @@ pub(super) fn read(fields: &Fields<'_>) -> Result<Rope, ModelError> {
 /// The positions of a family whose blocks with a window have a base of their own.
 pub(super) fn read_two(
     fields: &Fields<'_>,
+    global: (&str, f64),
+    local: (&str, f64),
+) -> Result<Rope, ModelError> {
+    let rope = read_both(fields, global, local)?;
+    if matches!(rope.scaling, RopeScaling::LongRope(_)) {
+        let expected =
+            "another scaling, because blocks with a window have frequencies of their own";
+        return Err(ModelError::config(fields.path, "rope_type", "\"longrope\"", expected));
+    }
+    Ok(rope)
+}
+
+fn read_both(
+    fields: &Fields<'_>,
     (global_key, global): (&str, f64),
     (local_key, local): (&str, f64),
 ) -> Result<Rope, ModelError> {
@@ -73,6 +87,19 @@ pub(super) fn read_two(
     Ok(rope)
 }
 
+/// Refuses factors that are not one for each pair of a head's entries.
+pub(super) fn check(fields: &Fields<'_>, rope: &Rope, head_width: usize) -> Result<(), ModelError> {
+    let RopeScaling::LongRope(scaling) = &rope.scaling else { return Ok(()) };
+    for (key, factors) in [("short_factor", &scaling.short), ("long_factor", &scaling.long)] {
+        if factors.len() != head_width / 2 {
+            let found = format!("{} numbers", factors.len());
+            let expected = format!("{}, half the width of a head", head_width / 2);
+            return Err(ModelError::config(fields.path, key, found, expected));
+        }
+    }
+    Ok(())
+}
+
 pub(super) fn read_scaling(
     fields: &Fields<'_>,
     nested: &Fields<'_>,
@@ -96,6 +123,9 @@ pub(super) fn read_scaling(
             high: number("high_freq_factor")?,
             original: number("original_max_position_embeddings")?,
         }),
+        Some("longrope" | "su") => long_rope(fields, nested),
+        // What the first Phi-3 folders called it.
+        Some("yarn") if nested.get("short_factor").is_some() => long_rope(fields, nested),
         Some("yarn") => {
             let factor = number("factor")?;
             let scale = |scale: f64| 0.1 * scale * factor.ln() + 1.0;
@@ -121,6 +151,31 @@ pub(super) fn read_scaling(
     }
 }
 
+fn long_rope(fields: &Fields<'_>, nested: &Fields<'_>) -> Result<RopeScaling, ModelError> {
+    let (key, texts) = ("original_max_position_embeddings", 2..=limit::POSITIONS);
+    let longest = fields.size("max_position_embeddings", 1..=limit::POSITIONS)?;
+    // As in the library, the outer one comes first.
+    let original = match fields.get(key) {
+        Some(_) => fields.size(key, texts)?,
+        None => nested.size_or(key, texts, longest.max(2))?,
+    };
+    let factor = nested.positive_or("factor", longest as f64 / original as f64)?;
+    let usual =
+        if factor <= 1.0 { 1.0 } else { (1.0 + factor.ln() / (original as f64).ln()).sqrt() };
+    let factors = |key: &str| -> Result<Vec<f64>, ModelError> {
+        let number = |value: &Value| value.as_f64().filter(|it| it.is_finite() && *it > 0.0);
+        let list = nested.get(key).and_then(Value::as_array);
+        let found = list.and_then(|list| list.iter().map(number).collect());
+        found.ok_or_else(|| nested.refuse(key, "a list of finite numbers above zero"))
+    };
+    Ok(RopeScaling::LongRope(LongRope {
+        short: factors("short_factor")?,
+        long: factors("long_factor")?,
+        original,
+        attention: nested.positive_or("attention_factor", usual)?,
+    }))
+}
+
 pub(super) fn write(rope: &Rope, object: &mut Map<String, Value>) {
     let parameters = match rope.local_theta {
         None => parameters(rope),
@@ -133,10 +188,14 @@ pub(super) fn write(rope: &Rope, object: &mut Map<String, Value>) {
     // What these said stands in `rope_parameters` now; versions before 5 read the base alone.
     object.remove("rope_scaling");
     object.insert("rope_theta".into(), json!(rope.theta));
+    if let RopeScaling::LongRope(LongRope { original, .. }) = &rope.scaling {
+        // The library looks for it here first.
+        object.insert("original_max_position_embeddings".into(), json!(original));
+    }
 }
 
 fn parameters(rope: &Rope) -> Value {
-    let mut parameters = match rope.scaling {
+    let mut parameters = match &rope.scaling {
         RopeScaling::None => json!({ "rope_type": "default" }),
         RopeScaling::Linear { factor } => json!({ "rope_type": "linear", "factor": factor }),
         RopeScaling::Dynamic { factor } => json!({ "rope_type": "dynamic", "factor": factor }),
@@ -145,14 +204,21 @@ fn parameters(rope: &Rope) -> Value {
             "factor": factor,
             "low_freq_factor": low,
             "high_freq_factor": high,
-            "original_max_position_embeddings": original as u64,
+            "original_max_position_embeddings": *original as u64,
         }),
         RopeScaling::Yarn { factor, original, fast, slow, attention } => json!({
             "rope_type": "yarn",
             "factor": factor,
-            "original_max_position_embeddings": original as u64,
+            "original_max_position_embeddings": *original as u64,
             "beta_fast": fast,
             "beta_slow": slow,
+            "attention_factor": attention,
+        }),
+        RopeScaling::LongRope(LongRope { short, long, original, attention }) => json!({
+            "rope_type": "longrope",
+            "short_factor": short,
+            "long_factor": long,
+            "original_max_position_embeddings": original,
             "attention_factor": attention,
         }),
     };
@@ -161,15 +227,33 @@ fn parameters(rope: &Rope) -> Value {
 }
 
 impl Rope {
+    /// The turn per position of each pair of a head's entries, without any scaling.
+    fn unscaled(&self, head_width: usize) -> impl Fn(usize) -> f64 {
+        let (theta, width) = (self.theta, head_width as f64);
+        move |pair| theta.powf(-2.0 * pair as f64 / width)
+    }
+
+    /// The turns in texts that are longer than those of the pre-training, where they are others, and the length
+    /// of the latter.
+    pub(crate) fn long_frequencies(&self, head_width: usize) -> Option<(Vec<f64>, usize)> {
+        let RopeScaling::LongRope(LongRope { long, original, .. }) = &self.scaling else {
+            return None;
+        };
+        let plain = self.unscaled(head_width);
+        let scaled = long.iter().enumerate().map(|(pair, factor)| plain(pair) / factor);
+        Some((scaled.collect(), *original))
+    }
+
     /// The turn per position of each pair of a head's entries.
     pub(crate) fn frequencies(&self, head_width: usize) -> Vec<f64> {
         let pairs = head_width / 2;
         let width = head_width as f64;
-        let plain = |pair: usize| self.theta.powf(-2.0 * pair as f64 / width);
+        let plain = self.unscaled(head_width);
         let scaled = |pair: usize| {
             let frequency = plain(pair);
             match self.scaling {
                 RopeScaling::None | RopeScaling::Dynamic { .. } => frequency,
+                RopeScaling::LongRope(LongRope { ref short, .. }) => frequency / short[pair],
                 RopeScaling::Linear { factor } => frequency / factor,
                 RopeScaling::Llama3 { factor, low, high, original } => {
                     // How often a pair turns in the longest text of the pre-training.
@@ -196,7 +280,8 @@ impl Rope {
     /// What queries and keys are multiplied by.
     pub(crate) fn attention_factor(&self) -> f64 {
         match self.scaling {
-            RopeScaling::Yarn { attention, .. } => attention,
+            RopeScaling::Yarn { attention, .. }
+            | RopeScaling::LongRope(LongRope { attention, .. }) => attention,
             RopeScaling::None
             | RopeScaling::Linear { .. }
             | RopeScaling::Dynamic { .. }

@@ -21,6 +21,8 @@ use crate::error::ModelError;
 
 /// The divisors of Llama 3's frequencies.
 pub(super) const DIVISORS: &str = "rope_freqs.weight";
+/// The divisors of `longrope`: of short texts, and of long ones.
+const FACTORS: [&str; 2] = ["rope_factors_short.weight", "rope_factors_long.weight"];
 /// Elements are made in f32.
 const TOLERANCE: f64 = 1e-5;
 /// The bands of every published model.
@@ -30,6 +32,11 @@ const USUAL: (f64, f64, f64) = (1.0, 4.0, 8192.0);
 const NEUTRAL: [(&str, f64); 3] =
     [("yarn_ext_factor", 1.0), ("attn_factor", 1.0), ("yarn_log_multiplier", 0.0)];
 
+/// Whether a tensor holds no weights but the divisors of frequencies.
+pub(super) fn is_of_positions(name: &str) -> bool {
+    name == DIVISORS || FACTORS.contains(&name)
+}
+
 /// What `rope_scaling` says; none for plain positions.
 pub(super) fn scaling(
     reader: &Reader,
@@ -38,10 +45,8 @@ pub(super) fn scaling(
 ) -> Result<Option<Value>, ModelError> {
     let metadata = reader.metadata();
     let number = |key: &str| metadata.number(&architecture.key(key));
-    if let Some(name) = reader.names().find(|name| name.starts_with("rope_factors")) {
-        let found = "factors of positions that are scaled by \"longrope\"";
-        let expected = "\"linear\", \"yarn\" or Llama 3's scaling";
-        return Err(ModelError::tensor(reader.path(), name, found, expected));
+    if FACTORS.iter().any(|name| reader.info(name).is_some()) {
+        return long_rope(reader, &number, head).map(Some);
     }
     let key = architecture.key("rope.scaling.type");
     // As the format's own tools: a factor without a type is linear.
@@ -89,10 +94,41 @@ pub(super) fn scaling(
             "high_freq_factor": high,
             "original_max_position_embeddings": original as u64,
         }))),
-        Some(RopeScaling::Dynamic { .. } | RopeScaling::Yarn { .. }) | None => {
-            refuse("divisors that no scaling of Llama 3 makes", "three bands of wavelengths")
-        }
+        Some(RopeScaling::Dynamic { .. } | RopeScaling::Yarn { .. } | RopeScaling::LongRope(_))
+        | None => refuse("divisors that no scaling of Llama 3 makes", "three bands of wavelengths"),
     }
+}
+
+/// Divisors for short texts and for long ones; the keys say how long a short one is.
+fn long_rope(
+    reader: &Reader,
+    number: &dyn Fn(&str) -> Result<Option<f64>, ModelError>,
+    head: u64,
+) -> Result<Value, ModelError> {
+    let pairs = usize::try_from(head / 2).unwrap_or(0);
+    let mut said = json!({ "rope_type": "longrope" });
+    for (name, key) in FACTORS.into_iter().zip(["short_factor", "long_factor"]) {
+        let expected = format!("{pairs} elements, half the width of a head");
+        let found = match reader.info(name) {
+            None => "nothing",
+            Some((_, shape)) if shape != [pairs] => "another shape",
+            Some(_) => {
+                said[key] = json!(reader.read_f32(name)?);
+                continue;
+            }
+        };
+        return Err(ModelError::tensor(reader.path(), name, found, expected));
+    }
+    let longest = number("context_length")?.unwrap_or(0.0);
+    let original = number("rope.scaling.original_context_length")?.unwrap_or(longest);
+    said["original_max_position_embeddings"] = json!(original as u64);
+    // A file has it in f32: where it is the usual one, that is computed again.
+    let usual = (1.0 + (longest / original).max(1.0).ln() / original.ln()).sqrt();
+    let factor = number("rope.scaling.attn_factor")?.unwrap_or(1.0);
+    if (factor / usual - 1.0).abs() > TOLERANCE {
+        said["attention_factor"] = json!(factor);
+    }
+    Ok(said)
 }
 
 fn yarn(
@@ -182,8 +218,9 @@ mod tests {
     use super::*;
 
     /// The elements as the format's tools make them, from parameters.
-    fn divisors(theta: f64, head: usize, scaling: RopeScaling) -> Vec<f32> {
+    fn divisors(theta: f64, head: usize, scaling: &RopeScaling) -> Vec<f32> {
         let plain = Rope::plain(theta).frequencies(head);
+        let scaling = scaling.clone();
         let scaled = Rope { scaling, ..Rope::plain(theta) }.frequencies(head);
         plain.iter().zip(&scaled).map(|(plain, scaled)| (plain / scaled) as f32).collect()
     }
@@ -191,9 +228,9 @@ mod tests {
     #[track_caller]
     fn check(theta: f64, head: usize, (factor, low, high, original): (f64, f64, f64, f64)) {
         let scaling = RopeScaling::Llama3 { factor, low, high, original };
-        let made = divisors(theta, head, scaling);
+        let made = divisors(theta, head, &scaling);
         let found = bands(&made, theta).unwrap();
-        let again = divisors(theta, head, found);
+        let again = divisors(theta, head, &found);
         for (made, again) in made.iter().zip(&again) {
             assert!((made / again - 1.0).abs() < 2e-5, "{found:?}: {again} instead of {made}");
         }

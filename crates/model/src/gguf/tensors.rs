@@ -16,7 +16,7 @@ use fedra_plan::{Layer, ParamId, Part, Role};
 
 use super::architecture::{Architecture, Positions};
 use super::reader::Reader;
-use super::rope::DIVISORS;
+use super::rope::is_of_positions;
 use crate::config::NormKind;
 use crate::error::ModelError;
 use crate::family::{ClassKind, is_norm};
@@ -90,7 +90,7 @@ impl DecoderTensors {
     ) -> Result<Self, ModelError> {
         let class = Class { family: config.family, kind: ClassKind::Language };
         let mut places = BTreeMap::new();
-        for name in reader.names().filter(|name| *name != DIVISORS) {
+        for name in reader.names().filter(|name| !is_of_positions(name)) {
             let id = parameter(name, class);
             let Some((id, known)) = id.and_then(|id| Some((id, class.tensor_name(id)?))) else {
                 let expected = format!("a tensor of a {} model", config.family.name);

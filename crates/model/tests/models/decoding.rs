@@ -232,3 +232,48 @@ fn close(found: &Tensor, expected: &Tensor, at: usize) {
         assert!(off <= TOLERANCE, "at {at}: {found} instead of {expected}");
     }
 }
+
+#[test]
+fn long_texts_have_other_positions_than_short_ones_whoever_shares_their_batch() {
+    let cases = golden::cases::<golden::TinyCase>("families.json");
+    let case = cases.iter().find(|case| case.family == "phi3 longrope").unwrap();
+    let Step { device, model, params, .. } = Step::tiny(case);
+    let decoder = Decoder { device, model, params };
+    let (short, long) = (decoder.sequence(3, 8), decoder.sequence(4, 11));
+    let alone = [decoder.whole(&short), decoder.whole(&long)];
+    let batch = Batch::new(&[&short, &long]).unwrap();
+    let mut tape = Tape::new(&decoder.device);
+    let weights = decoder.params.frozen();
+    let together = decoder.model.logits(&mut tape, weights, &batch).unwrap().tensor;
+    let expected = Tensor::stack(&decoder.device, &alone).unwrap();
+    close(&together, &expected, 1);
+
+    // The first eight of eleven tokens are another text than eight tokens.
+    let words = decoder.words() as usize;
+    let prefix = decoder.whole(&long[..8]);
+    assert_ne!(prefix.to_host()[words..], alone[1].to_host()[words..8 * words]);
+
+    let blocks = 0..decoder.model.blocks();
+    let mut cache = decoder.cache(blocks.clone(), 16);
+    let read = decoder.continued(&[&long[..8]], &mut [vec![&mut cache]]);
+    close(&read, &prefix, 2);
+    assert!(cache.must_restart(&decoder.model, 9) && !cache.must_restart(&decoder.model, 8));
+    let (mut tape, one) = (Tape::new(&decoder.device), &long[8..9]);
+    let next = Batch::new(&[one]).unwrap().continuing(vec![8]).unwrap();
+    let hidden = decoder.model.embed(&mut tape, weights, &next).unwrap();
+    let given = (hidden, next.packing());
+    let refused = decoder.model.decode(&mut tape, weights, given, &mut [&mut cache]).unwrap_err();
+    let expected =
+        "length of a text in a cache is 9, expected at most 8: a longer one has to be read again";
+    assert!(refused.to_string().contains(expected), "{refused}");
+    // Read again in pieces, as a long one; beside a short text whose cache is empty.
+    cache.restart_long();
+    let mut other = decoder.cache(blocks, 16);
+    let first = decoder.continued(&[&long[..5], &short], &mut [vec![&mut cache, &mut other]]);
+    let rest = decoder.continued(&[&long[5..]], &mut [vec![&mut cache]]);
+    let first_rows = decoder.whole(&long).row_range(&decoder.device, 0, 5).unwrap();
+    let expected = Tensor::stack(&decoder.device, &[first_rows, alone[0].clone()]).unwrap();
+    close(&first, &expected, 3);
+    let expected = alone[1].row_range(&decoder.device, 5, 6).unwrap();
+    close(&rest, &expected, 4);
+}

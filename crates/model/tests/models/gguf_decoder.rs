@@ -3,7 +3,7 @@
 
 use crate::gguf_writer::{GgufFile, GgufTensor, Value};
 use fedra_compute::Params;
-use fedra_model::{Model, NormKind, Positions, RopeScaling};
+use fedra_model::{LongRope, Model, NormKind, Positions, RopeScaling};
 use fedra_plan::{Layer, ParamId, Part, Role};
 use std::collections::BTreeMap;
 
@@ -40,7 +40,7 @@ pub fn file(model: &Model, params: &Params) -> GgufFile {
     put("embedding_length", count(config.hidden_size));
     put("feed_forward_length", count(config.intermediate_size));
     put("attention.head_count", count(config.num_attention_heads));
-    let mut divisors = Vec::new();
+    let (mut divisors, mut factors) = (Vec::new(), Vec::new());
     if let Positions::Rotary(rope) = &config.positions {
         put("attention.head_count_kv", count(config.kv_heads()));
         put("attention.key_length", count(config.head_width()));
@@ -51,7 +51,7 @@ pub fn file(model: &Model, params: &Params) -> GgufFile {
         if let Some(local) = rope.local_theta {
             put("rope.freq_base_swa", number(local));
         }
-        match rope.scaling {
+        match rope.scaling.clone() {
             RopeScaling::None => {}
             RopeScaling::Linear { factor } => {
                 put("rope.scaling.type", Value::Text("linear".into()));
@@ -66,6 +66,12 @@ pub fn file(model: &Model, params: &Params) -> GgufFile {
             }
             RopeScaling::Llama3 { factor, low, high, original } => {
                 divisors = bands(rope.theta, config.head_width(), [factor, low, high, original]);
+            }
+            RopeScaling::LongRope(LongRope { short, long, original, attention }) => {
+                put("rope.scaling.original_context_length", count(original));
+                put("rope.scaling.attn_factor", number(attention));
+                factors =
+                    vec![("rope_factors_long.weight", long), ("rope_factors_short.weight", short)];
             }
             RopeScaling::Dynamic { .. } => panic!("no file has it"),
         }
@@ -103,6 +109,10 @@ pub fn file(model: &Model, params: &Params) -> GgufFile {
     }
     if !divisors.is_empty() {
         file.tensors.push(GgufTensor::f32("rope_freqs.weight", &[divisors.len()], &divisors));
+    }
+    for (name, factors) in factors {
+        let factors: Vec<f32> = factors.iter().map(|factor: &f64| *factor as f32).collect();
+        file.tensors.push(GgufTensor::f32(name, &[factors.len()], &factors));
     }
     file
 }

@@ -49,6 +49,10 @@ fn cached(step: &Step, prompt: &[u32], count: usize) -> Vec<u32> {
     let mut cache = KeyValueCache::new(device, model, 0..model.blocks(), 4).unwrap();
     let (mut new, mut tokens) = (prompt.to_vec(), Vec::new());
     for _ in 0..count {
+        if cache.must_restart(model, cache.len() + new.len()) {
+            cache.restart_long();
+            new = [prompt, &tokens].concat();
+        }
         let mut tape = Tape::new(device);
         let batch = Batch::new(&[&new]).unwrap().continuing(vec![cache.len()]).unwrap();
         let hidden = model.embed(&mut tape, params.frozen(), &batch).unwrap();
