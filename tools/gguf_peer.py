@@ -31,6 +31,8 @@ UNUSUAL = LLAMA3 | {"factor": 7.5, "low_freq_factor": 1.5, "high_freq_factor": 9
                     "original_max_position_embeddings": 6000}
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16, "rope_theta": 1000.0}
 LINEAR = {"rope_type": "linear", "factor": 2.0, "rope_theta": 1000.0}
+LONGROPE = {"rope_type": "longrope", "rope_theta": 1000.0, "short_factor": [1.0, 1.1, 1.25, 1.7],
+            "long_factor": [1.3, 2.1, 5.5, 9.0]}
 BOTH = {"full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
         "sliding_attention": {"rope_type": "default", "rope_theta": 5e3}}
 
@@ -60,6 +62,9 @@ CASES = {
                                                 query_pre_attn_scalar=12, rope_parameters=BOTH)),
     "phi3": ("Phi3ForCausalLM", {}),
     "phi3 window": ("Phi3ForCausalLM", dict(sliding_window=4)),
+    "phi3 longrope": ("Phi3ForCausalLM", dict(rope_parameters=LONGROPE, original_max_position_embeddings=8)),
+    "phi3 longrope, short texts": ("Phi3ForCausalLM", dict(rope_parameters=LONGROPE,
+                                                           original_max_position_embeddings=32)),
     "olmo2": ("Olmo2ForCausalLM", {}),
     "smollm3": ("SmolLM3ForCausalLM", dict(num_hidden_layers=5)),
     "smollm3 scaled": ("SmolLM3ForCausalLM", dict(num_hidden_layers=5, rope_parameters=SHORT)),
