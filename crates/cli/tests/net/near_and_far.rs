@@ -86,6 +86,16 @@ fn a_server_without_rows_comes_to_the_bits_of_a_run_with_all_of_them() {
     )
     .unwrap();
     place.run("run study.toml --out near --quiet", &[]);
+    // The order of names is that of numbers; without names it is alphabetical.
+    let named = std::fs::read_to_string(place.path("study.toml")).unwrap();
+    let names = "names = ['west', 'north']\n";
+    std::fs::write(place.path("unnamed.toml"), named.replace(names, "")).unwrap();
+    std::fs::write(place.path("sorted.toml"), named.replace(names, "names = ['north', 'west']\n"))
+        .unwrap();
+    place.run("run unnamed.toml --out unnamed --quiet", &[]);
+    place.run("run sorted.toml --out sorted --quiet", &[]);
+    assert!(place.model("unnamed") == place.model("sorted"));
+    assert!(place.model("unnamed") != place.model("near"));
     for file in ["all.jsonl", "near/experiment.toml"] {
         std::fs::rename(place.path(file), place.path("hidden")).unwrap();
     }
