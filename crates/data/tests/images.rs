@@ -10,42 +10,14 @@ use fedra_data::{
     TextFormat, TextRow, TextSink, WordsAre, Work, image_columns,
 };
 
-/// A grey PNG of one shade, by hand: stored, not compressed.
+/// A grey PNG of one shade.
 fn png(shade: u8, (width, height): (u32, u32)) -> Vec<u8> {
-    let row = [&[0][..], &vec![shade; width as usize]].concat();
-    let data = row.repeat(height as usize);
-    let length = u16::try_from(data.len()).unwrap();
-    let mut stored = vec![0x78, 1, 1];
-    stored.extend(length.to_le_bytes());
-    stored.extend((!length).to_le_bytes());
-    stored.extend(&data);
-    let (mut low, mut high) = (1_u32, 0_u32);
-    for byte in &data {
-        low = (low + u32::from(*byte)) % 65_521;
-        high = (high + low) % 65_521;
-    }
-    stored.extend((high << 16 | low).to_be_bytes());
-    let mut file = b"\x89PNG\r\n\x1a\n".to_vec();
-    let mut chunk = |name: &[u8; 4], data: &[u8]| {
-        let content = [name, data].concat();
-        file.extend(u32::try_from(data.len()).unwrap().to_be_bytes());
-        file.extend(&content);
-        file.extend(crc(&content).to_be_bytes());
-    };
-    let size = [width.to_be_bytes(), height.to_be_bytes()].concat();
-    chunk(b"IHDR", &[&size[..], &[8, 0, 0, 0, 0]].concat());
-    chunk(b"IDAT", &stored);
-    chunk(b"IEND", &[]);
-    file
-}
-
-fn crc(bytes: &[u8]) -> u32 {
-    let step = |crc: u32, byte: &u8| {
-        (0..8).fold(crc ^ u32::from(*byte), |crc, _| {
-            if crc & 1 == 1 { crc >> 1 ^ 0xedb8_8320 } else { crc >> 1 }
-        })
-    };
-    !bytes.iter().fold(!0, step)
+    let mut bytes = Vec::new();
+    let mut encoder = png::Encoder::new(&mut bytes, width, height);
+    encoder.set_color(png::ColorType::Grayscale);
+    let pixels = vec![shade; (width * height) as usize];
+    encoder.write_header().unwrap().write_image_data(&pixels).unwrap();
+    bytes
 }
 
 fn write(folder: &Path, path: &str, bytes: &[u8]) -> PathBuf {

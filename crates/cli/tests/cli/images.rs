@@ -10,41 +10,13 @@ use crate::place::{Place, text};
 /// Pixels along each side.
 const SIDE: usize = 8;
 
-/// A grey PNG, stored without compression.
+/// A grey PNG.
 fn png(pixels: &[u8]) -> Vec<u8> {
-    let rows: Vec<u8> = pixels.chunks(SIDE).flat_map(|row| [&[0][..], row].concat()).collect();
-    let length = u16::try_from(rows.len()).unwrap();
-    let mut stored = vec![0x78, 1, 1];
-    stored.extend(length.to_le_bytes());
-    stored.extend((!length).to_le_bytes());
-    stored.extend(&rows);
-    let (mut low, mut high) = (1_u32, 0_u32);
-    for byte in &rows {
-        low = (low + u32::from(*byte)) % 65_521;
-        high = (high + low) % 65_521;
-    }
-    stored.extend((high << 16 | low).to_be_bytes());
-    let mut file = b"\x89PNG\r\n\x1a\n".to_vec();
-    let mut chunk = |name: &[u8; 4], data: &[u8]| {
-        let content = [name, data].concat();
-        file.extend(u32::try_from(data.len()).unwrap().to_be_bytes());
-        file.extend(&content);
-        file.extend(crc(&content).to_be_bytes());
-    };
-    let side = u32::try_from(SIDE).unwrap().to_be_bytes();
-    chunk(b"IHDR", &[&side[..], &side, &[8, 0, 0, 0, 0]].concat());
-    chunk(b"IDAT", &stored);
-    chunk(b"IEND", &[]);
-    file
-}
-
-fn crc(bytes: &[u8]) -> u32 {
-    let step = |crc: u32, byte: &u8| {
-        (0..8).fold(crc ^ u32::from(*byte), |crc, _| {
-            if crc & 1 == 1 { crc >> 1 ^ 0xedb8_8320 } else { crc >> 1 }
-        })
-    };
-    !bytes.iter().fold(!0, step)
+    let (side, mut bytes) = (u32::try_from(SIDE).unwrap(), Vec::new());
+    let mut encoder = png::Encoder::new(&mut bytes, side, side);
+    encoder.set_color(png::ColorType::Grayscale);
+    encoder.write_header().unwrap().write_image_data(pixels).unwrap();
+    bytes
 }
 
 /// Stripes that lie or stand, somewhere and in some shade, with noise.

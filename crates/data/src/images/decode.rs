@@ -6,88 +6,97 @@
 
 use std::io::Cursor;
 
-use image::codecs::jpeg::JpegDecoder;
-use image::codecs::png::PngDecoder;
-use image::{DynamicImage, ExtendedColorType, ImageDecoder, Limits};
+use png::{BitDepth, ColorType, Transformations};
+use zune_core::bytestream::ZCursor;
+use zune_core::colorspace::ColorSpace;
+use zune_core::options::DecoderOptions;
+use zune_jpeg::JpegDecoder;
 
 use super::header::{Header, Kind, broken};
+use super::orientation::Orientation;
 use super::raster::Raster;
 use crate::caught::caught;
 use crate::error::Complaint;
 
 /// Bytes of memory that a decoder may take for each pixel, and for all the rest.
-const PER_PIXEL: u64 = 16;
-const BESIDE: u64 = 16 << 20;
+const PER_PIXEL: usize = 16;
+const BESIDE: usize = 16 << 20;
 
 /// The pixels of an encoded image.
 pub(super) fn decode(bytes: &[u8]) -> Result<Raster, Complaint> {
     let header = Header::of(bytes)?;
-    let name = match header.kind {
-        Kind::Png => "PNG",
-        Kind::Jpeg => "JPEG",
+    let (name, decoded) = match header.kind {
+        Kind::Png => ("PNG", caught(|| png(bytes, header))),
+        Kind::Jpeg => ("JPEG", caught(|| jpeg(bytes, header))),
     };
-    let said = |error: &dyn std::fmt::Display| {
+    let (raster, orientation) = decoded.flatten().map_err(|error| {
         let (found, expected) = broken(name);
         (format!("{found} ({error})"), expected)
-    };
-    let mut limits = Limits::no_limits();
-    let pixels = u64::from(header.width) * u64::from(header.height);
-    limits.max_alloc = Some(pixels * PER_PIXEL + BESIDE);
-    let decoded = caught(|| match header.kind {
-        Kind::Png => {
-            let decoder = PngDecoder::with_limits(Cursor::new(bytes), limits.clone())?;
-            opened(decoder, (&header, limits))
-        }
-        Kind::Jpeg => opened(JpegDecoder::new(Cursor::new(bytes))?, (&header, limits)),
-    });
-    let image = decoded.map_err(|panic| said(&panic))?.map_err(|error| said(&error))?;
-    raster(image).ok_or_else(|| broken(name))
+    })?;
+    Ok(raster.turned(orientation))
 }
 
-/// An image and whether its grey values have 16 bits.
-type Decoded = (DynamicImage, bool);
+type Decoded = Result<(Raster, Orientation), String>;
 
-fn opened<D: ImageDecoder>(
-    mut decoder: D,
-    (header, limits): (&Header, Limits),
-) -> image::ImageResult<Decoded> {
-    if decoder.dimensions() != (header.width, header.height) {
-        let kind = image::error::ParameterErrorKind::DimensionMismatch;
-        let error = image::error::ParameterError::from_kind(kind);
-        return Err(image::ImageError::Parameter(error));
+fn png(bytes: &[u8], header: Header) -> Decoded {
+    let said = |error: png::DecodingError| error.to_string();
+    let size = (header.width as usize, header.height as usize);
+    let limits = png::Limits { bytes: size.0 * size.1 * PER_PIXEL + BESIDE };
+    let mut decoder = png::Decoder::new_with_limits(Cursor::new(bytes), limits);
+    decoder.set_ignore_text_chunk(true);
+    decoder.set_ignore_iccp_chunk(true);
+    decoder.set_transformations(Transformations::EXPAND);
+    let mut reader = decoder.read_info().map_err(said)?;
+    let mut samples = vec![0; reader.output_buffer_size().ok_or("too many pixels")?];
+    let frame = reader.next_frame(&mut samples).map_err(said)?;
+    let (channels, has_alpha) = match frame.color_type {
+        ColorType::Grayscale => (1, false),
+        ColorType::GrayscaleAlpha => (1, true),
+        ColorType::Rgb => (3, false),
+        ColorType::Rgba => (3, true),
+        ColorType::Indexed => return Err("a palette without colours".to_owned()),
+    };
+    samples.truncate(frame.buffer_size());
+    if frame.bit_depth == BitDepth::Sixteen {
+        let is_grey = frame.color_type == ColorType::Grayscale;
+        let byte = |[high, low]: [u8; 2]| {
+            if is_grey && high > 0 { 255 } else { [high, low][usize::from(is_grey)] }
+        };
+        samples = samples.as_chunks().0.iter().copied().map(byte).collect();
     }
-    decoder.set_limits(limits)?;
-    let is_wide_grey = decoder.original_color_type() == ExtendedColorType::L16;
-    let orientation = decoder.orientation()?;
-    let mut image = DynamicImage::from_decoder(decoder)?;
-    image.apply_orientation(orientation);
-    Ok((image, is_wide_grey))
+    if has_alpha {
+        samples = samples
+            .chunks_exact(channels + 1)
+            .flat_map(|pixel| &pixel[..channels])
+            .copied()
+            .collect();
+    }
+    let exif = reader.info().exif_metadata.as_deref();
+    Ok((filled(size, channels, samples)?, Orientation::of(exif)))
 }
 
-fn raster((image, is_wide_grey): Decoded) -> Option<Raster> {
-    let size = (image.width() as usize, image.height() as usize);
-    let high = |value: u16| (value >> 8) as u8;
-    let grey = |value: u16| if is_wide_grey { value.min(255) as u8 } else { high(value) };
-    let firsts = |pixels: Vec<u8>, of: usize| -> Vec<u8> {
-        pixels.chunks_exact(of).flat_map(|pixel| pixel[..of - 1].to_vec()).collect()
+fn jpeg(bytes: &[u8], header: Header) -> Decoded {
+    let said = |error: zune_jpeg::errors::DecodeErrors| error.to_string();
+    let size = (header.width as usize, header.height as usize);
+    let options = DecoderOptions::default().set_strict_mode(false);
+    let options = options.set_max_width(size.0).set_max_height(size.1);
+    let mut decoder = JpegDecoder::new_with_options(ZCursor::new(bytes), options);
+    decoder.decode_headers().map_err(said)?;
+    let (colours, channels) = match decoder.input_colorspace() {
+        Some(ColorSpace::Luma) => (ColorSpace::Luma, 1),
+        _ => (ColorSpace::RGB, 3),
     };
-    let (channels, pixels): (usize, Vec<u8>) = match image {
-        DynamicImage::ImageLuma8(image) => (1, image.into_raw()),
-        DynamicImage::ImageLumaA8(image) => (1, firsts(image.into_raw(), 2)),
-        DynamicImage::ImageRgb8(image) => (3, image.into_raw()),
-        DynamicImage::ImageRgba8(image) => (3, firsts(image.into_raw(), 4)),
-        DynamicImage::ImageLuma16(image) => (1, image.into_raw().into_iter().map(grey).collect()),
-        DynamicImage::ImageLumaA16(image) => {
-            (1, image.into_raw().chunks_exact(2).map(|pixel| grey(pixel[0])).collect())
-        }
-        DynamicImage::ImageRgb16(image) => (3, image.into_raw().into_iter().map(high).collect()),
-        DynamicImage::ImageRgba16(image) => {
-            let pixels = image.into_raw();
-            let colours = pixels.chunks_exact(4).flat_map(|pixel| [pixel[0], pixel[1], pixel[2]]);
-            (3, colours.map(high).collect())
-        }
-        // Neither format has floats.
-        DynamicImage::ImageRgb32F(_) | DynamicImage::ImageRgba32F(_) | _ => return None,
-    };
-    (pixels.len() == size.0 * size.1 * channels).then(|| Raster::new(size, channels, pixels))
+    decoder.set_options(options.jpeg_set_out_colorspace(colours));
+    let pixels = decoder.decode().map_err(said)?;
+    let exif = decoder.exif().map(Vec::as_slice);
+    Ok((filled(size, channels, pixels)?, Orientation::of(exif)))
+}
+
+/// The pixels, if they are as many as the header says.
+fn filled(size: (usize, usize), channels: usize, pixels: Vec<u8>) -> Result<Raster, String> {
+    let (found, expected) = (pixels.len(), size.0 * size.1 * channels);
+    if found != expected {
+        return Err(format!("{found} values instead of {expected}"));
+    }
+    Ok(Raster::new(size, channels, pixels))
 }

@@ -12,6 +12,7 @@ mod decode;
 mod encoder;
 mod header;
 mod image;
+mod orientation;
 mod pixels;
 mod processor;
 mod processor_file;
