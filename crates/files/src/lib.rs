@@ -4,6 +4,8 @@
 
 #![forbid(unsafe_code)]
 
+pub mod model_folder;
+
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};

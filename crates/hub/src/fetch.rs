@@ -3,12 +3,14 @@
 use std::cell::Cell;
 use std::fs;
 
+use fedra_files::model_folder::INDEX;
+
 use crate::cache::{Repository, Snapshot};
 use crate::error::HubError;
 use crate::http::Http;
 use crate::listing::{Listing, RemoteFile};
 use crate::name::ModelName;
-use crate::needed::{self, INDEX, REMEMBERED};
+use crate::needed::{self, REMEMBERED};
 use crate::settings::Hub;
 use crate::transfer::Transfer;
 

@@ -3,42 +3,20 @@
 //! A repository also holds the same weights in formats of other libraries, which may be ten times the size; none of
 //! these is fetched. Pickles are refused: to open one is to run a program of whoever wrote it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
+use fedra_files::model_folder::{COMPANIONS, CONFIG, INDEX, PROCESSOR, TOKENIZER, WEIGHTS};
 use serde::Deserialize;
-use std::collections::BTreeMap;
 
 use crate::error::HubError;
 use crate::listing::Listing;
 
-const CONFIG: &str = "config.json";
-const WEIGHTS: &str = "model.safetensors";
-/// The list of shards.
-pub(crate) const INDEX: &str = "model.safetensors.index.json";
 const ADAPTER_CONFIG: &str = "adapter_config.json";
 const ADAPTER_WEIGHTS: &str = "adapter_model.safetensors";
-const TOKENIZER: &str = "tokenizer.json";
-const PREPROCESSOR: &str = "preprocessor_config.json";
-/// What a tokenizer, a writer of text or a reader of images needs beside the weights.
-const COMPANIONS: [&str; 13] = [
-    TOKENIZER,
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.txt",
-    "vocab.json",
-    "merges.txt",
-    "tokenizer.model",
-    "generation_config.json",
-    "chat_template.jinja",
-    "chat_template.json",
-    PREPROCESSOR,
-    "processor_config.json",
-];
 /// Files whose absence is remembered: without them a folder would never count as complete.
-pub(crate) const REMEMBERED: [&str; 2] = [TOKENIZER, PREPROCESSOR];
+pub(crate) const REMEMBERED: [&str; 2] = [TOKENIZER, PROCESSOR];
 
 /// Most shards of a model, and most bytes of the file that lists them.
 const MOST_SHARDS: usize = 512;
@@ -155,7 +133,7 @@ pub(crate) fn is_complete(folder: &Path, absent: &dyn Fn(&str) -> bool) -> bool 
         let all = |shards: BTreeSet<String>| !shards.is_empty() && shards.iter().all(|it| has(it));
         has(WEIGHTS) || shards_of(&folder.join(INDEX)).is_some_and(all)
     };
-    let reads = || has(TOKENIZER) || has("vocab.txt") || has(PREPROCESSOR);
+    let reads = || has(TOKENIZER) || has("vocab.txt") || has(PROCESSOR);
     let is_known = || REMEMBERED.iter().all(|name| has(name) || absent(name));
     let is_model = has(CONFIG) && has_weights() && (reads() || is_known());
     is_model || has(ADAPTER_CONFIG) && has(ADAPTER_WEIGHTS)

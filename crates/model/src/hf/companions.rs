@@ -7,6 +7,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use fedra_files::model_folder::TOKENIZER_CONFIG;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::{Value, json};
@@ -15,30 +16,10 @@ use super::file;
 use crate::config::Config;
 use crate::error::ModelError;
 
-/// The tokenizer in one file.
-pub const TOKENIZER: &str = "tokenizer.json";
+pub use fedra_files::model_folder::{COMPANIONS as NAMES, PROCESSOR, TOKENIZER};
 
-/// What happens to images before a model sees them.
-pub const PROCESSOR: &str = "preprocessor_config.json";
-
-/// How other libraries use the tokenizer.
-const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
-/// Companions that are not JSON: words one a line, merges, and what `SentencePiece` trained.
-const NOT_JSON: [&str; 3] = ["vocab.txt", "merges.txt", "tokenizer.model"];
-
-/// The files carried along.
-pub const NAMES: [&str; 10] = [
-    TOKENIZER,
-    TOKENIZER_CONFIG,
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.txt",
-    "vocab.json",
-    "merges.txt",
-    "tokenizer.model",
-    "generation_config.json",
-    PROCESSOR,
-];
+/// Companions that are not JSON: words one a line, merges, what `SentencePiece` trained, and a template.
+const NOT_JSON: [&str; 4] = ["vocab.txt", "merges.txt", "tokenizer.model", "chat_template.jinja"];
 
 /// The usual names of special tokens, by what a configuration calls them.
 const SPECIALS: [(&str, &[&str]); 6] = [
@@ -50,10 +31,10 @@ const SPECIALS: [(&str, &[&str]); 6] = [
     ("eos_token", &["</s>", "<|end_of_text|>", "<|endoftext|>"]),
 ];
 
-/// Largest companion; the tokenizer of a 250,000-word vocabulary has a third of this.
 /// What a model with token types is given.
 const INPUTS: [&str; 3] = ["input_ids", "token_type_ids", "attention_mask"];
 
+/// Largest companion; the tokenizer of a 250,000-word vocabulary has a third of this.
 const MAX_BYTES: u64 = 64 << 20;
 
 /// The companion files of a model folder, by name.

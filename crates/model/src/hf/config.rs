@@ -25,8 +25,7 @@ use crate::config::{Config, Positions};
 use crate::error::ModelError;
 use crate::families;
 
-/// The file's name in a model folder.
-pub const FILE: &str = "config.json";
+pub use fedra_files::model_folder::CONFIG as FILE;
 
 /// Largest configuration file; its bulk is label names.
 const MAX_BYTES: u64 = 16 << 20;

@@ -12,10 +12,7 @@ use super::tensors::{Info, Tensors};
 use super::unique::Unique;
 use crate::error::ModelError;
 
-/// The weights in one file.
-pub const SINGLE: &str = "model.safetensors";
-/// The list of shards.
-pub const INDEX: &str = "model.safetensors.index.json";
+pub use fedra_files::model_folder::{INDEX, WEIGHTS as SINGLE};
 
 /// Largest index file; that of a 400-billion-parameter model has a tenth of this.
 const MAX_INDEX: u64 = 32 << 20;
