@@ -21,8 +21,8 @@ const LONGEST_SIDE: u64 = 8192;
 
 /// What a class does where its file says nothing.
 struct Usual {
-    /// Of the class, and of its older name.
-    names: [&'static str; 2],
+    /// The names before `ImageProcessor`, or `FeatureExtractor` as it was called before.
+    families: &'static [&'static str],
     size: u64,
     /// Whether one number is the side of a square; otherwise it is the shorter side.
     is_square: bool,
@@ -36,9 +36,9 @@ const HALF: [f64; 3] = [0.5; 3];
 const CLIP: [[f64; 3]; 2] =
     [[0.481_454_66, 0.457_827_5, 0.408_210_73], [0.268_629_54, 0.261_302_58, 0.275_777_11]];
 
-const CLASSES: [Usual; 4] = [
+const CLASSES: [Usual; 3] = [
     Usual {
-        names: ["ViTImageProcessor", "ViTFeatureExtractor"],
+        families: &["ViT"],
         size: 224,
         is_square: true,
         filter: Filter::Bilinear,
@@ -47,7 +47,7 @@ const CLASSES: [Usual; 4] = [
         deviation: HALF,
     },
     Usual {
-        names: ["DeiTImageProcessor", "DeiTFeatureExtractor"],
+        families: &["DeiT"],
         size: 256,
         is_square: true,
         filter: Filter::Bicubic,
@@ -56,16 +56,7 @@ const CLASSES: [Usual; 4] = [
         deviation: HALF,
     },
     Usual {
-        names: ["BitImageProcessor", "BitFeatureExtractor"],
-        size: 224,
-        is_square: false,
-        filter: Filter::Bicubic,
-        crop: Some(224),
-        mean: CLIP[0],
-        deviation: CLIP[1],
-    },
-    Usual {
-        names: ["CLIPImageProcessor", "CLIPFeatureExtractor"],
+        families: &["Bit", "CLIP"],
         size: 224,
         is_square: false,
         filter: Filter::Bicubic,
@@ -101,11 +92,7 @@ impl Processor {
             channels,
             resize: Some((Size::Exact(height, width), Filter::Bilinear)),
             crop: None,
-            rule: Arc::new(Normalisation::new(
-                1.0 / 255.0,
-                &vec![0.5; channels],
-                &vec![0.5; channels],
-            )),
+            rule: Arc::new(Normalisation::new(FACTOR, &vec![0.5; channels], &vec![0.5; channels])),
         }
     }
 }
@@ -183,8 +170,14 @@ impl File<'_> {
         let name = name.as_str().unwrap_or_default();
         // Endings say which library resizes; the numbers are PIL's within a step or two.
         let plain = name.strip_suffix("Fast").or(name.strip_suffix("Pil")).unwrap_or(name);
-        CLASSES.iter().find(|class| class.names.contains(&plain)).ok_or_else(|| {
-            let known: Vec<&str> = CLASSES.iter().map(|class| class.names[0]).collect();
+        let family =
+            plain.strip_suffix("ImageProcessor").or(plain.strip_suffix("FeatureExtractor"));
+        let class =
+            CLASSES.iter().find(|class| family.is_some_and(|it| class.families.contains(&it)));
+        class.ok_or_else(|| {
+            let known = CLASSES.iter().flat_map(|class| class.families);
+            let known: Vec<String> =
+                known.map(|family| format!("{family}ImageProcessor")).collect();
             (format!("image_processor_type = {name:?}"), known.join(", "))
         })
     }
