@@ -122,7 +122,7 @@ enum Command {
     Fetch(fetch::Fetch),
     /// Convert a GGUF file to a model folder in Hugging Face layout
     Convert(convert::Convert),
-    /// Apply a model to texts: labels with probabilities, or spans
+    /// Apply a model to texts or images: labels, probabilities, spans
     Predict(predict::Predict),
     /// Score a model on labelled rows, by label and by client, with calibration
     Evaluate(evaluate::Evaluate),
