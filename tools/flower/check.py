@@ -292,7 +292,7 @@ def a_clock_that_is_ten_minutes_off_is_said_and_does_no_harm(fedra):
         same(place, flags)
 
 
-def a_private_run_keeps_its_promise_and_status_tells_it(fedra):
+def a_private_run_keeps_its_guarantee_and_status_tells_it(fedra):
     """Example-level privacy: sites' own ledgers come to the server's epsilon, and `fedra status` tells it."""
     with Place(fedra) as place:
         flags = [TINY, "--set", "privacy.epsilon=8", "--set", "threads=1"]
@@ -416,7 +416,7 @@ LONG = [
     a_run_that_was_stopped_goes_on_in_another_one,
     a_node_that_vanishes_is_absent_and_counts_once,
     a_clock_that_is_ten_minutes_off_is_said_and_does_no_harm,
-    a_private_run_keeps_its_promise_and_status_tells_it,
+    a_private_run_keeps_its_guarantee_and_status_tells_it,
     who_differs_is_refused_with_a_sentence,
     the_older_of_two_processes_with_one_key_stays,
     federations_that_meet_at_one_superlink_leave_each_other_alone,

@@ -1,6 +1,6 @@
 //! Canaries: rows that are in or out of the training by a coin, and what was seen of them.
 //!
-//! The attacker is the strongest that a promise of privacy speaks of. It sees every noised sum, knows all
+//! The attacker is the strongest that a privacy guarantee speaks of. It sees every noised sum, knows all
 //! rows and the gradient of every canary, and does not know the coins. Gradients of canaries are not
 //! orthogonal, so looking at each alone would drown it in the others; the attacker weighs all of them
 //! together instead. With `A` the canaries' clipped gradients over the clip norm, one row each, and

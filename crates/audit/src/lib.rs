@@ -16,10 +16,10 @@
 //!
 //! ```text
 //! Observed (losses of models on halves of the rows) --> MembershipAttack --> Roc --> MembershipFinding
-//! most_found: what a promise allows any attack      OneRun: an epsilon that guesses refute
+//! most_found: what a guarantee allows any attack      OneRun: an epsilon that guesses refute
 //! ```
 //!
-//! **A promise of privacy.** Rows that are there by a coin are looked for in everything that is released.
+//! **A privacy guarantee.** Rows that are there by a coin are looked for in everything that is released.
 //!
 //! ```text
 //! CanaryEvidence (noised sums, canaries' gradients) --> CanaryFinding (guesses) --> OneRun: a bound

@@ -17,7 +17,7 @@ use serde::Serialize;
 
 use crate::error::{AuditError, Result};
 
-/// Epsilons beyond this are all alike: nothing is promised.
+/// Epsilons beyond this are all alike: nothing is guaranteed.
 const LARGEST: f64 = 700.0;
 /// Halvings of an interval; more than a double can tell apart.
 const HALVINGS: usize = 80;

@@ -1,7 +1,7 @@
-//! How well any attack can tell members from others under a promise of differential privacy.
+//! How well any attack can tell members from others under a differential privacy guarantee.
 //!
-//! A promise bounds the whole curve of true against false positives, so it is stated as that curve:
-//! whatever lies above it is evidence against the promise. Kairouz, Oh and Viswanath 2015 for
+//! A guarantee bounds the whole curve of true against false positives, so it is stated as that curve:
+//! whatever lies above it is evidence against the guarantee. Kairouz, Oh and Viswanath 2015 for
 //! (epsilon, delta).
 
 /// The largest share of members that is found at this share of false alarms, under (epsilon, delta):

@@ -35,7 +35,7 @@ fn close(found: f64, expected: f64, row: &Value) {
 
 #[test]
 #[ignore = "needs ../shared/vectors: tools/test-shared"]
-fn most_found_under_a_promise_agrees_with_the_reference() {
+fn most_found_under_a_guarantee_agrees_with_the_reference() {
     for row in vectors("max_TPR_at_FPR_for_eps_delta") {
         let found = most_found(number(&row, "eps"), number(&row, "delta"), number(&row, "fpr"));
         close(found, number(&row, "max_tpr"), &row);

@@ -68,7 +68,7 @@ impl Audit {
             console::say("stopped; the same command starts the audit again");
             return Ok(ExitCode::from(interrupt::STATUS));
         };
-        let trust = Confidence::new(run.privacy.promise.delta.get(), self.confidence)?;
+        let trust = Confidence::new(run.privacy.guarantee.delta.get(), self.confidence)?;
         voice.say("computing gradients from updates");
         let finding = found(&run, &run.privacy, trust)?;
         let claim = run.privacy.epsilon;

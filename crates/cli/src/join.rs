@@ -293,10 +293,10 @@ fn noise_seed(folder: &Path, given: Option<u64>) -> Result<Seed> {
 }
 
 /// The client with a secret of its own, and with a ledger that it keeps itself where its examples were
-/// promised something.
+/// guaranteed something.
 fn guarded(mut client: Client, experiment: &Experiment, folder: &Path) -> Result<Client> {
     let Some(privacy) = &experiment.recipe.privacy else { return Ok(client) };
-    if privacy.promise.unit != Unit::Example {
+    if privacy.guarantee.unit != Unit::Example {
         return Ok(client);
     }
     files::make_folder(folder)?;
@@ -321,7 +321,7 @@ fn guarded(mut client: Client, experiment: &Experiment, folder: &Path) -> Result
         client_scores: privacy.client_scores,
         noise: experiment.raw.privacy.as_ref().and_then(|table| table.noise).map(|_| privacy.noise),
     };
-    client.guard = Some(PrivacyGuard::open(privacy.promise, ledger, agreed)?);
+    client.guard = Some(PrivacyGuard::open(privacy.guarantee, ledger, agreed)?);
     client.secret = key;
     Ok(client)
 }

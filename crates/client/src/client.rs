@@ -48,7 +48,7 @@ pub struct Client {
     /// Where its private draws start. At a real site nobody else may know it: without such a key the draws are
     /// a simulation's, and hide nothing.
     pub secret: SecretKey,
-    /// What it promised and released, where it keeps count itself.
+    /// Its guarantee, and what it released, where it keeps count itself.
     pub guard: Option<PrivacyGuard>,
     /// Who hears of its work, and says when to stop.
     pub observer: Arc<dyn Observer>,

@@ -62,7 +62,7 @@ pub enum ClientError {
         /// Why it cannot be.
         reason: &'static str,
     },
-    /// A request that would break what the client promises, or that it cannot keep a promise for.
+    /// A request that would break what the client guarantees, or that it cannot keep a guarantee for.
     #[error("privacy: {reason}")]
     Privacy {
         /// Why.

@@ -1,4 +1,4 @@
-//! A client that keeps its own promise: it counts what it is asked to release about its examples, in a
+//! A client that keeps its own guarantee: it counts what it is asked to release about its examples, in a
 //! ledger of its own, and refuses what would pass its budget or has no noise.
 //!
 //! A server says how steps are made private, and a client need not believe that it says so every time. So
@@ -12,11 +12,11 @@ use fedra_engine::{
     ProbeRequest, RowsAtCut, SplitConfig, TrainRequest, noised_scores,
 };
 use fedra_plan::{Digest, Round, Side};
-use fedra_privacy::{Event, Ledger, NoiseMultiplier, Promise, Release};
+use fedra_privacy::{Event, Guarantee, Ledger, NoiseMultiplier, Release};
 
 use crate::error::{ClientError, Result};
 
-/// What a client promises to those whose rows it holds, and what it has released.
+/// What a client guarantees to those whose rows it holds, and what it has released.
 #[derive(Clone, Debug)]
 pub struct PrivacyGuard {
     account: Account,
@@ -32,12 +32,12 @@ pub(crate) struct OwnRows {
     pub ends: EndsLearn,
 }
 
-/// What was agreed on beside the promise: what may leave as it is, and the least noise.
+/// What was agreed on beside the guarantee: what may leave as it is, and the least noise.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Agreed {
     /// Scores of blocks, which the ledger then calls a release without a bound.
     pub block_scores: bool,
-    /// Scores of the model on validation and test examples, which the promise does not cover.
+    /// Scores of the model on validation and test examples, which the guarantee does not cover.
     pub client_scores: bool,
     /// The least noise that steps have to have, where that was agreed on.
     pub noise: Option<NoiseMultiplier>,
@@ -45,12 +45,12 @@ pub struct Agreed {
 
 impl PrivacyGuard {
     /// Goes on with the ledger in a file, or begins it.
-    pub fn open(promise: Promise, file: PathBuf, agreed: Agreed) -> Result<Self> {
-        let account = Account::open(promise, file).map_err(refusal)?;
+    pub fn open(guarantee: Guarantee, file: PathBuf, agreed: Agreed) -> Result<Self> {
+        let account = Account::open(guarantee, file).map_err(refusal)?;
         Ok(Self { account, agreed })
     }
 
-    /// What was promised and released.
+    /// The guarantee, and what was released.
     pub const fn ledger(&self) -> &Ledger {
         self.account.ledger()
     }
@@ -96,7 +96,7 @@ impl PrivacyGuard {
         if ends == EndsLearn::Yes && work.clip.is_some() {
             return Err(refused("the norm of its ends' gradient", "no work.clip"));
         }
-        let relation = self.ledger().promise().relation;
+        let relation = self.ledger().guarantee().relation;
         let mut rows = RowsAtCut::new(split, relation, ends).map_err(refusal)?;
         rows.longest = own.longest as u64;
         for (mechanism, release) in rows.releases(plan, work, examples) {
@@ -140,7 +140,7 @@ impl PrivacyGuard {
             return Err(refused("scores on its own examples", expected));
         }
         let Some(split) = request.split else { return Ok(()) };
-        let relation = self.ledger().promise().relation;
+        let relation = self.ledger().guarantee().relation;
         RowsAtCut::new(split, relation, own.ends).map_err(refusal)?;
         match own.ends {
             EndsLearn::No => Ok(()),

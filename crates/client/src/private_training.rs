@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 
 use fedra_compute::{ClipFactors, Clipping, Gradients, Params, SecretKey, Tape, Tensor};
-use fedra_engine::{ClipRule, PrivateSteps, SiteNoise, StepNoise};
+use fedra_engine::{ClipRule, LayerNoise, PrivateSteps, StepNoise};
 use fedra_model::PrefixCache;
 use fedra_plan::{Layer, Scope};
 
@@ -41,7 +41,7 @@ pub(crate) struct PrivateTraining {
     /// The norm of the next step.
     clip: f64,
     taken: u32,
-    sites: BTreeMap<Layer, SiteNoise>,
+    layers: BTreeMap<Layer, LayerNoise>,
 }
 
 impl PrivateTraining {
@@ -61,14 +61,14 @@ impl PrivateTraining {
         let cap = steps.cap.map(|cap| (cap * mean).ceil() as usize);
         let rate = steps.rate(task.work.step_batch(), examples);
         let coins = Coins::new(task.examples, key, (rate, cap));
-        let mut sites: BTreeMap<Layer, SiteNoise> = BTreeMap::new();
+        let mut layers: BTreeMap<Layer, LayerNoise> = BTreeMap::new();
         for id in task.scope {
-            let (site, (rows, cols)) = (id.site, params.get(id)?.shape());
-            let none = SiteNoise { site, numbers: 0, released: 0.0, noise: 0.0 };
-            sites.entry(site).or_insert(none).numbers += (rows * cols) as u64;
+            let (layer, (rows, cols)) = (id.site, params.get(id)?.shape());
+            let none = LayerNoise { layer, numbers: 0, released: 0.0, noise: 0.0 };
+            layers.entry(layer).or_insert(none).numbers += (rows * cols) as u64;
         }
         let (key, clip, objective) = (key.clone(), steps.clip, objective.clone());
-        Ok(Some(Self { steps, key, coins, dropout, objective, mean, clip, taken: 0, sites }))
+        Ok(Some(Self { steps, key, coins, dropout, objective, mean, clip, taken: 0, layers }))
     }
 
     /// The noised mean gradient of the next batch, whose examples join each by a coin of its own, up to the cap.
@@ -85,7 +85,7 @@ impl PrivateTraining {
         for part in batch.chunks(task.work.batch.max(1) as usize) {
             let (gradients, factors) =
                 self.part(trainer, params, (task, part), &clipping, cache)?;
-            within += part.len() as f64 - outside(&factors, &self.sites) as f64;
+            within += part.len() as f64 - outside(&factors, &self.layers) as f64;
             sum.add(gradients)?;
         }
         let step = u64::from(self.taken);
@@ -95,12 +95,12 @@ impl PrivateTraining {
         sum.cover(params, task.scope)?;
         sum.add_noise(deviation as f32, &self.key.of("noise").with(step))?;
         for (id, gradient) in sum.iter() {
-            if let Some(site) = self.sites.get_mut(&id.site) {
-                site.released += gradient.values().sum_of_squares();
+            if let Some(layer) = self.layers.get_mut(&id.site) {
+                layer.released += gradient.values().sum_of_squares();
             }
         }
-        for site in self.sites.values_mut() {
-            site.noise += site.numbers as f64 * deviation * deviation;
+        for layer in self.layers.values_mut() {
+            layer.noise += layer.numbers as f64 * deviation * deviation;
         }
         self.adapt(within - batch.len() as f64 / 2.0);
         self.taken += 1;
@@ -110,14 +110,14 @@ impl PrivateTraining {
     /// What may be told of all steps.
     pub(crate) fn told(self) -> StepNoise {
         let steps = f64::from(self.taken.max(1));
-        let mean = |site: SiteNoise| SiteNoise {
-            released: site.released / steps,
-            noise: site.noise / steps,
-            ..site
+        let mean = |layer: LayerNoise| LayerNoise {
+            released: layer.released / steps,
+            noise: layer.noise / steps,
+            ..layer
         };
         let adapts = self.steps.clipping == ClipRule::Adaptive;
         StepNoise {
-            sites: self.sites.into_values().map(mean).collect(),
+            layers: self.layers.into_values().map(mean).collect(),
             clip: adapts.then_some(self.clip),
         }
     }
@@ -147,7 +147,7 @@ impl PrivateTraining {
         let gradients = tape.backward_by_example(&[(&loss, seed)])?;
         let factors = clipping.factors(&gradients);
         let share = (1.0 / self.mean) as f32;
-        let sum = gradients.weighted_sum(|site, example| share * factors.at(site, example));
+        let sum = gradients.weighted_sum(|layer, example| share * factors.at(layer, example));
         Ok((sum, factors))
     }
 
@@ -155,7 +155,7 @@ impl PrivateTraining {
         match self.steps.clipping {
             ClipRule::Flat | ClipRule::Adaptive => Clipping::Flat(self.clip),
             ClipRule::PerBlock => {
-                let each = self.clip / (self.sites.len().max(1) as f64).sqrt();
+                let each = self.clip / (self.layers.len().max(1) as f64).sqrt();
                 Clipping::PerSite(scope.iter().map(|id| (id.site, each)).collect())
             }
         }
@@ -178,7 +178,7 @@ impl PrivateTraining {
 }
 
 /// Examples whose gradient was made smaller, or is no number.
-fn outside(factors: &ClipFactors, sites: &BTreeMap<Layer, SiteNoise>) -> usize {
-    let clipped = sites.keys().map(|site| factors.clipped(*site)).max().unwrap_or(0);
+fn outside(factors: &ClipFactors, layers: &BTreeMap<Layer, LayerNoise>) -> usize {
+    let clipped = layers.keys().map(|layer| factors.clipped(*layer)).max().unwrap_or(0);
     clipped + factors.not_finite()
 }

@@ -1,7 +1,7 @@
 //! Draws that belong to single rows: a row's lot follows from its own content and from nothing else.
 //!
 //! Where a row goes (train, validation, test, a client) must be the same whether or not any other row is
-//! there: a promise about one row more or less is worth nothing if that row moves others. So nothing is
+//! there: a guarantee about one row more or less is worth nothing if that row moves others. So nothing is
 //! shuffled. A lot is a keyed digest of what the row says, whose it is and which of several equal rows it
 //! is; the key comes from the experiment's seed and the purpose of the draw.
 //!

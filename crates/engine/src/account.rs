@@ -7,12 +7,12 @@ use std::fs::File;
 use std::io::{BufReader, ErrorKind};
 use std::path::{Path, PathBuf};
 
-use fedra_privacy::{Event, Head, Ledger, PrivacyError, Promise, Replayed, Spent, Unit};
+use fedra_privacy::{Event, Guarantee, Head, Ledger, PrivacyError, Replayed, Spent, Unit};
 use serde::{Deserialize, Serialize};
 
 use crate::durable;
 use crate::error::EngineError;
-use crate::private_steps::{SiteNoise, StepNoise};
+use crate::private_steps::{LayerNoise, StepNoise};
 use crate::sections::Sections;
 
 /// A ledger and the file that holds it: every release is on disk before it happens.
@@ -35,25 +35,25 @@ pub struct PrivacyReport {
     /// something was released without a bound.
     #[serde(deserialize_with = "bound")]
     pub epsilon: f64,
-    /// The chance with which the promise may fail.
+    /// The chance with which the guarantee may fail.
     pub delta: f64,
-    /// Signal and noise of what was released in this round, site by site.
+    /// Signal and noise of what was released in this round, layer by layer.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub sites: Vec<SiteNoise>,
+    pub layers: Vec<LayerNoise>,
     /// The clip norm of the next round, where it adapts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clip: Option<f64>,
 }
 
 impl Account {
-    pub(crate) fn new(promise: Promise) -> Result<Self, EngineError> {
-        Ok(Self { ledger: Ledger::new(promise)?, file: None, written: false })
+    pub(crate) fn new(guarantee: Guarantee) -> Result<Self, EngineError> {
+        Ok(Self { ledger: Ledger::new(guarantee)?, file: None, written: false })
     }
 
     /// Goes on with the ledger in a file, or begins it. Both files are there from the start, so a ledger
     /// without its end may have been shortened: it is refused.
-    pub fn open(promise: Promise, file: PathBuf) -> Result<Self, EngineError> {
-        let mut account = Self::new(promise)?;
+    pub fn open(guarantee: Guarantee, file: PathBuf) -> Result<Self, EngineError> {
+        let mut account = Self::new(guarantee)?;
         if file.exists() && end_of(&file)?.is_none() {
             let end = file.with_extension(END);
             let reason = format!(
@@ -65,7 +65,7 @@ impl Account {
         account.write_to(file);
         account.resume_unfinished()?;
         if !account.written {
-            // The promise is there before anything is released under it.
+            // The guarantee is there before anything is released under it.
             account.announce(&[])?;
         }
         Ok(account)
@@ -82,7 +82,7 @@ impl Account {
         self.ledger.head()
     }
 
-    /// What was promised and released.
+    /// The guarantee, and what was released.
     pub const fn ledger(&self) -> &Ledger {
         &self.ledger
     }
@@ -99,8 +99,8 @@ impl Account {
     pub(crate) fn resume(&mut self, head: Head) -> Result<(), EngineError> {
         let Some(file) = &self.file else { return Ok(()) };
         let heads: Vec<Head> = end_of(file)?.into_iter().chain([head]).collect();
-        let promise = *self.ledger.promise();
-        let read = Ledger::replay(open(file)?, Some(promise), &heads);
+        let guarantee = *self.ledger.guarantee();
+        let read = Ledger::replay(open(file)?, Some(guarantee), &heads);
         let Replayed { ledger, is_torn } = read.map_err(|error| failure(file, error))?;
         // A torn last line is written over.
         (self.ledger, self.written) = (ledger, !is_torn);
@@ -118,7 +118,7 @@ impl Account {
         Ledger::read(open(file)?, end).map_err(|error| failure(file, error))
     }
 
-    /// Announces releases; refuses them where the promise would be broken.
+    /// Announces releases; refuses them where the guarantee would be broken.
     pub fn announce(&mut self, events: &[Event]) -> Result<(), EngineError> {
         let lines = self.ledger.append(events)?;
         let Some(file) = &self.file else { return Ok(()) };
@@ -138,10 +138,10 @@ impl Account {
     }
 
     pub(crate) fn report(&self, noise: StepNoise) -> Result<PrivacyReport, EngineError> {
-        let Promise { unit, delta, .. } = *self.ledger.promise();
+        let Guarantee { unit, delta, .. } = *self.ledger.guarantee();
         let Spent { pld, .. } = self.ledger.spent()?;
-        let StepNoise { sites, clip } = noise;
-        Ok(PrivacyReport { unit, epsilon: pld, delta: delta.get(), sites, clip })
+        let StepNoise { layers, clip } = noise;
+        Ok(PrivacyReport { unit, epsilon: pld, delta: delta.get(), layers, clip })
     }
 }
 

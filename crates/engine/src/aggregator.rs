@@ -56,7 +56,7 @@ pub(crate) struct Aggregator<'round> {
     counted: BTreeMap<ClientId, (Contribution, Header)>,
     /// What clients tell of their private steps.
     noise: NoiseMean,
-    /// The norms of the updates that came; none under a promise to clients, of which they would tell.
+    /// The norms of the updates that came; none under client-level privacy, of which they would tell.
     norms: Option<BTreeMap<ClientId, f64>>,
     /// Those that were scaled down.
     scaled: Vec<ClientId>,
@@ -249,7 +249,7 @@ impl<'round> Aggregator<'round> {
             drift: self.drift.map(|drift| drift.close(&mean)),
             mean,
             correction: self.corrections.mean(),
-            // A loss is what clients' examples say, and no promise covers it.
+            // A loss is what clients' examples say, and no guarantee covers it.
             loss: (weight > 0.0 && self.recipe.privacy.is_none()).then(|| loss / weight),
             noise: self.noise.close(),
             ..self.result

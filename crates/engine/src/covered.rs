@@ -1,4 +1,4 @@
-//! What a promise covers: a method that releases anything beside it is refused, with the reason.
+//! What a guarantee covers: a method that releases anything beside it is refused, with the reason.
 
 use fedra_privacy::Unit;
 
@@ -14,7 +14,7 @@ use crate::stage::Stage;
 use crate::work::LocalRule;
 
 impl Recipe {
-    /// Refuses what the promise of a private run does not cover.
+    /// Refuses what the guarantee of a private run does not cover.
     pub(crate) fn check_privacy(&self, clients: usize) -> Result<(), EngineError> {
         let Some(privacy) = &self.privacy else { return Ok(()) };
         self.check_clip(privacy)?;
@@ -26,8 +26,8 @@ impl Recipe {
         self.check_declared_rows(privacy)?;
         self.check_private_cut(privacy)?;
         self.check_private_selection(privacy)?;
-        let reason = match privacy.promise.unit {
-            Unit::Client if privacy.client_scores && privacy.promise.budget.is_some() => {
+        let reason = match privacy.guarantee.unit {
+            Unit::Client if privacy.client_scores && privacy.guarantee.budget.is_some() => {
                 let found = "true with privacy.epsilon and privacy.unit = \"client\"";
                 let expected = "false: a budget excludes releases without a privacy bound";
                 return refuse("privacy.client_scores", found, expected);
@@ -50,7 +50,7 @@ impl Recipe {
     fn check_declared_rows(&self, privacy: &Privacy) -> Result<(), EngineError> {
         let Some(rows) = privacy.rows else { return Ok(()) };
         let expected = match () {
-            () if privacy.promise.unit == Unit::Client => {
+            () if privacy.guarantee.unit == Unit::Client => {
                 "no such key with privacy.unit = \"client\""
             }
             () if self.split.is_some() => {
@@ -75,7 +75,7 @@ impl Recipe {
         if CLIP_NORMS.contains(&privacy.clip) {
             return Ok(());
         }
-        let at_cut = self.split.is_some() && privacy.promise.unit == Unit::Example;
+        let at_cut = self.split.is_some() && privacy.guarantee.unit == Unit::Example;
         refuse(
             if at_cut { "split.noise.norm" } else { "privacy.clip" },
             in_short(privacy.clip),
@@ -110,7 +110,7 @@ impl Recipe {
         Ok(())
     }
 
-    /// What no promise covers.
+    /// What no guarantee covers.
     fn uncovered(&self) -> Option<Uncovered> {
         match () {
             () if self.work.head_probe.is_some() => Some(Uncovered {
@@ -127,7 +127,7 @@ impl Recipe {
         }
     }
 
-    /// What a promise to examples does not cover: little, because everything after a noised gradient
+    /// What example-level privacy does not cover: little, because everything after a noised gradient
     /// follows from it.
     fn uncovered_of_examples(&self) -> Option<Uncovered> {
         if self.work.class_weights == Some(ClassWeights::Balanced) {
@@ -145,7 +145,7 @@ impl Recipe {
         })
     }
 
-    /// What a promise to whole clients does not cover.
+    /// What client-level privacy does not cover.
     fn uncovered_of_clients(&self, privacy: &Privacy) -> Option<Uncovered> {
         let method = |reason| Uncovered {
             key: "method.name",
@@ -210,7 +210,7 @@ impl Recipe {
         let refuse =
             |key, found: &str, expected| refuse(key, format!("{found} with [privacy]"), expected);
         let per_client = self.masks == Masks::PerClient;
-        let of_clients = privacy.promise.unit == Unit::Client;
+        let of_clients = privacy.guarantee.unit == Unit::Client;
         let by_norm = matches!(selection.criterion, Criterion::Highest | Criterion::Cover);
         let disagreement = selection.criterion == Criterion::Disagreement;
         let one_list = match privacy.selection {
@@ -219,7 +219,7 @@ impl Recipe {
             PrivateSelection::PrivateUnaccounted => false,
         };
         match privacy.selection {
-            PrivateSelection::PrivateUnaccounted if privacy.promise.budget.is_some() => refuse(
+            PrivateSelection::PrivateUnaccounted if privacy.guarantee.budget.is_some() => refuse(
                 "privacy.selection",
                 "\"private_unaccounted\" with privacy.epsilon",
                 "another value: a budget excludes releases without a privacy bound",
@@ -259,7 +259,7 @@ impl Recipe {
     }
 }
 
-/// A setting that a promise does not cover.
+/// A setting that a guarantee does not cover.
 struct Uncovered {
     key: &'static str,
     reason: &'static str,

@@ -63,7 +63,8 @@ fn key_of(path: &[String]) -> String {
         ["sampler", rest @ ..] => ("federation.sample", rest),
         ["start" | "depths" | "min_arrivals" | "max_norm" | "retries", ..] => ("federation", &path),
         ["conditions", rest @ ..] => ("conditions", rest),
-        ["privacy", rest @ ..] => ("privacy", rest),
+        ["privacy", "guarantee", "budget"] => ("privacy.epsilon", &[]),
+        ["privacy", "guarantee", rest @ ..] | ["privacy", rest @ ..] => ("privacy", rest),
         ["work", "encoding" | "download", ..] => ("wire", &path[1..]),
         ["work", "local" | "damped" | "head_probe", ..] => ("method: its", &path[1..]),
         ["work", ..] => ("", &path),
@@ -116,6 +117,12 @@ mod tests {
         let open = lone(r#"{ "method": "fedavg", "rate": 2 }"#);
         let found = between(&private, &open).expect("they differ");
         assert_eq!([found.key, found.left, found.right], ["privacy", "a table", "none"]);
+        let within = |epsilon| {
+            let guarantee = serde_json::json!({ "budget": epsilon, "delta": 1e-5 });
+            serde_json::json!({ "privacy": { "guarantee": guarantee, "noise": 8.0 / epsilon } })
+        };
+        let found = between(&within(4.0), &within(8.0)).expect("they differ");
+        assert_eq!([found.key, found.left, found.right], ["privacy.epsilon", "4.0", "8.0"]);
         let settings: Value = serde_json::from_str(r#"{ "mu": 0.5 }"#).expect("JSON");
         let prox = Method::by_name("fedprox", settings).expect("a method").recipe(recipe());
         check(&prox, ["method.name", "\"fedavg\"", "\"fedprox\""]);

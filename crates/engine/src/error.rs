@@ -19,7 +19,7 @@ pub enum EngineError {
         /// What would have been accepted.
         expected: &'static str,
     },
-    /// A promise would be broken, or its ledger cannot be believed.
+    /// A guarantee would be broken, or its ledger cannot be believed.
     #[error("privacy: {reason}")]
     Privacy {
         /// What is wrong.

@@ -81,12 +81,12 @@ impl Federation {
         self.state.simulated
     }
 
-    /// Measures blocks on this text where the promise does not let clients measure them.
+    /// Measures blocks on this text where the guarantee does not let clients measure them.
     pub fn with_public_text(&mut self, public: Arc<dyn PublicText>) {
         self.state.public = Some(public);
     }
 
-    /// What was promised and released, in a private run.
+    /// The guarantee, and what was released, in a private run.
     pub fn ledger(&self) -> Option<&Ledger> {
         self.state.account.as_ref().map(Account::ledger)
     }
@@ -183,7 +183,7 @@ impl Federation {
         self.state.round
     }
 
-    /// Refuses to call complete what no client ever contributed to. Under a promise to clients such a run
+    /// Refuses to call complete what no client ever contributed to. Under client-level privacy such a run
     /// is like any other: it ends with a model, of noise, because an error would tell that nobody came.
     pub fn check_arrivals(&self) -> Result<(), EngineError> {
         let (rounds, hidden) = (self.state.round.0, self.state.recipe.client_privacy().is_some());

@@ -105,7 +105,7 @@ pub use planner::Choice;
 pub use privacy::{
     BLOCK_SCORES, EXAMPLE_GRADIENTS, Privacy, PrivateSelection, joint_noise, noised_scores,
 };
-pub use private_steps::{ClipRule, PrivateSteps, SiteNoise, StepNoise};
+pub use private_steps::{ClipRule, LayerNoise, PrivateSteps, StepNoise};
 pub use progress::{Activity, RoundProgress};
 pub use recipe::{
     Adapt, Evaluation, Population, Recipe, Start, StepNormalisation, USUAL_RETRIES, Weighting,

@@ -6,44 +6,44 @@ use fedra_plan::{Layer, Scope};
 use fedra_wire::ClientId;
 
 use crate::privacy::CLIP_NORMS;
-use crate::private_steps::{SiteNoise, StepNoise};
+use crate::private_steps::{LayerNoise, StepNoise};
 
 /// The reports of a round. They are kept by client, so that their sums do not depend on who came first.
 #[derive(Default)]
 pub(crate) struct NoiseMean(BTreeMap<ClientId, StepNoise>);
 
 impl NoiseMean {
-    /// Takes what a client told; numbers that are none, and sites that it was not asked to train, are as
+    /// Takes what a client told; numbers that are none, and layers that it was not asked to train, are as
     /// if it had told nothing of them.
     pub(crate) fn add(&mut self, client: ClientId, (mut told, asked): (StepNoise, &Scope)) {
         let is_number = |value: f64| value.is_finite() && (0.0..1e30).contains(&value);
         let asked: Vec<Layer> = asked.iter().map(|id| id.site).collect();
-        told.sites.retain(|one| {
-            is_number(one.released) && is_number(one.noise) && asked.contains(&one.site)
+        told.layers.retain(|one| {
+            is_number(one.released) && is_number(one.noise) && asked.contains(&one.layer)
         });
         told.clip = told.clip.filter(|clip| CLIP_NORMS.contains(clip));
         self.0.insert(client, told);
     }
 
-    /// Means site by site, and the geometric mean of norms.
+    /// Means layer by layer, and the geometric mean of norms.
     pub(crate) fn close(&self) -> StepNoise {
-        let mut sites: BTreeMap<Layer, (SiteNoise, f64)> = BTreeMap::new();
-        for one in self.0.values().flat_map(|told| &told.sites) {
-            let none = SiteNoise { site: one.site, numbers: 0, released: 0.0, noise: 0.0 };
-            let (sum, count) = sites.entry(one.site).or_insert((none, 0.0));
+        let mut layers: BTreeMap<Layer, (LayerNoise, f64)> = BTreeMap::new();
+        for one in self.0.values().flat_map(|told| &told.layers) {
+            let none = LayerNoise { layer: one.layer, numbers: 0, released: 0.0, noise: 0.0 };
+            let (sum, count) = layers.entry(one.layer).or_insert((none, 0.0));
             sum.numbers = sum.numbers.max(one.numbers);
             sum.released += one.released;
             sum.noise += one.noise;
             *count += 1.0;
         }
-        let mean = |(sum, count): (SiteNoise, f64)| SiteNoise {
+        let mean = |(sum, count): (LayerNoise, f64)| LayerNoise {
             released: sum.released / count,
             noise: sum.noise / count,
             ..sum
         };
         let logs: Vec<f64> = self.0.values().filter_map(|told| Some(told.clip?.ln())).collect();
         let clip = (!logs.is_empty()).then(|| (logs.iter().sum::<f64>() / logs.len() as f64).exp());
-        StepNoise { sites: sites.into_values().map(mean).collect(), clip }
+        StepNoise { layers: layers.into_values().map(mean).collect(), clip }
     }
 }
 
@@ -54,17 +54,18 @@ mod tests {
 
     #[test]
     fn means_are_over_those_who_told_something_that_is_a_number() {
-        let site = |released| SiteNoise { site: Layer::Block(0), numbers: 4, released, noise: 1.0 };
-        let told = |released, clip| StepNoise { sites: vec![site(released)], clip: Some(clip) };
+        let layer =
+            |released| LayerNoise { layer: Layer::Block(0), numbers: 4, released, noise: 1.0 };
+        let told = |released, clip| StepNoise { layers: vec![layer(released)], clip: Some(clip) };
         let id = ParamId { site: Layer::Block(0), role: Role::Query, part: Part::Weight };
         let asked: Scope = [id].into_iter().collect();
         let mut mean = NoiseMean::default();
         mean.add(ClientId(1), (told(3.0, 4.0), &asked));
         mean.add(ClientId(0), (told(5.0, 1.0), &asked));
         mean.add(ClientId(2), (told(f64::NAN, -1.0), &asked));
-        let stranger = SiteNoise { site: Layer::Head, ..site(1.0) };
-        mean.add(ClientId(3), (StepNoise { sites: vec![stranger], clip: None }, &asked));
+        let stranger = LayerNoise { layer: Layer::Head, ..layer(1.0) };
+        mean.add(ClientId(3), (StepNoise { layers: vec![stranger], clip: None }, &asked));
         let found = mean.close();
-        assert_eq!((found.sites, found.clip), (vec![site(4.0)], Some(2.0)));
+        assert_eq!((found.layers, found.clip), (vec![layer(4.0)], Some(2.0)));
     }
 }

@@ -1,4 +1,4 @@
-//! What a private run promises, and the server's part in keeping it.
+//! What a private run guarantees, and the server's part in keeping it.
 //!
 //! Example-level privacy is kept at the clients ([`PrivateSteps`](crate::PrivateSteps)): the server says how and keeps the
 //! ledger. Client-level privacy (DP-FedAvg) is kept here: each update is scaled down to a norm, updates are summed, noise
@@ -16,13 +16,13 @@ use std::num::NonZeroU64;
 use std::ops::RangeInclusive;
 
 use fedra_plan::{Layer, Layout, Scope, Shape};
-use fedra_privacy::{NoiseMultiplier, PrivacyError, Promise, Release, Sampling, SamplingRate};
+use fedra_privacy::{Guarantee, NoiseMultiplier, PrivacyError, Release, Sampling, SamplingRate};
 use fedra_seed::SecretKey;
 use fedra_wire::{Mean, Opened};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{EngineError, refuse};
-use crate::private_steps::{ClipRule, SiteNoise};
+use crate::private_steps::{ClipRule, LayerNoise};
 use crate::sampler::Sampler;
 
 /// The mechanism under which clients' updates are announced to the ledger.
@@ -36,12 +36,12 @@ pub const BLOCK_SCORES: &str = "block scores";
 /// leaves no trace in them, and what is larger leaves nothing of them.
 pub(crate) const CLIP_NORMS: RangeInclusive<f64> = 1e-6..=1e6;
 
-/// A promise and the noise that keeps it.
+/// A guarantee and the noise that keeps it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Privacy {
-    /// What is promised.
-    pub promise: Promise,
+    /// What is guaranteed.
+    pub guarantee: Guarantee,
     /// The norm down to which a contribution is scaled.
     pub clip: f64,
     /// How an example's contribution is scaled; a client's is always scaled as a whole.
@@ -64,7 +64,7 @@ pub struct Privacy {
     pub client_scores: bool,
 }
 
-/// How blocks are ranked where the promise would not cover what clients measure.
+/// How blocks are ranked where the guarantee would not cover what clients measure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(
     rename_all = "snake_case",
@@ -149,7 +149,7 @@ impl Privacy {
         (mean, weight): (&Mean, f64),
         (support, layout): (&Scope, &Layout),
         (divisor, key): (f64, &SecretKey),
-    ) -> (Mean, Vec<SiteNoise>) {
+    ) -> (Mean, Vec<LayerNoise>) {
         let (share, deviation) = (weight / divisor, self.noise.get() * self.clip / divisor);
         let noised = |(number, id)| {
             let elements = layout.get(id).map_or(0, Shape::elements);
@@ -161,17 +161,17 @@ impl Privacy {
             (id, values)
         };
         let mean: Mean = (0..).zip(support).map(noised).collect();
-        let mut sites: BTreeMap<Layer, SiteNoise> = BTreeMap::new();
+        let mut layers: BTreeMap<Layer, LayerNoise> = BTreeMap::new();
         for id in support {
             let Some(values) = mean.get(id) else { continue };
-            let none = SiteNoise { site: id.site, numbers: 0, released: 0.0, noise: 0.0 };
-            let site = sites.entry(id.site).or_insert(none);
+            let none = LayerNoise { layer: id.site, numbers: 0, released: 0.0, noise: 0.0 };
+            let layer = layers.entry(id.site).or_insert(none);
             for value in values {
-                site.released += f64::from(value).powi(2);
-                site.numbers += 1;
+                layer.released += f64::from(value).powi(2);
+                layer.numbers += 1;
             }
-            site.noise = site.numbers as f64 * deviation * deviation;
+            layer.noise = layer.numbers as f64 * deviation * deviation;
         }
-        (mean, sites.into_values().collect())
+        (mean, layers.into_values().collect())
     }
 }

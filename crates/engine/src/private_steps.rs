@@ -46,7 +46,7 @@ pub enum ClipRule {
     /// By one factor over everything that trains.
     #[default]
     Flat,
-    /// Layer by site (embedding, blocks, head), each down to `C / sqrt(sites)`.
+    /// Layer by layer (embedding, blocks, head), each down to `C / sqrt(layers)`.
     PerBlock,
     /// By one factor, down to a norm that follows the median norm (Andrew et al., 2021): each step counts, under
     /// noise, how many examples were within it.
@@ -60,7 +60,7 @@ impl ClipRule {
 
 impl PrivateSteps {
     /// Deviation of the noise on gradients over C. Where a step also counts, both together are one
-    /// release with the noise that was promised, and gradients get a little more.
+    /// release with the noise that was agreed on, and gradients get a little more.
     pub fn gradient_noise(&self) -> Result<NoiseMultiplier, PrivacyError> {
         match self.clipping {
             ClipRule::Flat | ClipRule::PerBlock => Ok(self.noise),
@@ -114,19 +114,19 @@ impl PrivateSteps {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StepNoise {
-    /// Layer by site.
-    pub sites: Vec<SiteNoise>,
+    /// Layer by layer.
+    pub layers: Vec<LayerNoise>,
     /// The clip norm after the last step, where it adapts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clip: Option<f64>,
 }
 
-/// Signal and noise at one site.
+/// Signal and noise at one layer.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct SiteNoise {
-    /// The site.
-    pub site: Layer,
+pub struct LayerNoise {
+    /// The layer.
+    pub layer: Layer,
     /// Numbers that learn there.
     pub numbers: u64,
     /// Mean square norm of what was released: the noised gradients of a client's steps, or the noised
@@ -136,7 +136,7 @@ pub struct SiteNoise {
     pub noise: f64,
 }
 
-impl SiteNoise {
+impl LayerNoise {
     /// The square of the signal's norm: what is left without the noise. Chance can make it negative.
     pub fn signal_square(&self) -> f64 {
         self.released - self.noise

@@ -67,7 +67,7 @@ pub struct Recipe {
     /// How the model is cut between clients and server; absent: it is not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub split: Option<SplitConfig>,
-    /// What is promised to those whose data is learnt from; absent: nothing.
+    /// What is guaranteed to those whose data is learnt from; absent: nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub privacy: Option<Privacy>,
     /// Which part never leaves a client.
@@ -176,11 +176,11 @@ impl Recipe {
     }
 }
 
-/// The part of a promise that concerns one unit.
+/// The part of a guarantee that concerns one unit.
 impl Recipe {
-    /// The promise to whole clients, where that is the unit.
+    /// Client-level privacy, where that is the unit.
     pub fn client_privacy(&self) -> Option<&Privacy> {
-        self.privacy.as_ref().filter(|privacy| privacy.promise.unit == Unit::Client)
+        self.privacy.as_ref().filter(|privacy| privacy.guarantee.unit == Unit::Client)
     }
 
     /// The steps that a client with so many examples takes in a round.
@@ -198,8 +198,8 @@ impl Recipe {
     /// How clients' steps hide examples, where these are the unit; at a cut their rows do
     /// ([`RowsAtCut`](crate::RowsAtCut)).
     pub fn private_steps(&self) -> Option<PrivateSteps> {
-        let Privacy { promise, clip, clipping, noise, cap, rows, .. } = *self.privacy.as_ref()?;
-        let covers = promise.unit == Unit::Example && self.split.is_none();
+        let Privacy { guarantee, clip, clipping, noise, cap, rows, .. } = *self.privacy.as_ref()?;
+        let covers = guarantee.unit == Unit::Example && self.split.is_none();
         covers.then_some(PrivateSteps { clip, clipping, noise, cap, rows })
     }
 }

@@ -78,7 +78,7 @@ pub struct RoundReport {
     /// How low-rank adapters were averaged, where that was not factor by factor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub adapters: Option<AdapterReport>,
-    /// What was promised and how much of it is spent, in a private run.
+    /// The guarantee, and how much of it is spent, in a private run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub privacy: Option<PrivacyReport>,
     /// How far a method of two stages has come.

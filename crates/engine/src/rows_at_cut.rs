@@ -25,7 +25,7 @@
 //!
 //! **Frames**, one by one: `Forward` and `Backward` carry rows and are these events. `Step`, the factor of
 //! `work.clip`, follows from the server's own norm where the ends do not learn, and is refused where they do.
-//! `Score` carries rows of test examples, which the promise leaves out; it is sent only with `privacy.client_scores`, and never
+//! `Score` carries rows of test examples, which the guarantee leaves out; it is sent only with `privacy.client_scores`, and never
 //! by ends that learned. `Watch`, `WatchLast`, `Trace` and `Ask` belong to measurements of blocks, which are refused beside a cut.
 //! `Decode` belongs to texts that somebody writes, not to a run. Updates of the ends are refused, and losses are not told.
 //!
@@ -160,7 +160,7 @@ const LEAST_SIGMA: f64 = 1e-2;
 impl Recipe {
     /// Refuses a cut whose rows cannot be accounted, as far as that is known without the model.
     pub(crate) fn check_private_cut(&self, privacy: &Privacy) -> Result<(), EngineError> {
-        let Some(split) = self.split.as_ref().filter(|_| privacy.promise.unit == Unit::Example)
+        let Some(split) = self.split.as_ref().filter(|_| privacy.guarantee.unit == Unit::Example)
         else {
             return Ok(());
         };
@@ -184,7 +184,7 @@ impl Recipe {
     pub(crate) fn check_private_ends(&self, layout: &Layout) -> Result<(), EngineError> {
         let (Some(privacy), Some(split)) = (&self.privacy, &self.split) else { return Ok(()) };
         let ends = self.ends_learn(layout)?;
-        RowsAtCut::new(split, privacy.promise.relation, ends)?;
+        RowsAtCut::new(split, privacy.guarantee.relation, ends)?;
         for plan in self.plans_of_cuts(split, layout)? {
             if !plan.uploads().is_empty() {
                 let expected = "\"frozen\" or \"personal\" with [privacy]: clients would send their ends without \
@@ -227,10 +227,10 @@ impl Recipe {
         split.cuts(layout.blocks())?.into_iter().map(plan).collect()
     }
 
-    /// The rows that clients send, where a promise covers them.
+    /// The rows that clients send, where a guarantee covers them.
     pub fn rows_at_cut(&self, layout: &Layout) -> Result<Option<RowsAtCut>, EngineError> {
         let (Some(privacy), Some(split)) = (&self.privacy, &self.split) else { return Ok(None) };
-        RowsAtCut::new(split, privacy.promise.relation, self.ends_learn(layout)?).map(Some)
+        RowsAtCut::new(split, privacy.guarantee.relation, self.ends_learn(layout)?).map(Some)
     }
 
     /// What a client's rows release in a round in which its plan is this one as far as anybody knows

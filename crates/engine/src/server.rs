@@ -40,7 +40,7 @@ pub enum ServerRule {
         /// How far the rule adapts: smaller adapts more.
         tau: f32,
     },
-    /// `FedDyn`: `h -= alpha (taken / all) d; w += d - h / alpha`. Under a promise to clients the share
+    /// `FedDyn`: `h -= alpha (taken / all) d; w += d - h / alpha`. Under client-level privacy the share
     /// is the one that is drawn on average.
     Dynamic {
         /// The weight of the clients' regulariser.

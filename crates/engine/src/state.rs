@@ -35,7 +35,7 @@ pub(crate) struct State {
     pub(crate) log: LogMark,
     /// Where early updates wait when there are many; no part of a checkpoint.
     pub(crate) spill: Option<PathBuf>,
-    /// What was promised and what is spent of it.
+    /// The guarantee, and what is spent of it.
     pub(crate) account: Option<Account>,
     /// Where the server's noise comes from; no part of a checkpoint.
     pub(crate) noise: SecretKey,
@@ -62,8 +62,8 @@ impl State {
         }
         recipe.fits(&layout)?;
         let versions = ClientVersions::new(recipe.start);
-        let promise = recipe.privacy.as_ref().map(|privacy| privacy.promise);
-        let account = promise.map(Account::new).transpose()?;
+        let guarantee = recipe.privacy.as_ref().map(|privacy| privacy.guarantee);
+        let account = guarantee.map(Account::new).transpose()?;
         Ok(Self {
             recipe,
             layout,

@@ -55,7 +55,7 @@ pub struct Work {
     /// What learns at a lower rate; the engine's to say, round by round.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub damped: Option<Damped>,
-    /// How steps hide single examples; the engine's to say, from the recipe's promise.
+    /// How steps hide single examples; the engine's to say, from the recipe's guarantee.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub private: Option<PrivateSteps>,
     /// How the client looks for the heads it sends under [`Encoding::Heads`].

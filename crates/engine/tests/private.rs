@@ -8,7 +8,7 @@ use std::fs;
 
 use fedra_engine::*;
 use fedra_plan::{Layer, Rule};
-use fedra_privacy::{Budget, Delta, NoiseMultiplier, Promise, Relation, Unit};
+use fedra_privacy::{Budget, Delta, Guarantee, NoiseMultiplier, Relation, Unit};
 use fedra_seed::{SecretKey, Seed};
 use fleet::*;
 
@@ -24,7 +24,7 @@ fn private(sigma: f64, budget: Option<f64>) -> Recipe {
     recipe.min_arrivals = MinArrivals::Count(0);
     recipe.evaluation.on = Vec::new();
     recipe.privacy = Some(Privacy {
-        promise: Promise {
+        guarantee: Guarantee {
             unit: Unit::Client,
             relation: Relation::AddRemove,
             delta: Delta::new(1e-5).unwrap(),
@@ -149,7 +149,7 @@ fn a_run_goes_on_only_with_a_ledger_that_nobody_touched() {
     let mut federation = begin();
     federation.run(&mut Quadratics::new(&EXAMPLES), &mut [], 3, &|| false).unwrap();
     let good = fs::read_to_string(&file).unwrap();
-    assert_eq!(good.lines().count(), 4, "the promise and three rounds");
+    assert_eq!(good.lines().count(), 4, "the guarantee and three rounds");
 
     let mut again = begin();
     assert!(again.resume(place.path(), &mut Quadratics::new(&EXAMPLES)).unwrap());
@@ -205,7 +205,7 @@ fn a_run_goes_on_only_with_a_ledger_that_nobody_touched() {
 }
 
 #[test]
-fn what_the_promise_does_not_cover_is_refused_with_its_reason() {
+fn what_the_guarantee_does_not_cover_is_refused_with_its_reason() {
     let refused = |change: &dyn Fn(&mut Recipe)| {
         let mut recipe = private(1.0, None);
         change(&mut recipe);
@@ -232,7 +232,7 @@ fn of_examples(sigma: f64, method: (&str, &str)) -> Recipe {
     let mut recipe = recipe(method.0, method.1);
     recipe.evaluation.on = Vec::new();
     let mut privacy = private(sigma, None).privacy.unwrap();
-    privacy.promise.unit = Unit::Example;
+    privacy.guarantee.unit = Unit::Example;
     recipe.privacy = Some(privacy);
     recipe
 }
@@ -286,17 +286,17 @@ fn methods_that_only_use_noised_gradients_are_covered_for_examples() {
 fn safl_ranks_blocks_by_what_was_released_unless_told_otherwise() {
     let safl = || of_examples(1.0, ("safl", r#"{"k":1}"#));
     let mut fleet = Quadratics::new(&EXAMPLES);
-    // Noise of 5 in every site, and a signal in block 1 alone.
+    // Noise of 5 in every layer, and a signal in block 1 alone.
     fleet.tamper = Some(Box::new(|request, mut reply| {
         let blocks = request.plan.learns().blocks();
-        let site = |block: u16| SiteNoise {
-            site: Layer::Block(block),
+        let layer = |block: u16| LayerNoise {
+            layer: Layer::Block(block),
             numbers: 4,
             released: 5.0 + f64::from(block),
             noise: 5.0,
         };
-        let sites = blocks.into_iter().map(site).collect();
-        reply.noise = Some(StepNoise { sites, clip: None });
+        let layers = blocks.into_iter().map(layer).collect();
+        reply.noise = Some(StepNoise { layers, clip: None });
         vec![Outcome::Finished(reply)]
     }));
     let (federation, reports) = run(safl(), &mut fleet, 5);
@@ -305,7 +305,7 @@ fn safl_ranks_blocks_by_what_was_released_unless_told_otherwise() {
     let chosen: Vec<Vec<u16>> =
         reports.iter().map(|report| report.blocks.iter().copied().collect()).collect();
     assert_eq!(chosen, [[0], [1], [1], [1], [1]]);
-    let told = &reports[0].privacy.as_ref().unwrap().sites;
+    let told = &reports[0].privacy.as_ref().unwrap().layers;
     assert_eq!((told.len(), told[0].signal_square()), (1, 0.0));
     let events = federation.ledger().unwrap().events();
     assert!(events.iter().all(|event| event.mechanism == EXAMPLE_GRADIENTS));

@@ -1,4 +1,4 @@
-//! Nothing that a promise to whole clients covers tells who came: releases with and without a client, over
+//! Nothing that client-level privacy covers tells who came: releases with and without a client, over
 //! all methods, samplers and conditions.
 //!
 //! The noise of a round does not depend on who took part, so two runs that differ in one client draw the
@@ -200,9 +200,9 @@ fn check_scale(what: &str, recipe: &Recipe) {
                 ));
                 assert!(apart <= 0.02 * rms, "{what}: {id} moved by {apart} beside {rms}");
             }
-            // Where the promise is told, it is told alike.
-            let sites = |report: &RoundReport| report.privacy.as_ref().unwrap().sites.len();
-            assert_eq!(sites(&whole.reports[round]), sites(&other.reports[round]), "{what}");
+            // Where the guarantee is told, it is told alike.
+            let layers = |report: &RoundReport| report.privacy.as_ref().unwrap().layers.len();
+            assert_eq!(layers(&whole.reports[round]), layers(&other.reports[round]), "{what}");
         }
     }
 }
@@ -365,7 +365,7 @@ fn feddyn_pulls_by_the_share_that_is_drawn_on_average() {
 }
 
 #[test]
-fn a_run_to_which_nobody_came_is_complete_only_under_a_promise_to_clients() {
+fn a_run_to_which_nobody_came_is_complete_only_under_client_level_privacy() {
     let everybody: Vec<u32> = (0..5).collect();
     let nobody = || with(Happens::Mute, &everybody, &[0, 1]);
     let run = |recipe: Recipe| federation(recipe).run(&mut nobody(), &mut [], 2, &|| false);
@@ -374,6 +374,6 @@ fn a_run_to_which_nobody_came_is_complete_only_under_a_promise_to_clients() {
     let open = Recipe { privacy: None, ..private.clone() };
     assert!(matches!(run(open), Err(EngineError::NobodyArrived { rounds: 2 })));
     let mut of_examples = private;
-    privacy_of(&mut of_examples).promise.unit = fedra_privacy::Unit::Example;
+    privacy_of(&mut of_examples).guarantee.unit = fedra_privacy::Unit::Example;
     assert!(matches!(run(of_examples), Err(EngineError::NobodyArrived { rounds: 2 })));
 }

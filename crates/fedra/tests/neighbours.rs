@@ -1,4 +1,4 @@
-//! What a promise about single rows stands on: one row more or less in an experiment's file moves what each
+//! What example-level privacy stands on: one row more or less in an experiment's file moves what each
 //! client releases by that row's clipped gradient, and nothing else.
 
 use std::fmt::Write as _;
@@ -73,7 +73,7 @@ fn released(experiment: &Experiment) -> Vec<(String, Vec<f64>)> {
         Prepared::of(experiment, holdings, (&device, None), &fedra::data::Work::default())
             .expect("a small model");
     let recipe = &experiment.recipe;
-    let steps = recipe.private_steps().expect("it promises something");
+    let steps = recipe.private_steps().expect("it guarantees something");
     let work = Work { private: Some(steps), max_steps: Some(1), ..recipe.work.clone() };
     let scope = Scope::everything(prepared.model.layout());
     let trainer = Trainer { model: &prepared.model, device: &device, cache: ByteCount(0) };
@@ -199,7 +199,7 @@ fn what_counts_other_rows_is_refused_where_single_rows_are_hidden() {
         let refusal = refused(sets);
         assert!(refusal.contains(expected), "{sets:?}: {refusal}");
     }
-    // A promise about whole clients is about all their rows anyway.
+    // Client-level privacy is about all their rows anyway.
     let sets = ["privacy={ unit = 'client', noise = 1.0 }", "data.max_examples=5"];
     let capped = experiment(place.path(), &rows, &sets);
     let division = PartitionedData::of(&capped).expect("legal rows").division;

@@ -2,7 +2,7 @@
 
 use fedra::{Experiment, Output, Overrides, Silent};
 
-/// The tiny experiment under a promise to whole clients, with these lines before it and after it.
+/// The tiny experiment under client-level privacy, with these lines before it and after it.
 fn experiment(method: &str, more: &str) -> Result<Experiment, fedra::Error> {
     let text = include_str!("tiny.toml");
     let text = format!(

@@ -5,7 +5,7 @@ use std::fs;
 
 use fedra::{Experiment, Output, Overrides, Silent};
 
-/// A promise kept by the rows of a cut, with these tables.
+/// A guarantee kept by the rows of a cut, with these tables.
 fn file(split: &str, privacy: &str) -> String {
     let tiny = include_str!("tiny.toml").replace("blocks = 2", "blocks = 3");
     format!("{tiny}\n[split]\n{split}\n[privacy]\ndelta = 1e-3\n{privacy}\n")
@@ -54,7 +54,7 @@ fn the_ledger_of_a_run_agrees_with_its_plan() {
         assert_eq!((spent.noise, spent.clip), (16.0, 8.0));
         assert!(spent.statement.contains("are visible and not covered"), "{}", spent.statement);
         let ledger = fs::read_to_string(folder.join("ledger.jsonl")).unwrap();
-        assert_eq!(ledger.lines().count(), 1 + 3 * 3 * 2, "{ends}: a promise and its events");
+        assert_eq!(ledger.lines().count(), 1 + 3 * 3 * 2, "{ends}: a guarantee and its events");
         // Ends that learned on exact examples are not scored.
         assert_eq!(summary.score.is_some(), ends == "frozen");
         assert!(summary.noise.unwrap().contains("in the ledger"));

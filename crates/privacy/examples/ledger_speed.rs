@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use fedra_plan::{Digest, Round};
 use fedra_privacy::{
-    Delta, Event, Ledger, NoiseMultiplier, PrivacyError, Promise, Relation, Release, Sampling,
+    Delta, Event, Guarantee, Ledger, NoiseMultiplier, PrivacyError, Relation, Release, Sampling,
     SamplingRate, Unit,
 };
 
@@ -18,7 +18,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let (clients, rounds) =
         (given.first().copied().unwrap_or(1000), given.get(1).copied().unwrap_or(10));
     let sizes = given.get(2).copied().unwrap_or(3).max(1);
-    let promise = Promise {
+    let guarantee = Guarantee {
         unit: Unit::Example,
         relation: Relation::AddRemove,
         delta: Delta::new(1e-6)?,
@@ -38,7 +38,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             },
         })
     };
-    let mut ledger = Ledger::new(promise)?;
+    let mut ledger = Ledger::new(guarantee)?;
     let mut lines = ledger.to_lines()?;
     let begun = Instant::now();
     for round in 0..rounds {

@@ -1,15 +1,15 @@
 //! The noise, or the number of steps, that a wished epsilon allows.
 //!
 //! Epsilon falls with noise and grows with steps, so halving finds the answer; it is read off the
-//! side on which the promise holds, by the accountant that will be asked later.
+//! side on which the guarantee holds, by the accountant that will be asked later.
 
 use std::num::NonZeroU64;
 
 use crate::composition::Composition;
 use crate::error::PrivacyError;
 use crate::event::{Release, Sampling};
+use crate::guarantee::Relation;
 use crate::numbers::{Budget, Delta, NoiseMultiplier};
-use crate::promise::Relation;
 
 /// A run whose noise is not yet known.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -20,7 +20,7 @@ pub struct Schedule {
     pub steps: NonZeroU64,
     /// How neighbouring datasets differ.
     pub relation: Relation,
-    /// The chance with which the promise may fail.
+    /// The chance with which the guarantee may fail.
     pub delta: Delta,
 }
 

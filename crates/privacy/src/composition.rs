@@ -6,10 +6,10 @@
 
 use crate::error::PrivacyError;
 use crate::event::{Release, Sampling};
+use crate::guarantee::Relation;
 use crate::numbers::Delta;
 use crate::pair::{Change, Pair};
 use crate::phase::{Phase, Weighted, key};
-use crate::promise::Relation;
 use crate::{gaussian, pld, rdp};
 
 /// A multiset of releases under one relation.

@@ -1,4 +1,4 @@
-//! What can be wrong with a promise, an event or a ledger.
+//! What can be wrong with a guarantee, an event or a ledger.
 
 use thiserror::Error;
 
@@ -36,9 +36,9 @@ pub enum PrivacyError {
         what: String,
         /// Epsilon after them.
         would_be: f64,
-        /// The delta of the promise.
+        /// The delta of the guarantee.
         delta: f64,
-        /// The largest epsilon that was promised.
+        /// The largest epsilon that was guaranteed.
         budget: f64,
         /// Epsilon before them.
         spent: f64,
@@ -50,7 +50,7 @@ pub enum PrivacyError {
         what: String,
         /// Why no bound is known.
         why: String,
-        /// The largest epsilon that was promised.
+        /// The largest epsilon that was guaranteed.
         budget: f64,
     },
     /// A ledger that is not what was written.
@@ -61,12 +61,12 @@ pub enum PrivacyError {
         /// What was found and what was expected.
         reason: String,
     },
-    /// A ledger that was made under another promise.
+    /// A ledger that was made under another guarantee.
     #[error("privacy ledger: it guarantees {found}; this run guarantees {expected}")]
-    OtherPromise {
-        /// The promise in the ledger.
+    OtherGuarantee {
+        /// The guarantee in the ledger.
         found: String,
-        /// The promise of the run.
+        /// The guarantee of the run.
         expected: String,
     },
 }

@@ -47,7 +47,7 @@ pub enum Release {
     },
     /// Values with Gaussian noise, without sampling.
     Gaussian {
-        /// The most that one unit can move the value, in L2, under the promise's relation.
+        /// The most that one unit can move the value, in L2, under the guarantee's relation.
         sensitivity: f64,
         /// Deviation of the noise in each coordinate.
         deviation: f64,

@@ -7,7 +7,7 @@
 //! ```text
 //! digest of entry n = SHA-256(digest of entry n - 1, event n as JSON)
 //! ```
-//! The digest before the first entry is that of the promise, so a ledger cannot change its budget.
+//! The digest before the first entry is that of the guarantee, so a ledger cannot change its budget.
 //!
 //! What is spent is counted up as entries come, for everyone and for each client, so another round costs as
 //! much time as it has entries and clients, however long the ledger is.
@@ -23,14 +23,14 @@ use serde::{Deserialize, Serialize};
 use crate::composition::{Composition, Spent};
 use crate::error::PrivacyError;
 use crate::event::{Event, Release};
+use crate::guarantee::Guarantee;
 use crate::numbers::Delta;
-use crate::promise::Promise;
 use crate::rdp::Curves;
 
-/// One promise and what was spent of it.
+/// One guarantee and what was spent of it.
 #[derive(Clone, Debug)]
 pub struct Ledger {
-    promise: Promise,
+    guarantee: Guarantee,
     events: Vec<Event>,
     digest: Digest,
     /// Digests of the events that are made again to the same bits.
@@ -54,7 +54,7 @@ struct Counted {
 /// What is spent follows from the rest.
 impl PartialEq for Ledger {
     fn eq(&self, other: &Self) -> bool {
-        let parts = |of: &Self| (of.promise, of.digest);
+        let parts = |of: &Self| (of.guarantee, of.digest);
         parts(self) == parts(other) && self.events == other.events
     }
 }
@@ -73,7 +73,7 @@ pub struct Head {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Opening {
-    promise: Promise,
+    guarantee: Guarantee,
 }
 
 /// A line after the first.
@@ -86,12 +86,12 @@ struct Entry<'a> {
 
 impl Ledger {
     /// An empty ledger.
-    pub fn new(promise: Promise) -> Result<Self, PrivacyError> {
-        let everyone = Composition::nothing(promise.relation);
+    pub fn new(guarantee: Guarantee) -> Result<Self, PrivacyError> {
+        let everyone = Composition::nothing(guarantee.relation);
         Ok(Self {
-            promise,
+            guarantee,
             events: Vec::new(),
-            digest: Digest::of(&json(&promise, 1)?),
+            digest: Digest::of(&json(&guarantee, 1)?),
             repeatable: HashSet::new(),
             counted: Counted { everyone, own: BTreeMap::new() },
             curves: Curves::default(),
@@ -99,9 +99,9 @@ impl Ledger {
         })
     }
 
-    /// What is promised.
-    pub const fn promise(&self) -> &Promise {
-        &self.promise
+    /// What is guaranteed.
+    pub const fn guarantee(&self) -> &Guarantee {
+        &self.guarantee
     }
 
     /// What was released, in order.
@@ -141,7 +141,7 @@ impl Ledger {
     /// Epsilon after these events, or why they must not happen.
     fn check(&self, new: &[New<'_>], curves: &mut Curves) -> Result<Spent, PrivacyError> {
         let events: Vec<&Event> = new.iter().map(|(event, _)| *event).collect();
-        let Some(budget) = self.promise.budget else { return self.spent_with(&events, curves) };
+        let Some(budget) = self.guarantee.budget else { return self.spent_with(&events, curves) };
         for event in &events {
             if let Release::NonPrivate { what, why } = &event.release {
                 let (what, why, budget) = (what.clone(), why.clone(), budget.get());
@@ -161,7 +161,7 @@ impl Ledger {
         Err(PrivacyError::OverBudget {
             what,
             would_be: after.pld,
-            delta: self.promise.delta.get(),
+            delta: self.guarantee.delta.get(),
             budget: budget.get(),
             spent: self.spent()?.pld,
         })
@@ -195,8 +195,8 @@ impl Ledger {
     /// The whole ledger as JSON lines.
     pub fn to_lines(&self) -> Result<String, PrivacyError> {
         let mut lines = String::new();
-        write_line(&mut lines, &Opening { promise: self.promise }, 1)?;
-        let mut digest = Digest::of(&json(&self.promise, 1)?);
+        write_line(&mut lines, &Opening { guarantee: self.guarantee }, 1)?;
+        let mut digest = Digest::of(&json(&self.guarantee, 1)?);
         for (place, event) in self.events.iter().enumerate() {
             digest = link(digest, &json(event, place + 2)?);
             write_line(&mut lines, &Entry { event: Cow::Borrowed(event), digest }, place + 2)?;
@@ -211,16 +211,16 @@ impl Ledger {
         Ok(Self::replay(lines, None, &heads)?.ledger)
     }
 
-    /// Reads a ledger back for a run that makes this promise; refuses one that was edited, reordered
-    /// or shortened, so that it does not lead past each of these heads, or that was made under another promise.
+    /// Reads a ledger back for a run that makes this guarantee; refuses one that was edited, reordered
+    /// or shortened, so that it does not lead past each of these heads, or that was made under another guarantee.
     ///
     /// A ledger may have entries beyond the heads: their round was begun and not finished. They count,
     /// because what they announce may have been released.
     ///
-    /// Without a promise it is the one that the ledger makes itself.
+    /// Without a guarantee it is the one that the ledger makes itself.
     pub fn replay(
         mut lines: impl BufRead,
-        promise: Option<Promise>,
+        guarantee: Option<Guarantee>,
         heads: &[Head],
     ) -> Result<Replayed, PrivacyError> {
         let mut text = Vec::new();
@@ -232,10 +232,10 @@ impl Ledger {
             return Err(wrong(1, "the privacy guarantee is missing"));
         }
         let opening = serde_json::from_slice::<Opening>(&text);
-        let found = opening.map_err(|error| wrong(1, error.to_string()))?.promise;
-        if let Some(expected) = promise.filter(|promise| *promise != found) {
+        let found = opening.map_err(|error| wrong(1, error.to_string()))?.guarantee;
+        if let Some(expected) = guarantee.filter(|guarantee| *guarantee != found) {
             let (found, expected) = (found.to_string(), expected.to_string());
-            return Err(PrivacyError::OtherPromise { found, expected });
+            return Err(PrivacyError::OtherGuarantee { found, expected });
         }
         let mut ledger = Ledger::new(found)?;
         let mut is_torn = !text.ends_with(b"\n");
@@ -287,7 +287,7 @@ impl Ledger {
         }
         cases.entry(everyone.fingerprint()).or_insert(everyone);
         let cases: Vec<Composition> = cases.into_values().collect();
-        Ok(worst(&cases, self.promise.delta, curves))
+        Ok(worst(&cases, self.guarantee.delta, curves))
     }
 }
 

@@ -28,10 +28,10 @@ pub mod error;
 pub mod event;
 pub mod gaussian;
 
+pub mod guarantee;
 pub mod ledger;
 pub mod mechanism;
 pub mod numbers;
-pub mod promise;
 pub mod rdp;
 pub mod shown;
 mod statement;
@@ -46,7 +46,7 @@ pub use composition::{Composition, Spent};
 pub use error::PrivacyError;
 pub use event::{Event, Release, Sampling};
 
+pub use guarantee::{Guarantee, Relation, Unit};
 pub use ledger::{Head, Ledger, Replayed};
 pub use numbers::{Budget, Delta, NoiseMultiplier, SamplingRate};
-pub use promise::{Promise, Relation, Unit};
 pub use statement::NO_PROTECTION;

@@ -1,4 +1,4 @@
-//! The numbers of a promise, each checked once, on its way in.
+//! The numbers of a guarantee, each checked once, on its way in.
 //!
 //! A number that was read from a file or a flag and stands in one of these types needs no second
 //! check: NaN, zero noise or a rate above one cannot be expressed.
@@ -73,7 +73,7 @@ checked!(
     |value| (SMALLEST_NOISE..=1e9).contains(&value)
 );
 checked!(
-    /// The chance with which the promise may fail.
+    /// The chance with which the guarantee may fail.
     Delta,
     "delta",
     "a probability of at least 2.3e-308 and below 1",
@@ -97,7 +97,7 @@ fn in_short(value: f64) -> String {
 pub const SMALLEST_NOISE: f64 = 1e-3;
 
 impl Delta {
-    /// Refuses a delta at which publishing one whole record at random would keep the promise.
+    /// Refuses a delta at which publishing one whole record at random would keep the guarantee.
     pub fn below_one_of(self, units: u64) -> Result<Self, PrivacyError> {
         if self.0 * (units as f64) < 1.0 {
             return Ok(self);
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_that_promise_nothing_are_refused() {
+    fn numbers_that_guarantee_nothing_are_refused() {
         for bad in [0.0, -0.1, 1.0001, f64::NAN, f64::INFINITY] {
             assert!(SamplingRate::new(bad).is_err(), "{bad}");
         }

@@ -1,29 +1,29 @@
-//! The ledger in words: what is promised, to whom, and what is not.
+//! The ledger in words: what is guaranteed, to whom, and what is not.
 
 use std::collections::BTreeSet;
 
 use crate::composition::Spent;
 use crate::error::PrivacyError;
 use crate::event::{Event, Release, Sampling};
+use crate::guarantee::{Guarantee, Relation, Unit};
 use crate::ledger::Ledger;
 use crate::mechanism::{GRADIENTS_AT_CUT, STATES_AT_CUT};
-use crate::promise::{Promise, Relation, Unit};
 use crate::shown;
 
 impl Ledger {
     /// A paragraph for people.
     pub fn statement(&self) -> Result<String, PrivacyError> {
         let spent = self.spent()?;
-        let mut sentences = vec![promised(self.promise(), spent)];
+        let mut sentences = vec![guaranteed(self.guarantee(), spent)];
         sentences.extend((spent.pld > NO_PROTECTION).then(|| in_plain_words(spent.pld)));
         sentences.extend(assumed(self.events()));
-        sentences.push(not_covered(self.promise(), self.events()));
+        sentences.push(not_covered(self.guarantee(), self.events()));
         Ok(sentences.join(" "))
     }
 }
 
-fn promised(promise: &Promise, spent: Spent) -> String {
-    let Promise { unit, relation, delta, budget } = promise;
+fn guaranteed(guarantee: &Guarantee, spent: Spent) -> String {
+    let Guarantee { unit, relation, delta, budget } = guarantee;
     let whom = match unit {
         Unit::Example => "each single row of a client's data (example-level)",
         Unit::Client => "each client with all its data (client-level)",
@@ -47,7 +47,7 @@ fn promised(promise: &Promise, spent: Spent) -> String {
     )
 }
 
-/// Above this epsilon nobody should call a promise a protection: whoever thought an example as likely in
+/// Above this epsilon nobody should call a guarantee a protection: whoever thought an example as likely in
 /// the data as not may be 99.995 % sure afterwards.
 pub const NO_PROTECTION: f64 = 10.0;
 
@@ -83,14 +83,14 @@ fn is_at_cut(event: &Event) -> bool {
 }
 
 /// Confessions, by name.
-fn not_covered(promise: &Promise, events: &[Event]) -> String {
+fn not_covered(guarantee: &Guarantee, events: &[Event]) -> String {
     let mut named = BTreeSet::new();
     for event in events {
         if let Release::NonPrivate { what, why } = &event.release {
             named.insert(format!("{what} ({}: {why})", event.mechanism));
         }
     }
-    let always = match promise.unit {
+    let always = match guarantee.unit {
         Unit::Example => {
             "which clients take part, how many rows and tokens a client has (rates, steps and weights depend on that number, which is treated as public unless privacy.rows declares another), how long it works, digests of rows in the run's own files, all of a client's rows together, rows that are only tested on, and other runs on the same rows"
         }

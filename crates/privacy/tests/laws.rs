@@ -248,7 +248,7 @@ fn without_sampling_every_delta_has_its_closed_form() {
 }
 
 #[test]
-fn noise_is_found_for_every_delta_and_the_promise_holds_with_it() {
+fn noise_is_found_for_every_delta_and_the_guarantee_holds_with_it() {
     for delta in [1e-18, 1e-300, f64::MIN_POSITIVE] {
         let schedule = Schedule {
             sampling: Sampling::Poisson { rate: SamplingRate::new(0.05).unwrap() },

@@ -4,12 +4,12 @@
 
 use fedra_plan::{Digest, Round};
 use fedra_privacy::{
-    Budget, Composition, Delta, Event, Head, Ledger, NoiseMultiplier, PrivacyError, Promise,
+    Budget, Composition, Delta, Event, Guarantee, Head, Ledger, NoiseMultiplier, PrivacyError,
     Relation, Release, Sampling, SamplingRate, Unit,
 };
 
-fn promise(budget: Option<f64>) -> Promise {
-    Promise {
+fn guarantee(budget: Option<f64>) -> Guarantee {
+    Guarantee {
         unit: Unit::Example,
         relation: Relation::AddRemove,
         delta: Delta::new(1e-5).unwrap(),
@@ -43,7 +43,7 @@ fn scores() -> Event {
 
 /// A ledger of three rounds, as text, and where it ends.
 fn written() -> (String, Head) {
-    let mut ledger = Ledger::new(promise(Some(2.0))).unwrap();
+    let mut ledger = Ledger::new(guarantee(Some(2.0))).unwrap();
     let mut lines = ledger.to_lines().unwrap();
     for round in 0..3 {
         lines += &ledger.append(&[steps(round, 100 + u64::from(round))]).unwrap();
@@ -52,19 +52,19 @@ fn written() -> (String, Head) {
     (lines, ledger.head())
 }
 
-fn replay(lines: &str, promise: Promise, head: Head) -> Result<Ledger, PrivacyError> {
-    Ok(Ledger::replay(lines.as_bytes(), Some(promise), &[head])?.ledger)
+fn replay(lines: &str, guarantee: Guarantee, head: Head) -> Result<Ledger, PrivacyError> {
+    Ok(Ledger::replay(lines.as_bytes(), Some(guarantee), &[head])?.ledger)
 }
 
 #[track_caller]
 fn refused(lines: &str, head: Head, expected: &str) {
-    let error = replay(lines, promise(Some(2.0)), head).unwrap_err().to_string();
+    let error = replay(lines, guarantee(Some(2.0)), head).unwrap_err().to_string();
     assert!(error.contains(expected), "{error}");
 }
 
 #[test]
 fn a_round_that_would_pass_the_budget_is_refused_and_leaves_no_trace() {
-    let mut ledger = Ledger::new(promise(Some(1.5))).unwrap();
+    let mut ledger = Ledger::new(guarantee(Some(1.5))).unwrap();
     ledger.append(&[steps(0, 500)]).unwrap();
     let before = ledger.clone();
     let error = ledger.append(&[steps(1, 500)]).unwrap_err();
@@ -80,11 +80,11 @@ fn a_round_that_would_pass_the_budget_is_refused_and_leaves_no_trace() {
 
 #[test]
 fn a_release_without_a_bound_is_refused_under_a_budget_and_confessed_without_one() {
-    let mut ledger = Ledger::new(promise(Some(8.0))).unwrap();
+    let mut ledger = Ledger::new(guarantee(Some(8.0))).unwrap();
     let error = ledger.append(&[scores()]).unwrap_err().to_string();
     assert!(error.contains("validation scores has no bound"), "{error}");
 
-    let mut ledger = Ledger::new(promise(None)).unwrap();
+    let mut ledger = Ledger::new(guarantee(None)).unwrap();
     ledger.append(&[steps(0, 10), scores()]).unwrap();
     assert_eq!(ledger.spent().unwrap().pld, f64::INFINITY);
     let statement = ledger.statement().unwrap();
@@ -95,13 +95,13 @@ fn a_release_without_a_bound_is_refused_under_a_budget_and_confessed_without_one
 #[test]
 fn a_ledger_reads_back_and_goes_on_where_it_ended() {
     let (lines, head) = written();
-    let mut ledger = replay(&lines, promise(Some(2.0)), head).unwrap();
+    let mut ledger = replay(&lines, guarantee(Some(2.0)), head).unwrap();
     assert_eq!(ledger.head(), head);
     assert_eq!(ledger.to_lines().unwrap(), lines);
     ledger.append(&[steps(3, 1)]).unwrap();
     // The checkpoint is older than the ledger: the round was announced, and counts.
     let longer = ledger.to_lines().unwrap();
-    let ahead = replay(&longer, promise(Some(2.0)), head).unwrap();
+    let ahead = replay(&longer, guarantee(Some(2.0)), head).unwrap();
     assert_eq!(ahead.events().len(), 4);
 }
 
@@ -119,7 +119,7 @@ fn an_edited_reordered_or_shortened_ledger_is_refused() {
     refused(&lines[..lines.len() - 9], head, "found 2 entries that do not lead past");
     refused(&format!("{}\n", &lines[..lines.len() - 9]), head, "line 4:");
     let torn = format!("{lines}{{\"event\":");
-    assert_eq!(replay(&torn, promise(Some(2.0)), head).unwrap().head(), head);
+    assert_eq!(replay(&torn, guarantee(Some(2.0)), head).unwrap().head(), head);
     refused(&format!("{lines}{{}}\n"), head, "line 5: missing field");
     let other = Head { entries: 2, ..head };
     refused(&lines, other, "do not lead past the 2 that were written");
@@ -128,28 +128,28 @@ fn an_edited_reordered_or_shortened_ledger_is_refused() {
 #[test]
 fn a_ledger_under_another_budget_delta_unit_or_relation_is_refused() {
     let (lines, head) = written();
-    let mine = promise(Some(2.0));
+    let mine = guarantee(Some(2.0));
     for other in [
-        promise(Some(4.0)),
-        promise(None),
-        Promise { unit: Unit::Client, ..mine },
-        Promise { relation: Relation::Replace, ..mine },
-        Promise { delta: Delta::new(1e-6).unwrap(), ..mine },
+        guarantee(Some(4.0)),
+        guarantee(None),
+        Guarantee { unit: Unit::Client, ..mine },
+        Guarantee { relation: Relation::Replace, ..mine },
+        Guarantee { delta: Delta::new(1e-6).unwrap(), ..mine },
     ] {
         let error = replay(&lines, other, head).unwrap_err();
-        assert!(matches!(error, PrivacyError::OtherPromise { .. }), "{error}");
+        assert!(matches!(error, PrivacyError::OtherGuarantee { .. }), "{error}");
     }
     // Nor can the budget be edited in the file: the whole chain starts at it.
     let edited = lines.replace("\"budget\":2.0", "\"budget\":4.0");
     assert_ne!(edited, lines);
-    let error = replay(&edited, promise(Some(4.0)), head).unwrap_err().to_string();
+    let error = replay(&edited, guarantee(Some(4.0)), head).unwrap_err().to_string();
     assert!(error.contains("line 2: found digest"), "{error}");
 }
 
 #[test]
 fn releases_about_one_client_cost_the_others_nothing() {
     let spent = |events: &[Event]| {
-        let mut ledger = Ledger::new(promise(None)).unwrap();
+        let mut ledger = Ledger::new(guarantee(None)).unwrap();
         ledger.append(events).unwrap();
         ledger.spent().unwrap().pld
     };
@@ -161,7 +161,7 @@ fn releases_about_one_client_cost_the_others_nothing() {
 
 #[test]
 fn the_statement_names_unit_relation_sampling_and_what_is_not_covered() {
-    let mut ledger = Ledger::new(promise(Some(3.0))).unwrap();
+    let mut ledger = Ledger::new(guarantee(Some(3.0))).unwrap();
     ledger.append(&[steps(0, 1000)]).unwrap();
     let statement = ledger.statement().unwrap();
     for part in [
@@ -179,8 +179,8 @@ fn the_statement_names_unit_relation_sampling_and_what_is_not_covered() {
 
 #[test]
 fn a_release_that_is_made_again_to_the_same_bits_counts_once() {
-    let promise = promise(None);
-    let mut ledger = Ledger::new(promise).unwrap();
+    let guarantee = guarantee(None);
+    let mut ledger = Ledger::new(guarantee).unwrap();
     let from = |input: &[u8]| Event { input: Some(Digest::of(input)), ..steps(1, 10) };
     ledger.append(&[from(b"a")]).unwrap();
     let (head, spent) = (ledger.head(), ledger.spent().unwrap());
@@ -191,7 +191,7 @@ fn a_release_that_is_made_again_to_the_same_bits_counts_once() {
     assert!(ledger.spent().unwrap().pld > spent.pld);
     ledger.append(&[steps(1, 10), steps(1, 10)]).unwrap();
     assert_eq!(ledger.events().len(), 4);
-    let again = replay(&ledger.to_lines().unwrap(), promise, ledger.head()).unwrap();
+    let again = replay(&ledger.to_lines().unwrap(), guarantee, ledger.head()).unwrap();
     assert_eq!((again.spent().unwrap(), &again), (ledger.spent().unwrap(), &ledger));
 }
 
@@ -208,13 +208,13 @@ fn a_ledger_that_is_only_looked_at_has_to_lead_past_its_end_too() {
 
 #[test]
 fn a_line_torn_within_a_letter_is_no_entry() {
-    let mut ledger = Ledger::new(promise(None)).unwrap();
+    let mut ledger = Ledger::new(guarantee(None)).unwrap();
     ledger.append(&[of("Köln", steps(0, 10))]).unwrap();
     let head = ledger.head();
     let mut lines = ledger.to_lines().unwrap().into_bytes();
     lines.extend_from_slice("{\"event\":{\"client\":\"Kö".as_bytes());
     lines.pop();
-    let replayed = Ledger::replay(&lines[..], Some(promise(None)), &[head]).unwrap();
+    let replayed = Ledger::replay(&lines[..], Some(guarantee(None)), &[head]).unwrap();
     assert!(replayed.is_torn);
     assert_eq!(replayed.ledger, ledger);
 }
@@ -230,7 +230,7 @@ fn what_is_counted_up_is_what_all_events_come_to() {
         },
         ..steps(round, 1)
     };
-    let mut parts = Ledger::new(promise(None)).unwrap();
+    let mut parts = Ledger::new(guarantee(None)).unwrap();
     let mut all = Vec::new();
     for round in 0..4 {
         let some =
@@ -238,7 +238,7 @@ fn what_is_counted_up_is_what_all_events_come_to() {
         parts.append(&some).unwrap();
         all.extend(some);
     }
-    let mut whole = Ledger::new(promise(None)).unwrap();
+    let mut whole = Ledger::new(guarantee(None)).unwrap();
     whole.append(&all).unwrap();
     assert_eq!(parts.spent().unwrap(), whole.spent().unwrap());
     let again = Ledger::read(parts.to_lines().unwrap().as_bytes(), Some(whole.head())).unwrap();
@@ -251,7 +251,7 @@ fn what_is_counted_up_is_what_all_events_come_to() {
 
 #[test]
 fn a_release_made_again_is_known_among_many() {
-    let mut ledger = Ledger::new(promise(None)).unwrap();
+    let mut ledger = Ledger::new(guarantee(None)).unwrap();
     let made = |client: u32| Event {
         input: Some(Digest::of(b"round")),
         ..of(&format!("client-{client}"), steps(0, 10))

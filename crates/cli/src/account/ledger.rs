@@ -1,4 +1,4 @@
-//! `fedra account ledger`: what a run or a site promised and released, read from its folder.
+//! `fedra account ledger`: the guarantee and the releases of a run or a client, read from its folder.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -10,7 +10,7 @@ use fedra::folder::held_ledger;
 use fedra::forecast::private::{SIMULATED, ratio};
 use fedra::run_files::{CHECKPOINT, EXPERIMENT, LEDGER, ROUNDS, SITES, SUMMARY};
 use fedra::text::grid::{Grid, counted};
-use fedra_engine::{RoundReport, SiteNoise};
+use fedra_engine::{LayerNoise, RoundReport};
 use fedra_plan::Layer;
 use fedra_privacy::{Ledger, Release, Sampling};
 use serde_json::json;
@@ -53,7 +53,7 @@ impl LedgerOf {
         if self.json {
             let finite = |epsilon: f64| epsilon.is_finite().then_some(epsilon);
             console::json(json!({
-                "promise": ledger.promise(),
+                "guarantee": ledger.guarantee(),
                 "events": ledger.events().len(),
                 "pld": finite(spent.pld),
                 "rdp": finite(spent.rdp),
@@ -117,29 +117,29 @@ fn in_words(release: &Release) -> String {
     }
 }
 
-/// Signal over noise by round and site; `None` where reports have none.
+/// Signal over noise by round and layer; `None` where reports have none.
 fn signals(file: &Path) -> Result<Option<Grid>> {
     let text = fs::read_to_string(file).with_context(|| file.display().to_string())?;
-    let mut rows: Vec<(u32, Vec<SiteNoise>)> = Vec::new();
+    let mut rows: Vec<(u32, Vec<LayerNoise>)> = Vec::new();
     for line in text.lines() {
         let Ok(report) = serde_json::from_str::<RoundReport>(line) else { continue };
-        rows.extend(report.privacy.map(|privacy| (report.round.0 + 1, privacy.sites)));
+        rows.extend(report.privacy.map(|privacy| (report.round.0 + 1, privacy.layers)));
     }
-    let all = rows.iter().flat_map(|(_, sites)| sites);
-    let sites: BTreeSet<Layer> = all.map(|one| one.site).collect();
-    if sites.is_empty() {
+    let all = rows.iter().flat_map(|(_, layers)| layers);
+    let layers: BTreeSet<Layer> = all.map(|one| one.layer).collect();
+    if layers.is_empty() {
         return Ok(None);
     }
-    let names = sites.iter().map(|site| format!(">{site}"));
+    let names = layers.iter().map(|layer| format!(">{layer}"));
     let headings: Vec<String> =
         std::iter::once(">signal-to-noise ratio: round".to_owned()).chain(names).collect();
     let mut grid = Grid::new(&headings);
     for (round, found) in rows {
-        let of = |site: &Layer| {
-            let one = found.iter().find(|one| one.site == *site).and_then(ratio);
+        let of = |layer: &Layer| {
+            let one = found.iter().find(|one| one.layer == *layer).and_then(ratio);
             one.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"))
         };
-        let cells = std::iter::once(round.to_string()).chain(sites.iter().map(of));
+        let cells = std::iter::once(round.to_string()).chain(layers.iter().map(of));
         grid.row(cells);
     }
     Ok(Some(grid))

@@ -210,7 +210,7 @@ impl Table {
     }
 }
 
-/// Prints an answer: one object with the promise that it is about, or a row for each noise.
+/// Prints an answer: one object with the guarantee that it is about, or a row for each noise.
 fn tell(
     typed: &Typed,
     checked: &Checked,

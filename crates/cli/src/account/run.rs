@@ -15,7 +15,7 @@ const RELATIONS: [(&str, Relation); 2] =
     [("add-remove", Relation::AddRemove), ("replace", Relation::Replace)];
 const UNITS: [(&str, Unit); 2] = [("example", Unit::Example), ("client", Unit::Client)];
 
-/// What is sampled, how often, and what is promised; the noise is each command's own business.
+/// What is sampled, how often, and what is guaranteed; the noise is each command's own business.
 #[derive(Args)]
 pub struct Typed {
     /// Sampling rate: the probability that a unit takes part in a step
@@ -49,7 +49,7 @@ pub struct Typed {
 
 /// The same, checked.
 pub struct Checked {
-    /// The chance with which the promise may fail.
+    /// The chance with which the guarantee may fail.
     pub delta: Delta,
     /// How neighbouring datasets differ.
     pub relation: Relation,
@@ -139,7 +139,7 @@ impl Checked {
             .ok_or_else(|| anyhow!("fedra account {command} needs --q and --steps"))
     }
 
-    /// What the promise says besides its epsilon.
+    /// What the guarantee says besides its epsilon.
     pub fn words(&self) -> String {
         let sampling = match self.sampling {
             Some(Sampling::CappedPoisson { cap, .. }) => {

@@ -91,7 +91,7 @@ fn private_step(bench: &mut Bench, given: &Step, number: u64, spent: &mut Spent)
         ..LossWeights::SUM
     };
     let targets = Weighted { targets: Targets::Classes(&targets), weights };
-    // A bench promises no privacy: its key is fixed. A client's comes from the operating system.
+    // A bench guarantees no privacy: its key is fixed. A client's comes from the operating system.
     let key = SecretKey::simulated(Seed(2).with(number));
 
     let start = Instant::now();

@@ -71,7 +71,7 @@ fn a_table_has_a_row_for_each_noise() {
 }
 
 #[test]
-fn promises_that_mean_nothing_are_refused_with_a_reason() {
+fn guarantees_that_mean_nothing_are_refused_with_a_reason() {
     let place = Place::new();
     let run = "epsilon --q 0.01 --sigma 1 --steps 10 --delta 1e-5";
     for (arguments, expected) in [

@@ -1,6 +1,6 @@
 //! `fedra audit`: an honest run is not refuted, a broken one is.
 //!
-//! A broken run is one that is held to the promise of another: nothing in the program can be switched
+//! A broken run is one that is held to the guarantee of another: nothing in the program can be switched
 //! to break it.
 
 use fedra::forecast::private::PrivacySummary;
@@ -21,15 +21,15 @@ fn run(sets: &[&str]) -> CanaryRun {
     CanaryRun::run(&experiment, CANARIES, &place.path().join("run"), &Silent).unwrap().unwrap()
 }
 
-/// What a run proves when it is read under another's promise.
-fn bound(run: &CanaryRun, promised: &PrivacySummary) -> f64 {
+/// What a run proves when it is read under another's guarantee.
+fn bound(run: &CanaryRun, guaranteed: &PrivacySummary) -> f64 {
     let read = |reading| {
         let mut evidence: Vec<CanaryEvidence> = (run.clients.iter().enumerate())
             .map(|(place, client)| {
-                CanaryEvidence::new(client.coins.len(), run.weight(place), promised.noise)
+                CanaryEvidence::new(client.coins.len(), run.weight(place), guaranteed.noise)
             })
             .collect();
-        run.sights((reading, promised.clip), &mut |sight| {
+        run.sights((reading, guaranteed.clip), &mut |sight| {
             evidence[sight.client].see(&sight.released, &sight.gradients).unwrap();
             Ok(())
         })
@@ -37,7 +37,7 @@ fn bound(run: &CanaryRun, promised: &PrivacySummary) -> f64 {
         evidence
     };
     let coins: Vec<bool> = run.clients.iter().flat_map(|client| client.coins.clone()).collect();
-    let trust = Confidence::new(promised.promise.delta.get(), 0.95).unwrap();
+    let trust = Confidence::new(guaranteed.guarantee.delta.get(), 0.95).unwrap();
     CanaryFinding::of_readings(&Reading::ALL.map(read), &coins, trust).unwrap().epsilon
 }
 
@@ -61,12 +61,12 @@ fn batches_by_coins_and_more_steps_are_below_their_claim_too() {
 
 #[test]
 fn a_quarter_of_the_noise_and_a_missing_clip_are_above_the_claim() {
-    let promised = run(&[]).privacy;
-    let claim = promised.epsilon.unwrap();
-    // The noise is 0.6 as promised, and no gradient is as long as 250.
+    let guaranteed = run(&[]).privacy;
+    let claim = guaranteed.epsilon.unwrap();
+    // The noise is 0.6 as agreed, and no gradient is as long as 250.
     let unclipped = ["privacy.clip=250.0", "privacy.noise=0.0024"];
     for broken in [&["privacy.noise=1.5"][..], &unclipped] {
-        let found = bound(&run(broken), &promised);
+        let found = bound(&run(broken), &guaranteed);
         assert!(found > claim, "{broken:?}: {found} below {claim}");
     }
 }

@@ -3,7 +3,7 @@
 use std::fs;
 
 use fedra_plan::Round;
-use fedra_privacy::{Delta, Event, Ledger, Promise, Relation, Release, Unit};
+use fedra_privacy::{Delta, Event, Guarantee, Ledger, Relation, Release, Unit};
 use serde_json::Value;
 
 use crate::place::Place;
@@ -57,13 +57,13 @@ fn a_generation_is_the_text_that_was_written() {
 #[test]
 fn what_was_released_is_told_as_it_was_written_down() {
     let place = Place::new();
-    let promise = Promise {
+    let guarantee = Guarantee {
         unit: Unit::Example,
         relation: Relation::AddRemove,
         delta: Delta::new(1e-5).unwrap(),
         budget: None,
     };
-    let mut ledger = Ledger::new(promise).unwrap();
+    let mut ledger = Ledger::new(guarantee).unwrap();
     let release =
         Release::NonPrivate { what: format!("scores {ODD}"), why: "أسباب".to_owned() };
     let (round, mechanism) = (Round(0), "evaluation".to_owned());

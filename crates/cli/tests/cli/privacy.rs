@@ -1,4 +1,4 @@
-//! Private runs: the plan's epsilon is the ledger's, what no promise covers is refused, and a run that was
+//! Private runs: the plan's epsilon is the ledger's, what no guarantee covers is refused, and a run that was
 //! stopped goes on with the ledger that it left.
 
 use std::fs;
@@ -87,8 +87,8 @@ fn a_private_run_says_what_it_spent_and_nothing_that_clients_examples_say() {
     let rounds = rounds_without_times(&place.path("out"));
     for round in &rounds {
         assert_eq!(round["loss"], Value::Null);
-        let sites = round["privacy"]["sites"].as_array().unwrap();
-        assert_eq!(sites.len(), 4, "embedding, two blocks, head");
+        let layers = round["privacy"]["layers"].as_array().unwrap();
+        assert_eq!(layers.len(), 4, "embedding, two blocks, head");
     }
     let told = place.succeed(&["account", "ledger", "out"]);
     for expected in
@@ -112,7 +112,7 @@ fn a_private_run_says_what_it_spent_and_nothing_that_clients_examples_say() {
 }
 
 #[test]
-fn what_no_promise_covers_is_refused_with_the_reason() {
+fn what_no_guarantee_covers_is_refused_with_the_reason() {
     let place = Place::new();
     for (sets, expected) in [
         ("privacy.clip=1", "privacy.epsilon is missing: expected a budget such as 8.0"),

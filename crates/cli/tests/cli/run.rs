@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::place::{Place, rounds_without_times, text};
 
 #[test]
-fn a_run_leaves_the_promised_files() {
+fn a_run_leaves_the_documented_files() {
     let place = Place::new();
     let table = place.succeed(&["run", "tiny.toml"]);
     assert!(table.contains("fedavg, 3 rounds") && table.contains("privacy"), "{table}");

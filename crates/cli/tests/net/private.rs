@@ -35,7 +35,7 @@ fn sites_keep_count_of_their_own_and_come_to_the_epsilon_of_the_server() {
 }
 
 #[test]
-fn a_site_that_promised_something_does_not_work_for_a_server_that_did_not() {
+fn a_site_that_guaranteed_something_does_not_work_for_a_server_that_did_not() {
     let place = Place::new();
     let plain = [TINY, "--set", "threads=1"];
     let private = [TINY, "--set", "threads=1", "--set", "privacy.epsilon=8"];

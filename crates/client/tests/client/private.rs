@@ -12,7 +12,7 @@ use fedra_engine::{
     Verdict, Work,
 };
 use fedra_plan::{AttentionSide, ByteCount, Probe, RelevantTokens, Round, Scope};
-use fedra_privacy::{Budget, Delta, Promise, Relation, Unit};
+use fedra_privacy::{Budget, Delta, Guarantee, Relation, Unit};
 use fedra_wire::ParamValues;
 
 use crate::world::{Size, World, bits, sgd};
@@ -117,8 +117,8 @@ fn noise_has_its_size_and_is_there_when_a_batch_is_empty() {
         count += world.model.layout().elements() as f64;
         // What is told of it is what is expected of it.
         let told = result.course.noise.unwrap();
-        let noise: f64 = told.sites.iter().map(|site| site.noise).sum();
-        let released: f64 = told.sites.iter().map(|site| site.released).sum();
+        let noise: f64 = told.layers.iter().map(|layer| layer.noise).sum();
+        let released: f64 = told.layers.iter().map(|layer| layer.released).sum();
         assert!((released / noise - 1.0).abs() < 0.1, "{released} of {noise}");
     }
     let (found, expected) = ((squares / count).sqrt(), f64::from(RATE) * 2.0 * 0.5);
@@ -240,8 +240,8 @@ fn the_same_question_meets_the_same_noise_and_another_meets_other_noise() {
     assert_ne!(body(&payload(&world, &asked)), body(&once));
 }
 
-fn promise(budget: f64) -> Promise {
-    Promise {
+fn guarantee(budget: f64) -> Guarantee {
+    Guarantee {
         unit: Unit::Example,
         relation: Relation::AddRemove,
         delta: Delta::new(1e-5).unwrap(),
@@ -251,7 +251,7 @@ fn promise(budget: f64) -> Promise {
 
 fn guarded(world: &World, folder: &std::path::Path, budget: f64) -> Result<Client, ClientError> {
     let guard =
-        PrivacyGuard::open(promise(budget), folder.join("ledger.jsonl"), Agreed::default())?;
+        PrivacyGuard::open(guarantee(budget), folder.join("ledger.jsonl"), Agreed::default())?;
     let labels = (world.shards.task, world.shards.labels.clone());
     let parts = (world.model.clone(), world.params.clone());
     let shard = world.shards.clients[0].clone();
@@ -261,7 +261,7 @@ fn guarded(world: &World, folder: &std::path::Path, budget: f64) -> Result<Clien
 }
 
 #[test]
-fn a_client_counts_what_it_is_asked_and_refuses_what_breaks_its_promise() {
+fn a_client_counts_what_it_is_asked_and_refuses_what_breaks_its_guarantee() {
     let world = World::new(Task::Diagnosis, Size::SMALL);
     let folder = tempfile::tempdir().unwrap();
     let mut client = guarded(&world, folder.path(), 9.0).unwrap();

@@ -1,4 +1,4 @@
-//! Rows at a cut under a promise: what one example can change, noise that never comes twice, a ledger
+//! Rows at a cut under a guarantee: what one example can change, noise that never comes twice, a ledger
 //! that counts every row, and a client that keeps count itself.
 
 use std::sync::{Arc, Mutex};
@@ -15,7 +15,7 @@ use fedra_engine::{
 };
 use fedra_plan::{Cut, Layer, Plan, Round, Rule, Scope};
 use fedra_privacy::mechanism::{GRADIENTS_AT_CUT, STATES_AT_CUT};
-use fedra_privacy::{Budget, Delta, Promise, Relation, Release, Unit, gaussian};
+use fedra_privacy::{Budget, Delta, Guarantee, Relation, Release, Unit, gaussian};
 use fedra_seed::Seed;
 use fedra_wire::{
     ClientId, Encoding, Expectation, ExpectedFrame, FrameKind, HiddenFrame, Kind, RowEncoding,
@@ -46,8 +46,8 @@ fn split(noise: Noise) -> SplitConfig {
     }
 }
 
-fn promise(budget: Option<f64>) -> Promise {
-    Promise {
+fn guarantee(budget: Option<f64>) -> Guarantee {
+    Guarantee {
         unit: Unit::Example,
         relation: Relation::AddRemove,
         delta: Delta::new(1e-5).unwrap(),
@@ -62,7 +62,7 @@ fn recipe(noise: Noise) -> Recipe {
         learns: Rule::Blocks([1].into()),
         split: Some(split(noise)),
         privacy: Some(Privacy {
-            promise: promise(None),
+            guarantee: guarantee(None),
             clip: 1.0,
             clipping: fedra_engine::ClipRule::Flat,
             noise: NoiseMultiplier::new(1.0).unwrap(),
@@ -409,7 +409,7 @@ fn a_budget_ends_a_run_before_rows_pass_it() {
     let mut small = recipe(mild(4.0, 16.0));
     small.work.solver = small.work.solver.scaled(1e-4);
     let one = run(&world, &small, 1).unwrap().1[0].privacy.as_ref().unwrap().epsilon;
-    small.privacy.as_mut().unwrap().promise = promise(Some(1.1 * one));
+    small.privacy.as_mut().unwrap().guarantee = guarantee(Some(1.1 * one));
     assert!(run(&world, &small, 1).is_ok());
     let Err(refused) = run(&world, &small, 2) else { panic!("two rounds pass it") };
     assert!(refused.to_string().contains(STATES_AT_CUT), "{refused}");
@@ -449,7 +449,7 @@ fn what_rows_do_not_cover_is_refused_with_the_reason() {
     );
     let of_clients = |recipe: &mut Recipe| {
         recipe.min_arrivals = fedra_engine::MinArrivals::Count(0);
-        recipe.privacy.as_mut().unwrap().promise.unit = Unit::Client;
+        recipe.privacy.as_mut().unwrap().guarantee.unit = Unit::Client;
     };
     check(&of_clients, "noise on rows at a cut hides single examples");
     check(&|recipe| recipe.privacy.as_mut().unwrap().cap = Some(2.0), "neither with [split]");
@@ -486,13 +486,13 @@ fn frozen_ends_may_clip_steps_and_score_at_clients() {
 }
 
 #[test]
-fn a_client_counts_its_own_rows_and_refuses_what_breaks_its_promise() {
+fn a_client_counts_its_own_rows_and_refuses_what_breaks_its_guarantee() {
     let world = encoder(Task::Concepts);
     let folder = tempfile::tempdir().unwrap();
     let asked = Asked::new(&world, noise(1.0, 16.0));
     let guard = |file: &str, budget| {
         let agreed = Agreed { client_scores: true, ..Agreed::default() };
-        PrivacyGuard::open(promise(budget), folder.path().join(file), agreed).unwrap()
+        PrivacyGuard::open(guarantee(budget), folder.path().join(file), agreed).unwrap()
     };
     let echo = asked.echo();
     let mut client = asked.client();
@@ -564,7 +564,7 @@ fn a_client_remembers_that_its_ends_have_learned() {
     let folder = tempfile::tempdir().unwrap();
     let asked = Asked::new(&world, noise(1.0, 16.0));
     let guard =
-        PrivacyGuard::open(promise(None), folder.path().join("two"), Agreed::default()).unwrap();
+        PrivacyGuard::open(guarantee(None), folder.path().join("two"), Agreed::default()).unwrap();
     let mut client = asked.client();
     client.connect = Some(asked.echo());
     client.guard = Some(guard);

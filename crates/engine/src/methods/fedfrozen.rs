@@ -95,7 +95,7 @@ impl<Base: Beneath + Clone> FedFrozen<Base> {
             (Freeze::Qk | Freeze::V | Freeze::Random, None) => Treatment::Frozen,
         };
         let stage = Stage { begins, part, treatment };
-        // How far whole clients drift apart is nothing that a promise to them covers, and a moment that
+        // How far whole clients drift apart is nothing that client-level privacy covers, and a moment that
         // is fixed does not need it.
         let tells = base.client_privacy().is_none() || stage.needs_evidence();
         let mut evaluation = base.evaluation;

@@ -44,7 +44,7 @@ impl State {
         Ok(())
     }
 
-    /// Which share of all clients a step is by. Under a promise to clients it is the share that is
+    /// Which share of all clients a step is by. Under client-level privacy it is the share that is
     /// drawn on average: a factor of those who came would tell their number, whatever the noise.
     fn share(&self, gathered: &Gathered, clients: &[ClientInfo]) -> Result<f64, EngineError> {
         if self.recipe.client_privacy().is_some() {

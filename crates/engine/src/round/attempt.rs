@@ -149,7 +149,7 @@ impl State {
         Err(gave_up(self.round, &failed, fleet.clients()))
     }
 
-    /// Where the draw of a cohort starts. What sampling adds to a promise to clients holds only against who
+    /// Where the draw of a cohort starts. What sampling adds to client-level privacy holds only against who
     /// does not know it, so a server with a secret draws by that.
     fn cohort_seed(&self) -> Seed {
         if self.simulated || self.recipe.client_privacy().is_none() {
@@ -240,7 +240,7 @@ impl State {
         cohort: &[ClientInfo],
     ) -> Result<(BTreeMap<ClientId, Plan>, Option<SelectionReport>), EngineError> {
         let rule = self.rule();
-        // Whom a promise hides, it hides in an empty round too: blocks are chosen all the same.
+        // Whom a guarantee hides, it hides in an empty round too: blocks are chosen all the same.
         let is_asked = !cohort.is_empty() || self.recipe.client_privacy().is_some();
         if rule.needs_choice() && is_asked {
             let cohort: Vec<&ClientInfo> = cohort.iter().collect();

@@ -1,6 +1,6 @@
 //! One round's choice of blocks, from measurements to the plan of each client.
 //!
-//! Under a promise to clients blocks are chosen in every round, also in one to which nobody came: what
+//! Under client-level privacy blocks are chosen in every round, also in one to which nobody came: what
 //! is released then is what would have been released otherwise.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -48,7 +48,7 @@ impl State {
             let client = clients.binary_search_by_key(&id, |client| client.id);
             client.map_or_else(|_| format!("client {id}"), |place| clients[place].name.clone())
         };
-        // Whom a promise hides, it hides here too: how a run ends would tell that a client came.
+        // Whom a guarantee hides, it hides here too: how a run ends would tell that a client came.
         let hidden = self.recipe.client_privacy().is_some();
         let (arrived, failed) = if hidden { (&[][..], &[][..]) } else { (arrived, failed) };
         let arrived = arrived.iter().map(|id| (words(*id), true));

@@ -53,7 +53,7 @@ impl State {
             let TrainRequest { plan, work, .. } = request;
             let Some(info) = cohort.get(&request.client) else { continue };
             let (round, client) = (self.round, Some(info.name.clone()));
-            // The norm may have adapted; the promise does not depend on it.
+            // The norm may have adapted; the guarantee does not depend on it.
             if let Some(steps) = &steps
                 && let Some(release) = work.release(steps, info.examples)?
             {
@@ -87,7 +87,7 @@ impl State {
     }
 
     /// Writes down that clients score the model on examples that nothing hides; only whole clients are
-    /// promised more than that.
+    /// guaranteed more than that.
     pub(super) fn announce_client_scores(&mut self) -> Result<(), EngineError> {
         if self.recipe.client_privacy().is_none() {
             return Ok(());
@@ -136,8 +136,8 @@ impl State {
         let support = self.support(clients)?;
         let key = self.noise.of(CLIENT_UPDATES).with(u64::from(self.round.0));
         let folded = (&gathered.mean, gathered.private_weight);
-        let (mean, sites) = privacy.noised(folded, (&support, &self.layout), (divisor, &key));
-        (gathered.mean, gathered.noise) = (mean, StepNoise { sites, clip: None });
+        let (mean, layers) = privacy.noised(folded, (&support, &self.layout), (divisor, &key));
+        (gathered.mean, gathered.noise) = (mean, StepNoise { layers, clip: None });
         Ok(())
     }
 
@@ -146,6 +146,6 @@ impl State {
         if noise.clip.is_some() {
             self.history.clip = noise.clip.map(crate::number::Exact);
         }
-        self.memory.note_released(&noise.sites);
+        self.memory.note_released(&noise.layers);
     }
 }

@@ -1,4 +1,4 @@
-//! Where a round's evidence about blocks comes from: clients that measure, or, where a promise does not
+//! Where a round's evidence about blocks comes from: clients that measure, or, where a guarantee does not
 //! allow that, what was released anyway, public text, or measurements under noise.
 
 use std::collections::BTreeSet;
@@ -32,7 +32,7 @@ impl State {
         cohort: &[&ClientInfo],
     ) -> Result<Survey, EngineError> {
         let privacy = self.recipe.privacy.as_ref();
-        let Some((unit, way)) = privacy.map(|it| (it.promise.unit, it.selection)) else {
+        let Some((unit, way)) = privacy.map(|it| (it.guarantee.unit, it.selection)) else {
             return self.ask_some(fleet, (probe, None), cohort);
         };
         match (way, unit) {

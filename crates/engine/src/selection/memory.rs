@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::order::Look;
 use super::settings::Selection;
 use crate::number::Exact;
-use crate::private_steps::SiteNoise;
+use crate::private_steps::LayerNoise;
 
 /// All that later rounds need to know of earlier ones.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -101,11 +101,11 @@ impl Memory {
         self.profile = Some(Profile { scores: Numbers(scores), basis, own: all });
     }
 
-    /// Notes what was released, site by site.
-    pub(crate) fn note_released(&mut self, sites: &[SiteNoise]) {
-        for site in sites {
-            if let Some(block) = site.site.block() {
-                self.released.insert(block, Exact(site.signal_square()));
+    /// Notes what was released, layer by layer.
+    pub(crate) fn note_released(&mut self, layers: &[LayerNoise]) {
+        for layer in layers {
+            if let Some(block) = layer.layer.block() {
+                self.released.insert(block, Exact(layer.signal_square()));
             }
         }
     }

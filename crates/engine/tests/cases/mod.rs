@@ -1,10 +1,10 @@
-//! Recipes under a promise to whole clients: every method, with what may stand beside it.
+//! Recipes under client-level privacy: every method, with what may stand beside it.
 
 use std::sync::Arc;
 
 use fedra_engine::*;
 use fedra_plan::{BlockScores, Layer, Layout, ParamId, Part, Probe, Role, Rule, Shape};
-use fedra_privacy::{Delta, NoiseMultiplier, Promise, Relation, Unit};
+use fedra_privacy::{Delta, Guarantee, NoiseMultiplier, Relation, Unit};
 
 use super::fleet;
 
@@ -146,7 +146,7 @@ pub fn recipe(
     base.sampler = sampler;
     base.evaluation.on = Vec::new();
     base.privacy = Some(Privacy {
-        promise: Promise {
+        guarantee: Guarantee {
             unit: Unit::Client,
             relation: Relation::AddRemove,
             delta: Delta::new(1e-5).expect("legal"),
@@ -169,9 +169,9 @@ pub fn recipe(
     recipe
 }
 
-/// The promise of a recipe.
+/// The guarantee of a recipe.
 pub fn privacy_of(recipe: &mut Recipe) -> &mut Privacy {
-    recipe.privacy.as_mut().expect("it makes a promise")
+    recipe.privacy.as_mut().expect("it makes a guarantee")
 }
 
 /// Keeps a client away in some rounds.

@@ -88,7 +88,7 @@ impl RunModel {
         let now = Inputs::of_rows(holdings);
         let found = if (inputs.rows, inputs.labels) != (now.rows, now.labels) {
             format!("these are not the rows of {shown}")
-        } else if inputs.division != now.division {
+        } else if inputs.partition != now.partition {
             format!(
                 "{shown} partitioned the same rows differently (another seed, or other shares or clients)"
             )

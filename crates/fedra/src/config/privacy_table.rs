@@ -1,10 +1,10 @@
-//! `[privacy]`: a promise, as written.
+//! `[privacy]`: a guarantee, as written.
 
 use std::num::NonZeroU64;
 use std::path::PathBuf;
 
 use fedra_engine::{ClipRule, NoiseMultiplier, Privacy, PrivateSelection, settings};
-use fedra_privacy::{Budget, Delta, PrivacyError, Promise, Relation, Unit};
+use fedra_privacy::{Budget, Delta, Guarantee, PrivacyError, Relation, Unit};
 
 use crate::config::ConfigError;
 use crate::config::split_table::{NoiseTable, SplitTable};
@@ -16,7 +16,7 @@ settings! {
         pub unit: Unit = Unit::Example,
         /// The most that may be spent; noise is found for it unless given.
         pub epsilon: Option<f64> = None,
-        /// The chance with which the promise may fail.
+        /// The chance with which the guarantee may fail.
         pub delta: f64 = 1e-5,
         /// How neighbouring datasets differ.
         pub relation: Relation = Relation::AddRemove,
@@ -41,7 +41,7 @@ settings! {
 }
 
 impl PrivacyTable {
-    /// The promise as the engine takes it. Beside a cut it is the rows' noise that keeps it to examples.
+    /// The guarantee as the engine takes it. Beside a cut it is the rows' noise that keeps it to examples.
     pub fn privacy(&self, split: Option<&SplitTable>) -> Result<Privacy, ConfigError> {
         let (noise, clip) = match split.filter(|_| self.unit == Unit::Example) {
             None => {
@@ -70,7 +70,7 @@ impl PrivacyTable {
         let budget = self.epsilon.map(|epsilon| number("privacy.epsilon", Budget::new(epsilon)));
         let noise = number("privacy.noise", NoiseMultiplier::new(noise))?;
         Ok(Privacy {
-            promise: Promise {
+            guarantee: Guarantee {
                 unit: self.unit,
                 relation: self.relation,
                 delta: number("privacy.delta", Delta::new(self.delta))?,

@@ -60,7 +60,7 @@ settings! {
         pub conditions: Option<Conditions> = None,
         /// What `fedra compare` varies; a run takes no part of it.
         pub compare: Option<CompareTable> = None,
-        /// What is promised to those whose rows are learnt from; absent: nothing.
+        /// What is guaranteed to those whose rows are learnt from; absent: nothing.
         pub privacy: Option<PrivacyTable> = None,
     }
 }

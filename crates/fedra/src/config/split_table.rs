@@ -58,7 +58,7 @@ pub enum NoiseTable {
     Relative {
         /// The noise in those units.
         gamma: f64,
-        /// Whether an example meets new noise each time; under a promise it does unless given.
+        /// Whether an example meets new noise each time; under a guarantee it does unless given.
         draw: Option<NoiseDraw>,
         /// Whether gradients that leave a client get it too; they do unless given.
         gradients: Option<bool>,

@@ -1,6 +1,6 @@
 //! A model card: the `README.md` of a saved model folder, for whoever finds the folder without the run.
 //!
-//! It says what was learnt by which method, what travelled, what was promised to whom, how good the
+//! It says what was learnt by which method, what travelled, what was guaranteed to whom, how good the
 //! model is, and how to repeat the run. It is made from the run's summary alone and has no time in it, so
 //! the same run has the same card. It names no file, no folder and no client: a card goes where the
 //! model goes, and a path or the name of a ward is nobody's business there.
@@ -123,7 +123,7 @@ fn introduction(subject: CardSubject<'_>, summary: &Summary) -> String {
             )
         }
     };
-    // How many rows there are tells of one row, and at a server of who came: no promise covers it.
+    // How many rows there are tells of one row, and at a server of who came: no guarantee covers it.
     let rows = match &summary.privacy {
         None => counted(summary.examples, "training example"),
         Some(_) => "training examples".to_owned(),
@@ -196,7 +196,7 @@ fn training(summary: &Summary) -> String {
     fact("parameters", grouped(summary.parameters));
     // A card goes where the model goes, and what was sent tells how many came.
     let hides_clients =
-        summary.privacy.as_ref().is_some_and(|privacy| privacy.promise.unit == Unit::Client);
+        summary.privacy.as_ref().is_some_and(|privacy| privacy.guarantee.unit == Unit::Client);
     if !hides_clients {
         fact("bytes up", grouped(bytes.up.0));
         fact("bytes down", grouped(bytes.down.0));
@@ -226,7 +226,7 @@ fn inputs(summary: &Summary) -> String {
     let digests = [
         ("rows", of_rows(inputs.rows)),
         ("labels", of_rows(inputs.labels)),
-        ("partition over clients", of_rows(inputs.division)),
+        ("partition over clients", of_rows(inputs.partition)),
         ("pretrained config", inputs.config),
         ("pretrained weights", inputs.weights),
         ("pretrained tokenizer", inputs.tokenizer),

@@ -56,9 +56,9 @@ pub struct Summary {
     /// The log that this was summed up from.
     #[serde(default)]
     pub log: LogMark,
-    /// What was promised and spent; null: nothing was promised.
+    /// The guarantee, and what was spent; null: no guarantee.
     pub privacy: Option<PrivacySummary>,
-    /// What was added to rows that crossed a cut, where anything was; it is no promise.
+    /// What was added to rows that crossed a cut, where anything was; it is no guarantee.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub noise: Option<String>,
     /// Since when a method of two stages is in its second.
@@ -88,7 +88,7 @@ pub struct Summary {
 pub enum Stopped {
     /// After so many scorings without a better one.
     Patience(u32),
-    /// Before a round that the budget of a promise did not bear.
+    /// Before a round that the budget of a guarantee did not bear.
     Budget,
 }
 

@@ -10,12 +10,13 @@ use std::num::NonZeroU64;
 
 use fedra_data::Task;
 use fedra_engine::{
-    BLOCK_SCORES, ClientBlocks, ClientId, EXAMPLE_GRADIENTS, EndsLearn, EngineError, Population,
-    Privacy, PrivateSelection, Recipe, RoundReport, Sampler, SiteNoise, joint_noise, noised_scores,
+    BLOCK_SCORES, ClientBlocks, ClientId, EXAMPLE_GRADIENTS, EndsLearn, EngineError, LayerNoise,
+    Population, Privacy, PrivateSelection, Recipe, RoundReport, Sampler, joint_noise,
+    noised_scores,
 };
 use fedra_plan::{Layer, Layout, Round, Rule};
 use fedra_privacy::{
-    Event, Ledger, NO_PROTECTION, NoiseMultiplier, PrivacyError, Promise, Release, Spent, Unit,
+    Event, Guarantee, Ledger, NO_PROTECTION, NoiseMultiplier, PrivacyError, Release, Spent, Unit,
     calibration, shown,
 };
 use serde::{Deserialize, Serialize};
@@ -25,27 +26,27 @@ use crate::error::Result;
 use crate::forecast::traffic::stretches::stretches;
 use crate::prepare::client_counts::ClientCounts;
 
-/// What a run promises and what it spent, or will have spent.
+/// What a run guarantees and what it spent, or will have spent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PrivacySummary {
     /// Epsilon at the end, by privacy loss distributions; absent where something has no bound.
     pub epsilon: Option<f64>,
     /// The same by Rényi divergences.
     pub epsilon_rdp: Option<f64>,
-    /// The promise: unit, relation, delta and budget.
-    pub promise: Promise,
+    /// The guarantee: unit, relation, delta and budget.
+    pub guarantee: Guarantee,
     /// Deviation of the noise over the clip norm.
     pub noise: f64,
     /// The clip norm.
     pub clip: f64,
-    /// Signal and noise of what was released, site by site, in the mean over the rounds in which the site
+    /// Signal and noise of what was released, layer by layer, in the mean over the rounds in which the layer
     /// learned.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub sites: Vec<SiteNoise>,
+    pub layers: Vec<LayerNoise>,
     /// Whether all noise follows from the experiment's seed.
     #[serde(default)]
     pub simulated: bool,
-    /// What is promised and what is not, for people.
+    /// What is guaranteed and what is not, for people.
     pub statement: String,
 }
 
@@ -55,16 +56,16 @@ pub const SIMULATED: &str = "This was a simulation: its noise and its sampling a
     which each machine draws its own (fedra serve and fedra join).";
 
 impl PrivacySummary {
-    /// What was spent under a promise.
+    /// What was spent under a guarantee.
     pub fn new(privacy: &Privacy, spent: Spent, statement: String) -> Self {
         let finite = |epsilon: f64| epsilon.is_finite().then_some(epsilon);
         Self {
             epsilon: finite(spent.pld),
             epsilon_rdp: finite(spent.rdp),
-            promise: privacy.promise,
+            guarantee: privacy.guarantee,
             noise: privacy.noise.get(),
             clip: privacy.clip,
-            sites: Vec::new(),
+            layers: Vec::new(),
             simulated: false,
             statement,
         }
@@ -72,38 +73,38 @@ impl PrivacySummary {
 
     /// How large the signal was beside the noise, for a table.
     pub fn signal_in_words(&self) -> Option<String> {
-        if self.sites.is_empty() {
+        if self.layers.is_empty() {
             return None;
         }
         let word =
-            |site: &SiteNoise| format!("{} {:.2}", site.site, ratio(site).unwrap_or_default());
-        let words: Vec<String> = self.sites.iter().map(word).collect();
+            |layer: &LayerNoise| format!("{} {:.2}", layer.layer, ratio(layer).unwrap_or_default());
+        let words: Vec<String> = self.layers.iter().map(word).collect();
         Some(format!("of the noise: {}", words.join(", ")))
     }
 
     /// The same with the means over the rounds of these reports.
     #[must_use]
     pub fn over(mut self, reports: &[RoundReport]) -> Self {
-        let mut sums: BTreeMap<Layer, (SiteNoise, f64)> = BTreeMap::new();
+        let mut sums: BTreeMap<Layer, (LayerNoise, f64)> = BTreeMap::new();
         let told = reports.iter().filter_map(|report| report.privacy.as_ref());
-        for site in told.flat_map(|privacy| &privacy.sites) {
-            let none = SiteNoise { released: 0.0, noise: 0.0, ..*site };
-            let (sum, count) = sums.entry(site.site).or_insert((none, 0.0));
-            (sum.released, sum.noise) = (sum.released + site.released, sum.noise + site.noise);
+        for layer in told.flat_map(|privacy| &privacy.layers) {
+            let none = LayerNoise { released: 0.0, noise: 0.0, ..*layer };
+            let (sum, count) = sums.entry(layer.layer).or_insert((none, 0.0));
+            (sum.released, sum.noise) = (sum.released + layer.released, sum.noise + layer.noise);
             *count += 1.0;
         }
-        let mean = |(sum, count): (SiteNoise, f64)| SiteNoise {
+        let mean = |(sum, count): (LayerNoise, f64)| LayerNoise {
             released: sum.released / count,
             noise: sum.noise / count,
             ..sum
         };
-        self.sites = sums.into_values().map(mean).collect();
+        self.layers = sums.into_values().map(mean).collect();
         self
     }
 
     /// The words for a table.
     pub fn in_words(&self) -> String {
-        let Promise { unit, relation, delta, budget } = self.promise;
+        let Guarantee { unit, relation, delta, budget } = self.guarantee;
         let spent = match self.epsilon {
             Some(epsilon) => format!("epsilon {}", shown::up(epsilon, 3)),
             None => "no bound".to_owned(),
@@ -126,7 +127,7 @@ pub fn settle(
     (census, layout): (&ClientCounts, &Layout),
 ) -> Result<()> {
     let Some(privacy) = &recipe.privacy else { return Ok(()) };
-    let Promise { unit, delta, budget, .. } = privacy.promise;
+    let Guarantee { unit, delta, budget, .. } = privacy.guarantee;
     let clients = census.clients.len() as u64;
     let (units, which) = match (unit, privacy.rows) {
         // The true number is not to be told, and whether it is too large would tell of it.
@@ -152,11 +153,11 @@ pub fn settle(
     Ok(())
 }
 
-/// What a person should know about a promise: its unit, and what it takes for public where nothing else is
+/// What a person should know about a guarantee: its unit, and what it takes for public where nothing else is
 /// declared.
 pub fn notes(experiment: &Experiment) -> impl Iterator<Item = String> {
     let Experiment { recipe, task, .. } = experiment;
-    let unit = recipe.privacy.as_ref().map(|privacy| privacy.promise.unit);
+    let unit = recipe.privacy.as_ref().map(|privacy| privacy.guarantee.unit);
     let notes = [
         (
             unit == Some(Unit::Example) && *task == Task::Language,
@@ -185,9 +186,9 @@ pub fn foreseen(
 }
 
 /// The norm of the signal over that of the noise; chance can hide a small one.
-pub fn ratio(site: &SiteNoise) -> Option<f64> {
-    let ratio = (site.signal_square().max(0.0) / site.noise).sqrt();
-    (site.noise > 0.0 && ratio.is_finite()).then_some(ratio)
+pub fn ratio(layer: &LayerNoise) -> Option<f64> {
+    let ratio = (layer.signal_square().max(0.0) / layer.noise).sqrt();
+    (layer.noise > 0.0 && ratio.is_finite()).then_some(ratio)
 }
 
 fn with_noise(recipe: &Recipe, noise: NoiseMultiplier) -> Recipe {
@@ -284,7 +285,7 @@ impl Foreseen {
     fn spent(&self, recipe: &Recipe) -> Result<Spent, PrivacyError> {
         let privacy = recipe.privacy.as_ref().expect("only private runs are foreseen");
         // Nothing is refused here: whoever asks compares.
-        let mut ledger = Ledger::new(Promise { budget: None, ..privacy.promise })?;
+        let mut ledger = Ledger::new(Guarantee { budget: None, ..privacy.guarantee })?;
         ledger.append(&self.events(recipe, privacy)?)?;
         ledger.spent()
     }
@@ -304,7 +305,7 @@ impl Foreseen {
             let (what, why) = ("block scores".to_owned(), "they are exact".to_owned());
             release(BLOCK_SCORES, None, Release::NonPrivate { what, why });
         }
-        if privacy.promise.unit == Unit::Client {
+        if privacy.guarantee.unit == Unit::Client {
             if privacy.client_scores && self.scored {
                 let (what, why) = ("scores".to_owned(), "they are exact".to_owned());
                 release("evaluation", None, Release::NonPrivate { what, why });
@@ -401,7 +402,7 @@ impl ForeseenRows {
     }
 }
 
-/// Whether one round stands for all: everybody always takes part, or a promise to clients needs to know
+/// Whether one round stands for all: everybody always takes part, or client-level privacy needs to know
 /// nothing of who does.
 fn rounds_are_alike(recipe: &Recipe, chooses: bool) -> bool {
     let of_clients = recipe.client_privacy().is_some() && recipe.split.is_none();
@@ -413,11 +414,11 @@ fn rounds_are_alike(recipe: &Recipe, chooses: bool) -> bool {
     }
 }
 
-/// Whether what clients keep to themselves was trained without noise under a promise, so that nobody may
+/// Whether what clients keep to themselves was trained without noise under a guarantee, so that nobody may
 /// be told how good it is.
 pub fn hides_own_parts(recipe: &Recipe, layout: &Layout) -> Result<bool> {
     let Some(privacy) = &recipe.privacy else { return Ok(false) };
-    Ok(privacy.promise.unit == Unit::Client || recipe.ends_learn(layout)? == EndsLearn::Yes)
+    Ok(privacy.guarantee.unit == Unit::Client || recipe.ends_learn(layout)? == EndsLearn::Yes)
 }
 
 /// The same release so many times.

@@ -29,7 +29,7 @@ pub struct Inputs {
     /// The names of the labels, and those of each row.
     pub labels: Digest,
     /// Which rows each client holds, and what for.
-    pub division: Digest,
+    pub partition: Digest,
     /// `config.json` of the model folder; absent for a preset and for a GGUF file.
     pub config: Option<Digest>,
     /// The weights of the model folder, or the whole of a GGUF file; absent where they are drawn.
@@ -48,7 +48,7 @@ impl Inputs {
         Self::of_rows(holdings).with_model(model_digests(&experiment.model)?, experiment)
     }
 
-    /// Hashes rows and their division; of the model nothing is known yet.
+    /// Hashes rows and their partition; of the model nothing is known yet.
     pub(crate) fn of_rows(holdings: &PartitionedData) -> Self {
         let PartitionedData { table, division, .. } = holdings;
         let (mut rows, mut labels, mut dealt) = (Sum::new(), Sum::new(), Sum::new());
@@ -64,9 +64,9 @@ impl Inputs {
             }
         }
         dealt.numbers(&division.central_test);
-        let (rows, labels, division) = (rows.end(), labels.end(), dealt.end());
+        let (rows, labels, partition) = (rows.end(), labels.end(), dealt.end());
         let [config, weights, tokenizer, adapter] = [None; 4];
-        Self { rows, labels, division, config, weights, tokenizer, adapter }
+        Self { rows, labels, partition, config, weights, tokenizer, adapter }
     }
 
     fn with_model(self, model: ModelDigests, experiment: &Experiment) -> Result<Self> {
@@ -76,8 +76,8 @@ impl Inputs {
 
     /// Takes note that clients learn from some of their examples only.
     pub(crate) fn keep(&mut self, kept: &[Vec<bool>]) {
-        self.division = digest(|sum| {
-            sum.text(&self.division.to_string());
+        self.partition = digest(|sum| {
+            sum.text(&self.partition.to_string());
             for client in kept {
                 sum.numbers(&client.iter().map(|kept| usize::from(*kept)).collect::<Vec<_>>());
             }
@@ -95,19 +95,19 @@ impl Inputs {
     /// What is another than it was, with both digests.
     pub fn changes(&self, now: &Self) -> Vec<Change> {
         const NAMES: [&str; 7] =
-            ["rows", "labels", "division", "config", "weights", "tokenizer", "adapter"];
-        // A row's place follows from the row: another division beside other rows says nothing more.
+            ["rows", "labels", "partition", "config", "weights", "tokenizer", "adapter"];
+        // A row's place follows from the row: another partition beside other rows says nothing more.
         let other_rows = self.rows != now.rows || self.labels != now.labels;
         let pairs = NAMES.into_iter().zip(self.digests().into_iter().zip(now.digests()));
         let changed =
-            pairs.filter(|(what, (was, is))| was != is && !(other_rows && *what == "division"));
+            pairs.filter(|(what, (was, is))| was != is && !(other_rows && *what == "partition"));
         changed.map(|(what, (expected, found))| Change { what, expected, found }).collect()
     }
 
-    /// Rows, labels, division, config, weights, tokenizer, adapter.
+    /// Rows, labels, partition, config, weights, tokenizer, adapter.
     pub fn digests(&self) -> [Option<Digest>; 7] {
-        let [rows, labels, division] = [self.rows, self.labels, self.division].map(Some);
-        [rows, labels, division, self.config, self.weights, self.tokenizer, self.adapter]
+        let [rows, labels, partition] = [self.rows, self.labels, self.partition].map(Some);
+        [rows, labels, partition, self.config, self.weights, self.tokenizer, self.adapter]
     }
 }
 

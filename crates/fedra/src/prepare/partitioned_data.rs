@@ -221,7 +221,7 @@ fn keep(rows: &mut Vec<usize>, (lots, purpose): (&RowLots<'_>, &str), few: Few) 
 /// could move all others of its document.
 fn check_private(experiment: &Experiment, table: &Table) -> Result<()> {
     let privacy = experiment.recipe.privacy.as_ref();
-    let hides_rows = privacy.is_some_and(|privacy| privacy.promise.unit == Unit::Example);
+    let hides_rows = privacy.is_some_and(|privacy| privacy.guarantee.unit == Unit::Example);
     if !(hides_rows && matches!(experiment.partition, Partition::Dirichlet { .. })) {
         return Ok(());
     }

@@ -127,7 +127,7 @@ impl Prepared {
     }
 }
 
-/// Refuses to find out from clients' rows, under a promise, which labels there are: the model would name
+/// Refuses to find out from clients' rows, under a guarantee, which labels there are: the model would name
 /// them.
 fn check_labels(experiment: &Experiment) -> Result<(), ConfigError> {
     let data = &experiment.raw.data;

@@ -1,4 +1,4 @@
-//! Text that anybody may have, on which a server measures blocks where no promise covers what clients
+//! Text that anybody may have, on which a server measures blocks where no guarantee covers what clients
 //! would measure.
 //!
 //! The synthetic clinic writes notes of hospitals that are no clients; for rows of files a file of public rows

@@ -1,7 +1,7 @@
 //! The clients of a run as a table: what each brought, how often it came, how the model does there, and
 //! why it was missing.
 //!
-//! A page is passed on, and under client-level differential privacy who took part is what the promise
+//! A page is passed on, and under client-level differential privacy who took part is what the guarantee
 //! hides. So there the table is left out, and the page says so; the run's folder, which stays with the
 //! server, has the same facts.
 

@@ -156,7 +156,7 @@ fn privacy(record: &RunRecord) -> Fact {
             fact("Privacy", value, Some(format!("so far, at delta {delta}")))
         }
         None if record.value("privacy").is_some() => {
-            fact("Privacy", "promised", Some("nothing has been released yet".to_owned()))
+            fact("Privacy", "guaranteed", Some("nothing has been released yet".to_owned()))
         }
         None => fact("Privacy", "none", Some("no guarantee".to_owned())),
     }

@@ -29,8 +29,9 @@ fn spent(record: &RunRecord) -> Option<Chart> {
     let mut series = vec![line("spent", 0, record.rounds.iter().filter_map(told))?];
     let opened = record.experiment.as_ref().and_then(|it| it.recipe.privacy.as_ref());
     let summed = record.summary.as_ref().and_then(|summary| summary.privacy.as_ref());
-    let promise = summed.map(|privacy| privacy.promise).or(opened.map(|privacy| privacy.promise));
-    let budget = promise.and_then(|promise| promise.budget);
+    let guarantee =
+        summed.map(|privacy| privacy.guarantee).or(opened.map(|privacy| privacy.guarantee));
+    let budget = guarantee.and_then(|guarantee| guarantee.budget);
     series.extend(budget.and_then(|budget| level("budget", 1, (&series, budget.get()))));
     let of = record.rounds.iter().find_map(|report| report.privacy.as_ref());
     let caption = of.map_or(String::new(), |PrivacyReport { unit, delta, .. }| {
@@ -41,17 +42,17 @@ fn spent(record: &RunRecord) -> Option<Chart> {
 
 fn signal(record: &RunRecord) -> Option<HeatMap> {
     let rounds = &record.rounds;
-    let sites = |report: &RoundReport| {
-        report.privacy.as_ref().map_or(Vec::new(), |privacy| privacy.sites.clone())
+    let layers = |report: &RoundReport| {
+        report.privacy.as_ref().map_or(Vec::new(), |privacy| privacy.layers.clone())
     };
-    let all: BTreeSet<Layer> = rounds.iter().flat_map(&sites).map(|site| site.site).collect();
+    let all: BTreeSet<Layer> = rounds.iter().flat_map(&layers).map(|layer| layer.layer).collect();
     let from_top: Vec<Layer> = all.into_iter().rev().collect();
     let columns = Columns::of(rounds);
-    let row = |site: &Layer| {
+    let row = |layer: &Layer| {
         let cell = |range: &std::ops::Range<usize>| {
-            let told = rounds[range.clone()].iter().flat_map(&sites);
+            let told = rounds[range.clone()].iter().flat_map(&layers);
             let ratios: Vec<f64> =
-                told.filter(|one| one.site == *site).filter_map(|one| ratio(&one)).collect();
+                told.filter(|one| one.layer == *layer).filter_map(|one| ratio(&one)).collect();
             let value = ratios.iter().sum::<f64>() / ratios.len() as f64;
             (!ratios.is_empty()).then_some(HeatCell { value, hatched: false })
         };

@@ -41,7 +41,7 @@ fn digests(record: &RunRecord) -> Option<Table> {
     for (name, digest) in [
         ("rows", Some(inputs.rows)),
         ("labels", Some(inputs.labels)),
-        ("partition over clients", Some(inputs.division)),
+        ("partition over clients", Some(inputs.partition)),
         ("model: config.json", inputs.config),
         ("model: weights", inputs.weights),
         ("model: tokenizer", inputs.tokenizer),

@@ -106,7 +106,7 @@ impl RunRecord {
         Some(value.as_str().map_or_else(|| value.to_string(), str::to_owned))
     }
 
-    /// Whether who took part is what its promise hides: differential privacy of whole clients.
+    /// Whether who took part is what its guarantee hides: differential privacy of whole clients.
     pub fn hides_clients(&self) -> bool {
         self.value("privacy.unit").as_deref() == Some("client")
     }

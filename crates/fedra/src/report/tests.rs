@@ -151,7 +151,7 @@ fn clients_have_names_and_a_table_of_what_became_of_them() {
 }
 
 #[test]
-fn a_promise_to_whole_clients_leaves_out_who_took_part() {
+fn client_level_privacy_leaves_out_who_took_part() {
     let run = folder(&with_absences());
     name_clients(run.path(), &["west", "south", "north"]);
     let path = run.path().join(EXPERIMENT);
@@ -189,9 +189,9 @@ fn a_private_run_shows_what_it_spent_and_where_the_noise_is() {
         report["loss"] = Value::Null;
         report["privacy"] = json!({
             "unit": "example", "epsilon": 1.5 * (round + 1) as f64, "delta": 1e-5,
-            "sites": [
-                {"site": "embedding", "numbers": 5, "released": 2.0, "noise": 1.0},
-                {"site": "block.1", "numbers": 5, "released": 0.5, "noise": 1.0},
+            "layers": [
+                {"layer": "embedding", "numbers": 5, "released": 2.0, "noise": 1.0},
+                {"layer": "block.1", "numbers": 5, "released": 0.5, "noise": 1.0},
             ],
         });
     }
@@ -384,7 +384,7 @@ fn a_log_that_the_summary_was_not_made_from_is_refused() {
 }
 
 #[test]
-fn a_promise_is_told_before_anything_is_spent() {
+fn a_guarantee_is_told_before_anything_is_spent() {
     let folder = folder(&[]);
     let file = folder.path().join(EXPERIMENT);
     let text = fs::read_to_string(&file).unwrap();

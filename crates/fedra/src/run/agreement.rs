@@ -36,7 +36,7 @@ const OWN_DATA: [&str; 12] = [
 const TEMPLATES: [&str; 3] = ["prompt", "answers", "target"];
 
 /// Where a setting of a recipe stands in an experiment's file, if elsewhere.
-const IN_THE_FILE: [(&str, &str); 11] = [
+const IN_THE_FILE: [(&str, &str); 13] = [
     ("adapters", "model.lora.mean"),
     ("depths", "federation.depths"),
     ("evaluation.attention", "evaluate.attention"),
@@ -44,6 +44,8 @@ const IN_THE_FILE: [(&str, &str); 11] = [
     ("evaluation.every", "evaluate.every"),
     ("max_norm", "federation.max_norm"),
     ("min_arrivals", "federation.min_arrivals"),
+    ("privacy.guarantee.budget", "privacy.epsilon"),
+    ("privacy.guarantee", "privacy"),
     ("sampler", "federation.sample"),
     ("start", "federation.start"),
     ("work.download", "wire.download"),
@@ -192,6 +194,10 @@ mod tests {
             assert_eq!(other.get(name).map(String::as_str), Some(value), "{set}: {other:?}");
         }
         assert_eq!(first["data.max_tokens"], "32");
+        let named = |name: &str| in_file(name.to_owned());
+        assert_eq!(named("privacy.guarantee.budget"), "privacy.epsilon");
+        assert_eq!(named("privacy.guarantee.delta"), "privacy.delta");
+        assert_eq!(named("privacy.clip"), "privacy.clip");
         assert!(!first.contains_key("data.max_test"));
     }
 

@@ -9,7 +9,7 @@
 //! update = - rate (sum of clipped gradients + sigma C z) / B
 //! ```
 //! That holds exactly for one plain SGD step a round and closely for a few; other work is refused. What
-//! the promise speaks of is the noised sum, whatever is made of it afterwards.
+//! the guarantee speaks of is the noised sum, whatever is made of it afterwards.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -37,7 +37,7 @@ use crate::study::scratch_run::run_in_scratch;
 
 /// A run that was watched.
 pub struct CanaryRun {
-    /// What it promises and has spent.
+    /// What it guarantees and has spent.
     pub privacy: PrivacySummary,
     /// The orders that its clients' steps were made under.
     pub steps: PrivateSteps,
@@ -62,7 +62,7 @@ pub struct CanaryClient {
 /// How a server reads what clients sent: it need not believe that they did as they were told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reading {
-    /// Gradients were clipped as promised.
+    /// Gradients were clipped as agreed.
     Clipped,
     /// They were not clipped at all.
     Unclipped,
@@ -138,7 +138,7 @@ impl CanaryRun {
         (rows.len() + coins.iter().filter(|inside| **inside).count()) as u64
     }
 
-    /// Hands over every release as the server reads it, under the clip norm that was promised.
+    /// Hands over every release as the server reads it, under the clip norm that was agreed on.
     pub fn sights(
         &self,
         (reading, clip): (Reading, f64),

@@ -64,7 +64,7 @@ pub struct ShadowModel {
     pub is_reached: bool,
     /// Its score on test examples, where there are some.
     pub score: Option<TestScore>,
-    /// What the run promises and has spent up to then, where it is private.
+    /// What the run guarantees and has spent up to then, where it is private.
     pub privacy: Option<PrivacyReport>,
     /// Whether it learnt from each example, clients in order.
     pub members: Vec<bool>,
@@ -253,7 +253,7 @@ impl Listener for Watch<'_> {
         self.listener.hear(event);
         if let Event::Round(report) = event {
             let spent = report.privacy.clone();
-            self.privacy.replace(spent.map(|spent| PrivacyReport { sites: Vec::new(), ..spent }));
+            self.privacy.replace(spent.map(|spent| PrivacyReport { layers: Vec::new(), ..spent }));
         }
         if let Event::Model(completed, model) = event {
             *self.seen.borrow_mut() = self.look(completed, model);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use fedra_client::{Agreed, Client, LocalFleet, PrivacyGuard};
 use fedra_compute::{SecretKey, Seed};
 use fedra_engine::Fleet;
-use fedra_privacy::Promise;
+use fedra_privacy::Guarantee;
 use fedra_wire::ClientId;
 
 use crate::world::World;
@@ -43,8 +43,8 @@ pub trait Opened {
 /// Who takes part.
 pub struct Clients {
     pub world: World,
-    /// What each promises to those whose examples it holds.
-    pub promise: Option<Promise>,
+    /// What each guarantees to those whose examples it holds.
+    pub guarantee: Option<Guarantee>,
     /// How long a client that was lost is waited for.
     pub grace: Duration,
     /// One that leaves whenever it is asked to train in these rounds, and comes back at once.
@@ -53,19 +53,19 @@ pub struct Clients {
 
 impl Clients {
     pub fn new(world: World) -> Self {
-        Self { world, promise: None, grace: Duration::from_mins(2), restless: None }
+        Self { world, guarantee: None, grace: Duration::from_mins(2), restless: None }
     }
 
     pub fn numbers(&self) -> impl Iterator<Item = ClientId> + use<> {
         (0..self.world.shards.clients.len() as u32).map(ClientId)
     }
 
-    /// A client on its own, with its key and its ledger where it has promised something.
+    /// A client on its own, with its key and its ledger where it has guaranteed something.
     pub fn client(&self, number: ClientId, folder: &Path) -> Client {
         let mut client = self.world.client(number.0);
-        let Some(promise) = self.promise else { return client };
+        let Some(guarantee) = self.guarantee else { return client };
         std::fs::create_dir_all(folder).unwrap();
-        let guard = PrivacyGuard::open(promise, folder.join(LEDGER), Agreed::default()).unwrap();
+        let guard = PrivacyGuard::open(guarantee, folder.join(LEDGER), Agreed::default()).unwrap();
         (client.secret, client.guard) = (secret().with(u64::from(number.0)), Some(guard));
         client
     }

@@ -1,4 +1,4 @@
-//! Rows at a cut under a promise, over sockets: the same bits as in one process, and each site counts
+//! Rows at a cut under a guarantee, over sockets: the same bits as in one process, and each site counts
 //! in a ledger of its own.
 
 use std::fs;
@@ -12,15 +12,15 @@ use fedra_engine::{
 };
 use fedra_net::{CutDialer, Dialer, Runtime, ServerSecurity};
 use fedra_plan::Rule;
-use fedra_privacy::{Delta, Head, Ledger, Promise, Relation, Unit};
+use fedra_privacy::{Delta, Guarantee, Head, Ledger, Relation, Unit};
 
 use crate::cut::{middle, run_cut};
 use crate::sites::{Joined, begin, options};
 use crate::world::{World, recipe};
 
-fn promise() -> Promise {
+fn guarantee() -> Guarantee {
     let delta = Delta::new(1e-3).unwrap();
-    Promise { unit: Unit::Example, relation: Relation::AddRemove, delta, budget: None }
+    Guarantee { unit: Unit::Example, relation: Relation::AddRemove, delta, budget: None }
 }
 
 /// The server's block alone learns.
@@ -30,7 +30,7 @@ fn private(split: &SplitConfig) -> Recipe {
         recipe.learns = Rule::Blocks([0].into());
         recipe.evaluation.on.clear();
         recipe.privacy = Some(Privacy {
-            promise: promise(),
+            guarantee: guarantee(),
             clip: 1.0,
             clipping: ClipRule::Flat,
             noise: NoiseMultiplier::new(8.0).unwrap(),
@@ -73,7 +73,7 @@ fn sites_add_the_noise_of_a_simulation_with_their_keys_and_keep_count_themselves
             let mut client = world.client(number);
             let name = client.info.name.clone();
             let cut = CutDialer::new((runtime.clone(), dialer), name.clone(), world.model.width());
-            let guard = PrivacyGuard::open(promise(), ledger(number), Agreed::default()).unwrap();
+            let guard = PrivacyGuard::open(guarantee(), ledger(number), Agreed::default()).unwrap();
             client.connect = Some(Arc::new(cut));
             client.guard = Some(guard);
             client.secret = secret.with(u64::from(number));
@@ -94,7 +94,7 @@ fn sites_add_the_noise_of_a_simulation_with_their_keys_and_keep_count_themselves
         let head: Head =
             serde_json::from_slice(&fs::read(ledger(number).with_extension("end")).unwrap())
                 .unwrap();
-        let own = Ledger::replay(lines.as_bytes(), Some(promise()), &[head]).unwrap().ledger;
+        let own = Ledger::replay(lines.as_bytes(), Some(guarantee()), &[head]).unwrap().ledger;
         assert_eq!(own.events().len(), 4, "states and gradients of two rounds");
         let spent = own.spent().unwrap().pld;
         // A site knows how long its examples are; the server knows how long they may be.

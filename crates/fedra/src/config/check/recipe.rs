@@ -48,7 +48,7 @@ pub(super) fn recipe(
         ..Work::new(written.optimiser)
     };
     let privacy = raw.privacy.as_ref();
-    // Noise that a promise is to cover is new each time.
+    // Noise that a guarantee is to cover is new each time.
     let draw = privacy.map_or(NoiseDraw::default(), |_| NoiseDraw::Fresh);
     let evaluation = Evaluation {
         every: raw.evaluate.every,

@@ -40,7 +40,7 @@ pub struct Foreseen {
     /// Bytes of notices, of the whole cohort.
     pub masks_down: u64,
     /// What may change besides: a client that lacks the upper blocks may choose others than its
-    /// neighbours, so the most that can be said of blocks is that each may. Under a promise to clients
+    /// neighbours, so the most that can be said of blocks is that each may. Under client-level privacy
     /// what any of them may send changes in every round, whoever comes.
     pub may_change: Scope,
 }
@@ -80,7 +80,7 @@ impl ForeseenChoices {
         let alike = selection.counts.is_empty() && recipe.depths.is_empty();
         let nested = selection.criterion.is_nested() && selection.explore == 0;
         let together = recipe.masks == Masks::Consensus && (alike || nested);
-        // Under a promise something else may stand for what clients would measure.
+        // Under a guarantee something else may stand for what clients would measure.
         let stands_in = |privacy: &Privacy| {
             matches!(privacy.selection, PrivateSelection::NoisyUpdate | PrivateSelection::Public)
         };

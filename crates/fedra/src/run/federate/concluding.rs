@@ -120,7 +120,7 @@ impl Run {
         self.foreseen.get().copied().filter(|_| !measured && !elsewhere)
     }
 
-    /// What was promised and spent.
+    /// The guarantee, and what was spent.
     pub(super) fn spent(&self, federation: &Federation) -> Result<Option<PrivacySummary>> {
         let (Some(privacy), Some(ledger)) = (&self.recipe.privacy, federation.ledger()) else {
             return Ok(None);
@@ -202,7 +202,7 @@ impl Run {
     /// How the last model does label by label, and what it answers to each central test example where that is asked
     /// for: on the central test set, or, where there is none, on the clients' test sets as one set. The latter
     /// takes rows of clients, so it is there only where their rows are in this process, and never in a private
-    /// run: what is true and answered at clients is nothing that its promise covers.
+    /// run: what is true and answered at clients is nothing that its guarantee covers.
     fn by_label(
         &self,
         folder: &Folder,

@@ -60,11 +60,11 @@ impl Run {
 
     /// A warning when the budget does not bear all rounds.
     pub fn privacy_warning(&self) -> Result<Option<String>> {
-        let Some(PrivacySummary { epsilon, promise, .. }) = self.privacy()? else {
+        let Some(PrivacySummary { epsilon, guarantee, .. }) = self.privacy()? else {
             return Ok(None);
         };
         let over = |budget: Budget| epsilon.is_none_or(|epsilon| epsilon > budget.get());
-        Ok(promise.budget.filter(|budget| over(*budget)).map(|budget| {
+        Ok(guarantee.budget.filter(|budget| over(*budget)).map(|budget| {
             let all = shown::up(epsilon.unwrap_or(f64::INFINITY), 3);
             format!(
                 "warning: all rounds would bring epsilon to {all}, and privacy.epsilon is {budget}: the run ends \

@@ -33,7 +33,8 @@ pub fn advise(
     listener: &dyn Listener,
 ) -> Result<Option<Advice>> {
     let expected = "no [privacy]: every pilot is a separate run on the same rows, and the privacy guarantee does not cover them";
-    ConfigError::new("privacy", "a promise", expected).when(experiment.recipe.privacy.is_some())?;
+    ConfigError::new("privacy", "a guarantee", expected)
+        .when(experiment.recipe.privacy.is_some())?;
     let trunk = experiment.warming_up()?;
     let plan = PilotPlan::new(&trunk, asked)?;
     if let Some(folder) = &asked.scratch {

@@ -79,7 +79,7 @@ pub struct Line {
     pub seconds: f64,
     /// The most memory of any run.
     pub peak_rss_bytes: u64,
-    /// The largest epsilon of any run, where runs promise one.
+    /// The largest epsilon of any run, where runs guarantee one.
     pub epsilon: Option<f64>,
 }
 

@@ -1,7 +1,7 @@
-//! What is promised: to which unit, against which neighbour, at which delta.
+//! What is guaranteed: to which unit, against which neighbour, at which delta.
 //!
-//! Two runs with the same noise and the same epsilon can promise very different things. These words
-//! therefore travel with every number, and a ledger holds one promise only.
+//! Two runs with the same noise and the same epsilon can guarantee very different things. These words
+//! therefore travel with every number, and a ledger holds one guarantee only.
 
 use std::fmt;
 
@@ -12,12 +12,12 @@ use crate::numbers::{Budget, Delta};
 /// What a ledger keeps count of.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Promise {
+pub struct Guarantee {
     /// Whose presence is hidden.
     pub unit: Unit,
     /// How two datasets that must look alike differ.
     pub relation: Relation,
-    /// The chance with which the promise may fail.
+    /// The chance with which the guarantee may fail.
     pub delta: Delta,
     /// The largest epsilon that may be spent; without one everything is counted and nothing refused.
     pub budget: Option<Budget>,
@@ -64,7 +64,7 @@ impl fmt::Display for Relation {
     }
 }
 
-impl fmt::Display for Promise {
+impl fmt::Display for Guarantee {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { unit, relation, delta, budget } = self;
         write!(formatter, "{unit}-level privacy under {relation} at delta {delta}")?;
