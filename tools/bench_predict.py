@@ -2,7 +2,7 @@
 """Time `fedra predict` against the same in `transformers` on CPU, interleaved, and compare the answers.
 
     pip install torch transformers
-    python tools/bench_predict.py --fedra target/release/fedra --base models/minilm-l6 --texts notes.jsonl
+    python tools/bench_predict.py --fedra target/dist/fedra --base models/minilm-l6 --texts notes.jsonl
 
 A head with random weights is put on the base and saved to a temporary folder, which both sides load. Each
 repeat runs the peer, in this process, and then fedra, in one of its own, with the same number of threads. Both
@@ -95,7 +95,7 @@ def fedra(binary, folder, texts, threads):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--fedra", default="target/release/fedra")
+    parser.add_argument("--fedra", default="target/dist/fedra")
     parser.add_argument("--base", required=True, help="folder of a BERT encoder")
     parser.add_argument("--texts", required=True, help="JSON lines with a field `text`")
     parser.add_argument("--rows", type=int, default=2000)

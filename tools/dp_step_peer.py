@@ -2,7 +2,7 @@
 """Time `fedra bench step --dp` beside Opacus on the same work, interleaved.
 
     pip install torch opacus
-    python tools/dp_step_peer.py --fedra target/release/fedra --repeats 3 --threads 2
+    python tools/dp_step_peer.py --fedra target/dist/fedra --repeats 3 --threads 2
 
 The peer trains an encoder of MiniLM's shape (6 blocks of width 384) on random tokens, as the command
 does: one label of 16 for each sequence, flat clipping, noise on every weight, AdamW. It runs plain, with
@@ -112,7 +112,7 @@ def run(command):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--fedra", default="target/release/fedra")
+    parser.add_argument("--fedra", default="target/dist/fedra")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--steps", type=int, default=6)

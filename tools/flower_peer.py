@@ -3,7 +3,7 @@
 
     python tools/flower_peer.py fold  [--updates 20] [--repeats 3]
     python tools/flower_peer.py round [--clients 100] [--rounds 6]
-    python tools/flower_peer.py both --fedra target/release/fedra [--times 5]    # interleaved, as a table
+    python tools/flower_peer.py both --fedra target/dist/fedra [--times 5]    # interleaved, as a table
 
 Install the peer in an environment of its own:
 
@@ -179,7 +179,7 @@ def main():
     rounds.add_argument("--clients", type=int, default=100)
     rounds.add_argument("--rounds", type=int, default=6)
     side_by_side = work.add_parser("both")
-    side_by_side.add_argument("--fedra", default="target/release/fedra")
+    side_by_side.add_argument("--fedra", default="target/dist/fedra")
     side_by_side.add_argument("--times", type=int, default=5)
     options = parser.parse_args()
     if options.work == "both":

@@ -2,7 +2,7 @@
 """Time `fedra bench split --whole-only` against `transformers` generate with a cache, interleaved.
 
     pip install torch transformers
-    python tools/generate_peer.py --fedra target/release/fedra --threads 2 --contexts 100,4000 --repeats 5
+    python tools/generate_peer.py --fedra target/dist/fedra --threads 2 --contexts 100,4000 --repeats 5
 
 Both write with fresh f32 weights of the SmolLM2-135M shape, greedily, behind a random context. Each
 context runs peer, fedra, peer, fedra, ... in processes of their own, so that a noisy machine is noisy for
@@ -60,7 +60,7 @@ def output(command):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--fedra", default="target/release/fedra")
+    parser.add_argument("--fedra", default="target/dist/fedra")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--contexts", default="100,4000")
     parser.add_argument("--tokens", type=int, default=32)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Time `fedra bench step` against a peer, interleaved, and print medians and ratios as a table.
 
-    python tools/side_by_side.py --peer "python torch_step.py" --fedra target/release/fedra --repeats 5
+    python tools/side_by_side.py --peer "python torch_step.py" --fedra target/dist/fedra --repeats 5
     python tools/side_by_side.py --peer "python tools/transformers_step.py" --shapes vit-s,modernbert-base --batch 8
 
 The peer is any command that takes --shape, --batch, --seq, --threads, --steps and --train-blocks and
@@ -31,7 +31,7 @@ def measure(command, flags):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peer", required=True)
-    parser.add_argument("--fedra", default="target/release/fedra")
+    parser.add_argument("--fedra", default="target/dist/fedra")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--shapes", help="measure these, with everything trained, in place of the usual cases")

@@ -1,6 +1,6 @@
 """A round of 22 million f32 with two nodes at one SuperLink: Python nodes under Flower's own FedAvg, then nodes
 and a coordinator of fedra, in turn. Seconds of the train phase, processor seconds and the largest resident
-memory of each process. `tools/flower/bench.py --fedra target/release/fedra --model DIR` (a model folder of about
+memory of each process. `tools/flower/bench.py --fedra target/dist/fedra --model DIR` (a model folder of about
 22 million parameters, such as all-MiniLM-L6-v2). With `--lora RANK` our nodes train adapters alone, which says what
 memory that takes and compares with nothing."""
 

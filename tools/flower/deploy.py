@@ -203,7 +203,7 @@ class Walk:
         """The bytes of a file, and its name at the target. What the sites send differs by name."""
         if source == "build":
             built = self.static if self.part == CONTAINER else self.fedra
-            given = built if file == "target/release/fedra" else ROOT / file
+            given = built if file == "target/dist/fedra" else ROOT / file
             return [(given.read_bytes(), pathlib.Path(file).name)]
         found = []
         for machine in self.places(source):
@@ -252,13 +252,13 @@ class Walk:
             self.units += [(machine, unit) for unit in re.findall(r"systemctl enable --now (fedra-\S+)", script)]
 
     def build(self, step):
-        """A release build takes minutes: the same command makes the debug build that is at hand."""
+        """An optimised build takes minutes: the same command makes the debug build that is at hand."""
         target = os.environ.get("CARGO_TARGET_DIR", str(ROOT / "target"))
         at_hand = pathlib.Path(target, "debug/fedra").resolve()
         if self.part == CONTAINER or at_hand != self.fedra or not shutil.which("cargo"):
             print("    not built: another binary was given")
             return
-        script = step.text.replace("--release ", "")
+        script = step.text.replace("--profile dist ", "")
         done = subprocess.run(["bash", "-eu", "-c", script], cwd=ROOT, capture_output=True, text=True)
         if done.returncode != 0:
             raise AssertionError(f"ended with {done.returncode}:\n{done.stdout}{done.stderr}")

@@ -141,3 +141,19 @@ fn the_library_and_the_network_mean_the_same_file() {
     assert_eq!(fedra::run_files::STATUS, fedra_net::STATUS);
     assert_eq!(fedra::run_files::EVENTS, fedra_net::EVENTS);
 }
+
+#[test]
+fn what_a_release_build_leaves_unoptimised_is_optimised_for_others() {
+    let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/../../Cargo.toml");
+    let text = std::fs::read_to_string(manifest).expect("the workspace has a manifest");
+    let manifest: toml::Table = text.parse().expect("a manifest is TOML");
+    let levels = |profile: &str| -> BTreeSet<(String, i64)> {
+        let packages = manifest["profile"][profile]["package"].as_table().expect("packages");
+        let level = |(name, settings): (&String, &toml::Value)| {
+            (name.clone(), settings["opt-level"].as_integer().expect("a level"))
+        };
+        packages.iter().map(level).collect()
+    };
+    let expected = levels("release").into_iter().map(|(name, _)| (name, 3)).collect();
+    assert_eq!(levels("dist"), expected, "[profile.dist.package] lists what release lists, at 3");
+}
