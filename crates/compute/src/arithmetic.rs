@@ -40,8 +40,9 @@ impl Tensor {
         let mut difference = Self::scratch(&self.device(), self.rows(), self.cols());
         match self.cuda() {
             Some(cuda) => ops::subtract(&cuda, &mut difference, (self, other)),
-            None => difference
-                .change(|into| elementwise::subtract(into, (&self.read(), &other.read()))),
+            None => {
+                difference.change(|into| elementwise::subtract(into, (&self.read(), &other.read())))
+            }
         }
         Ok(difference)
     }

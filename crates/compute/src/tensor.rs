@@ -6,9 +6,9 @@
 //! may have room for more rows than it has, so that a key/value cache grows without being copied.
 
 use crate::cpu::matmul::{Mat, Stored};
+use crate::cuda::{self, Cuda, moves};
 use crate::device::Device;
 use crate::error::ComputeError;
-use crate::cuda::{self, Cuda, moves};
 use crate::storage::{Numbers, Storage};
 use std::borrow::Cow;
 use std::ops::Range;

@@ -12,9 +12,7 @@ use fedra_compute::{
     Tensor,
 };
 use fedra_model::hf::Config;
-use fedra_model::{
-    Batch, BlockProbe, Head, KeyValueCache, Model, Relevant, Targets, Weighted,
-};
+use fedra_model::{Batch, BlockProbe, Head, KeyValueCache, Model, Relevant, Targets, Weighted};
 use fedra_plan::Scope;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -94,7 +92,9 @@ impl Check {
         if self.json {
             let rows: Vec<Value> = found
                 .iter()
-                .map(|it| json!({ "model": it.model, "what": it.what, "difference": it.difference }))
+                .map(
+                    |it| json!({ "model": it.model, "what": it.what, "difference": it.difference }),
+                )
                 .collect();
             console::json(json!({
                 "device": self.compute.name(), "precision": self.compute.precision(),

@@ -118,7 +118,8 @@ fn keep(path: &std::path::Path, code: &[u8]) {
 
 /// `fedra/kernels` in the user's cache folder.
 fn cache_folder() -> Option<PathBuf> {
-    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let set =
+        |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let cache = set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")))?;
     Some(cache.join("fedra").join("kernels"))
 }
@@ -154,14 +155,16 @@ impl Compiler {
         let [common, more] = source.headers();
         let text = string(format!("{common}\n{more}\n#line 1 \"{file}\"\n{text}"));
         let name = string(file.to_owned());
-        let options = [format!("--gpu-architecture={target}"), "--std=c++17".to_owned()].map(string);
+        let options =
+            [format!("--gpu-architecture={target}"), "--std=c++17".to_owned()].map(string);
         let options = options.each_ref().map(|option| option.as_ptr());
         let mut program = std::ptr::null_mut();
         let none = std::ptr::null();
         // SAFETY: strings end in zero and live until the program is destroyed; buffers are as long as the
         // library says that its answer is.
         unsafe {
-            let status = (self.call.create)(&raw mut program, text.as_ptr(), name.as_ptr(), 0, none, none);
+            let status =
+                (self.call.create)(&raw mut program, text.as_ptr(), name.as_ptr(), 0, none, none);
             failed("nvrtcCreateProgram")(status)?;
             let status = (self.call.compile)(program, options.len() as c_int, options.as_ptr());
             let mut len = 0;

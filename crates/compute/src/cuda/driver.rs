@@ -95,7 +95,11 @@ impl Driver {
 
     /// Turns a status into a result.
     pub fn check(&self, call: &'static str, status: i32) -> Result<(), CudaError> {
-        if status == 0 { Ok(()) } else { Err(CudaError::Call { call, reason: self.reason(status) }) }
+        if status == 0 {
+            Ok(())
+        } else {
+            Err(CudaError::Call { call, reason: self.reason(status) })
+        }
     }
 
     fn reason(&self, status: i32) -> String {

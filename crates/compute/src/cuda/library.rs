@@ -93,7 +93,9 @@ fn folders() -> Vec<PathBuf> {
     let mut found = Vec::new();
     for variable in ["CUDA_HOME", "CUDA_PATH"] {
         if let Some(home) = std::env::var_os(variable) {
-            found.extend(["lib64", "lib", "targets/x86_64-linux/lib"].map(|at| Path::new(&home).join(at)));
+            found.extend(
+                ["lib64", "lib", "targets/x86_64-linux/lib"].map(|at| Path::new(&home).join(at)),
+            );
         }
     }
     found.push(PathBuf::from("/usr/local/cuda/lib64"));

@@ -208,7 +208,9 @@ impl Cuda {
     fn copy(&self, into: Address, from: Address, bytes: usize) {
         self.with_context(|driver, stream| {
             // SAFETY: both were taken for at least so many bytes.
-            driver.check("cuMemcpyDtoDAsync", unsafe { (driver.call.copy)(into, from, bytes, stream) })
+            driver.check("cuMemcpyDtoDAsync", unsafe {
+                (driver.call.copy)(into, from, bytes, stream)
+            })
         });
     }
 
@@ -324,7 +326,8 @@ impl Cuda {
                     let code = source.code(self.0.gpu.capability)?;
                     let mut module = std::ptr::null_mut();
                     // SAFETY: the code is a whole image, as the compiler wrote it.
-                    let status = unsafe { (driver.call.load)(&raw mut module, code.as_ptr().cast()) };
+                    let status =
+                        unsafe { (driver.call.load)(&raw mut module, code.as_ptr().cast()) };
                     driver.check("cuModuleLoadData", status)?;
                     modules.insert(source, Context(module));
                     Context(module)

@@ -153,7 +153,12 @@ impl Products {
     }
 
     /// Adds a product to a stream.
-    pub fn run(&self, product: &Product, workspace: Address, stream: Handle) -> Result<(), CudaError> {
+    pub fn run(
+        &self,
+        product: &Product,
+        workspace: Address,
+        stream: Handle,
+    ) -> Result<(), CudaError> {
         let shape = product.shape();
         let mut all = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
         let prepared = match all.get(&shape) {
@@ -222,7 +227,12 @@ impl Products {
             (cols, rows),
             (cols, rows),
         ];
-        let kinds = [kind(shape.halves[1]), kind(shape.halves[0]), kind(shape.halves[2]), kind(shape.halves[2])];
+        let kinds = [
+            kind(shape.halves[1]),
+            kind(shape.halves[0]),
+            kind(shape.halves[2]),
+            kind(shape.halves[2]),
+        ];
         // SAFETY: every call writes one handle or copies one value of the type that the attribute has.
         unsafe {
             status("cublasLtMatmulDescCreate", (self.call.desc)(&raw mut desc, compute, F32))?;
@@ -236,7 +246,8 @@ impl Products {
             for ((layout, kind), ((rows, cols), stride)) in
                 layouts.iter_mut().zip(kinds).zip(sizes.into_iter().zip(shape.strides))
             {
-                let answer = (self.call.layout)(layout, kind, rows as u64, cols as u64, stride as i64);
+                let answer =
+                    (self.call.layout)(layout, kind, rows as u64, cols as u64, stride as i64);
                 status("cublasLtMatrixLayoutCreate", answer)?;
             }
             let mut preference = std::ptr::null_mut();
@@ -253,7 +264,16 @@ impl Products {
             let (mut choice, mut found) = (Choice::default(), 0);
             let [a, b, c, d] = layouts;
             let answer = (self.call.choose)(
-                self.handle, desc, a, b, c, d, preference, 1, &raw mut choice, &raw mut found,
+                self.handle,
+                desc,
+                a,
+                b,
+                c,
+                d,
+                preference,
+                1,
+                &raw mut choice,
+                &raw mut found,
             );
             (self.call.drop_preference)(preference);
             if answer != 0 || found == 0 {

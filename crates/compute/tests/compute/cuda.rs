@@ -33,8 +33,7 @@ fn gradients(device: &Device, width: usize, mask: Mask, window: Option<usize>) -
         let tensor = Tensor::from_slice(device, rows, cols, &numbers).unwrap();
         Weight { id, tensor, trains: true }
     };
-    let projection =
-        |weight: Weight| Projection { weight, bias: None, lora: None };
+    let projection = |weight: Weight| Projection { weight, bias: None, lora: None };
     let mut tape = Tape::new(device);
     let x = Tensor::from_slice(device, tokens, inputs, &numbers(tokens * inputs, 5)).unwrap();
     let x = tape.input(x).in_sequences(&Sequences::of_lengths(&lengths)).unwrap();

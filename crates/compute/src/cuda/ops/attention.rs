@@ -1,8 +1,8 @@
 //! Attention and its gradients.
 
 use crate::cuda::Cuda;
-use crate::cuda::compiler::Source;
 use crate::cuda::arguments::{Argument, Grid, Words, arguments};
+use crate::cuda::compiler::Source;
 use crate::cuda::opened::Table;
 use crate::geometry::{Mask, Span};
 use crate::operands::Attended;
@@ -93,7 +93,11 @@ fn described(cuda: &Cuda, given: &Attended<'_>, over: Over, block: usize) -> Des
     let mut words = Vec::new();
     queries.numbers().words(&mut words);
     keys_values[0].numbers().words(&mut words);
-    words.extend([caches.as_ref().map_or(0, Table::address), tables[0].address(), tables[1].address()]);
+    words.extend([
+        caches.as_ref().map_or(0, Table::address),
+        tables[0].address(),
+        tables[1].address(),
+    ]);
     words.extend([
         pair(queries.cols(), keys_values[0].cols()),
         pair(key_column, value_column),

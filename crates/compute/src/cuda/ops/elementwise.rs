@@ -2,9 +2,9 @@
 
 use crate::activation::Activation;
 use crate::cpu::rotary::{Angles, Turn};
-use crate::cuda::compiler::Source::Elementwise;
-use crate::cuda::arguments::{Grid, arguments};
 use crate::cuda::Cuda;
+use crate::cuda::arguments::{Grid, arguments};
+use crate::cuda::compiler::Source::Elementwise;
 use crate::tensor::Tensor;
 
 /// Threads do four elements each.
@@ -112,8 +112,7 @@ pub(crate) fn gated_backward(
 ) {
     let (rows, width) = dy.shape();
     let (numbers, kind) = (dx.numbers_mut(), kind(activation));
-    let given =
-        arguments![x.numbers(), dy.numbers(), numbers, kind, rows as u32, width as u32];
+    let given = arguments![x.numbers(), dy.numbers(), numbers, kind, rows as u32, width as u32];
     cuda.launch((Elementwise, "gated_backward"), Grid::over((rows * width / 4) as u64), given);
 }
 
@@ -153,8 +152,7 @@ pub(crate) fn scale_rows(
     let from = x.numbers().from(first);
     let factors = cuda.upload(factors);
     let sizes = [rows, cols, stride].map(|size| size as u32);
-    let given =
-        arguments![into.numbers_mut(), from, &factors, sizes[0], sizes[1], sizes[2]];
+    let given = arguments![into.numbers_mut(), from, &factors, sizes[0], sizes[1], sizes[2]];
     cuda.launch((Elementwise, "scale_rows"), Grid::over((rows * cols) as u64), given);
 }
 

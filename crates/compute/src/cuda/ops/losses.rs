@@ -1,12 +1,12 @@
 //! Losses: logits become the gradient, and the loss stays on the device.
 
 use crate::cpu::losses::Factors;
-use crate::cuda::compiler::Source::Losses;
 use crate::cuda::arguments::{Grid, arguments};
+use crate::cuda::compiler::Source::Losses;
 use crate::cuda::moves::copy;
 use crate::cuda::{Buffer, Cuda};
 use crate::fill::Fill;
-use crate::operands::{Vocabulary, View};
+use crate::operands::{View, Vocabulary};
 use crate::tensor::Tensor;
 use std::ops::Range;
 

@@ -11,9 +11,8 @@ mod rows;
 
 pub(crate) use attention::{attention, attention_backward};
 pub(crate) use elementwise::{
-    activate, add_scaled, add_scaled_difference, divide, gated, gated_backward,
-    multiply, rotate, scale, scale_by, scale_rows, shifted, soft_cap, soft_cap_backward, subtract,
-    sum_of_squares,
+    activate, add_scaled, add_scaled_difference, divide, gated, gated_backward, multiply, rotate,
+    scale, scale_by, scale_rows, shifted, soft_cap, soft_cap_backward, subtract, sum_of_squares,
 };
 pub(crate) use losses::{binary_cross_entropy, cross_entropy, vocabulary_loss};
 pub(crate) use norms::{
@@ -22,6 +21,4 @@ pub(crate) use norms::{
 };
 pub(crate) use optimiser::optimise;
 pub(crate) use products::{linear, linear_backward, matmul};
-pub(crate) use rows::{
-    column_sums, example_sums, gather, scatter_add, sum_by_row, weighted_rows,
-};
+pub(crate) use rows::{column_sums, example_sums, gather, scatter_add, sum_by_row, weighted_rows};

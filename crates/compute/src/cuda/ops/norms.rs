@@ -3,8 +3,8 @@
 use super::rows::{bounds, parts, sum_parts};
 use crate::cpu::norm::Kind;
 use crate::cuda::Cuda;
-use crate::cuda::compiler::Source::Norm;
 use crate::cuda::arguments::{Grid, arguments};
+use crate::cuda::compiler::Source::Norm;
 use crate::fill::Fill;
 use crate::operands::ColumnFactors;
 use crate::tensor::Tensor;
@@ -121,8 +121,7 @@ pub(crate) fn norm_columns_backward(
         let sizes = [rows, cols, columns.start, groups, width].map(|size| size as u32);
         let [rows, cols, start, groups, width] = sizes;
         let (x, weight) = (x.numbers(), weight.numbers());
-        let given =
-            arguments![x, weight, epsilon, numbers, rows, cols, start, groups, width];
+        let given = arguments![x, weight, epsilon, numbers, rows, cols, start, groups, width];
         let grid = Grid::warps(u64::from(rows) * u64::from(groups));
         cuda.launch((Norm, "norm_groups_backward"), grid, given);
     }
@@ -138,7 +137,9 @@ pub(crate) fn column_weight_sums(
     let total = sums.cols();
     // A run over all rows is cut, so that more than one block works on it.
     let cut = match runs {
-        [all] => Some(parts(all.len()).into_iter().map(|part| all.start + part.start..all.start + part.end)),
+        [all] => Some(
+            parts(all.len()).into_iter().map(|part| all.start + part.start..all.start + part.end),
+        ),
         _ => None,
     };
     let cut: Option<Vec<Range<usize>>> = cut.map(Iterator::collect);

@@ -1,8 +1,8 @@
 //! One pass over all parameters that change.
 
 use crate::cuda::Cuda;
-use crate::cuda::compiler::Source::Optimiser;
 use crate::cuda::arguments::{Grid, arguments};
+use crate::cuda::compiler::Source::Optimiser;
 use crate::cuda::opened::Table;
 use crate::operands::{Change, GradientView};
 use fedra_plan::Solver;
@@ -19,9 +19,10 @@ pub(crate) fn optimise(cuda: &Cuda, changes: &mut [Change<'_>]) {
         let (rows, cols) = change.weight.shape();
         let elements = rows * cols;
         let (weight, rounded) = change.weight.numbers_kept();
-        let moments = change.moments.each_mut().map(|moment| {
-            if moment.elements() == 0 { 0 } else { moment.numbers_mut().address }
-        });
+        let moments = change
+            .moments
+            .each_mut()
+            .map(|moment| if moment.elements() == 0 { 0 } else { moment.numbers_mut().address });
         let (slope, row_of) = match change.slope {
             GradientView::Dense(values) => (values.numbers(), 0),
             GradientView::Rows { rows: given, values, .. } => {
@@ -38,7 +39,9 @@ pub(crate) fn optimise(cuda: &Cuda, changes: &mut [Change<'_>]) {
         let [corrected_rate, correction] = change.step.corrected;
         // rate, keep, beta1, beta2, epsilon, decay, correction
         let (solver, numbers) = match change.step.solver {
-            Solver::Sgd { rate, weight_decay } => (0, [rate, 0.0, 0.0, 0.0, 0.0, weight_decay, 0.0]),
+            Solver::Sgd { rate, weight_decay } => {
+                (0, [rate, 0.0, 0.0, 0.0, 0.0, weight_decay, 0.0])
+            }
             Solver::Momentum { rate, momentum, weight_decay } => {
                 (1, [rate, 0.0, momentum, 0.0, 0.0, weight_decay, 0.0])
             }
@@ -49,7 +52,13 @@ pub(crate) fn optimise(cuda: &Cuda, changes: &mut [Change<'_>]) {
         };
         let pair = |low: u32, high: u32| u64::from(low) | u64::from(high) << 32;
         let bits = numbers.map(f32::to_bits);
-        words.extend([weight.address, moments[0], moments[1], slope.address, u64::from(slope.half)]);
+        words.extend([
+            weight.address,
+            moments[0],
+            moments[1],
+            slope.address,
+            u64::from(slope.half),
+        ]);
         words.extend([rounded, row_of, elements as u64, chunks, pair(cols as u32, solver)]);
         words.extend([pair(bits[0], bits[1]), pair(bits[2], bits[3]), pair(bits[4], bits[5])]);
         words.push(pair(bits[6], 0));

@@ -164,7 +164,9 @@ pub(crate) fn linear_backward(cuda: &Cuda, given: LinearBackward<'_>) {
             (_, None) => job.left.clone(),
         };
         let right = match job.right {
-            Factor::Input | Factor::InputOfLowRank => given.x.expect("a weight's gradient reads it"),
+            Factor::Input | Factor::InputOfLowRank => {
+                given.x.expect("a weight's gradient reads it")
+            }
             Factor::Other(tensor) => tensor,
         };
         let (outputs, inputs) = job.into.shape();

@@ -1,8 +1,8 @@
 //! Rows looked up, added back and summed.
 
 use crate::cpu::rows::Occurrences;
-use crate::cuda::compiler::Source::Rows;
 use crate::cuda::arguments::{Grid, arguments};
+use crate::cuda::compiler::Source::Rows;
 use crate::cuda::{Cuda, Numbers};
 use crate::operands::View;
 use crate::tensor::Tensor;
@@ -14,8 +14,7 @@ pub(crate) fn gather(cuda: &Cuda, into: &mut Tensor, tables: &[(&Tensor, &[u32])
     for (number, (table, index)) in tables.iter().enumerate() {
         let index = cuda.upload(*index);
         let adds = u32::from(number > 0);
-        let given =
-            arguments![numbers, table.numbers(), &index, rows as u32, width as u32, adds];
+        let given = arguments![numbers, table.numbers(), &index, rows as u32, width as u32, adds];
         cuda.launch((Rows, "gather"), Grid::over((rows * width) as u64), given);
     }
 }
@@ -25,8 +24,7 @@ pub(crate) fn scatter_add(cuda: &Cuda, into: &mut Tensor, index: &[u32], from: &
     if index.is_sorted_by(|a, b| a < b) {
         let rows = cuda.upload(index);
         let numbers = into.numbers_mut();
-        let given =
-            arguments![numbers, from.numbers(), &rows, index.len() as u32, width as u32];
+        let given = arguments![numbers, from.numbers(), &rows, index.len() as u32, width as u32];
         return cuda.launch((Rows, "add_rows"), Grid::over((index.len() * width) as u64), given);
     }
     let occurrences = Occurrences::of(index);
@@ -68,10 +66,7 @@ pub(super) fn parts(rows: usize) -> Vec<Range<usize>> {
 }
 
 /// Starts and ends of runs, on the device.
-pub(super) fn bounds(
-    cuda: &Cuda,
-    runs: &[Range<usize>],
-) -> [crate::cuda::opened::Table; 2] {
+pub(super) fn bounds(cuda: &Cuda, runs: &[Range<usize>]) -> [crate::cuda::opened::Table; 2] {
     let starts: Vec<u32> = runs.iter().map(|run| run.start as u32).collect();
     let ends: Vec<u32> = runs.iter().map(|run| run.end as u32).collect();
     [cuda.upload(&starts), cuda.upload(&ends)]
@@ -89,8 +84,7 @@ fn run_sums(
     let [starts, ends] = bounds(cuda, runs);
     let factors = factors.map(|factors| cuda.upload(factors));
     let (numbers, first) = (x.tensor.numbers(), x.columns.start as u64);
-    let given =
-        arguments![into, numbers, first, stride, cols, &starts, &ends, factors.as_ref()];
+    let given = arguments![into, numbers, first, stride, cols, &starts, &ends, factors.as_ref()];
     let grid = Grid::blocks((cols.div_ceil(128), runs.len() as u32), (32, 8));
     if cols > 0 && !runs.is_empty() {
         cuda.launch((Rows, "run_sums"), grid, given);
