@@ -41,7 +41,8 @@ impl Tensor {
         match self.cuda() {
             Some(cuda) => ops::subtract(&cuda, &mut difference, (self, other)),
             None => {
-                difference.change(|into| elementwise::subtract(into, (&self.read(), &other.read())))
+                difference
+                    .change(|into| elementwise::subtract(into, (&self.read(), &other.read())));
             }
         }
         Ok(difference)

@@ -563,10 +563,7 @@ pub(crate) fn lookup_squares(
 ) -> Vec<f64> {
     let mut squares = vec![0.0; examples.len()];
     match device {
-        Device::Cpu(_) => {
-            example_squares::lookup(from.read().mat(from), index, examples, &mut squares);
-        }
-        Device::Cuda(_) => {
+        Device::Cpu(_) | Device::Cuda(_) => {
             example_squares::lookup(from.read().mat(from), index, examples, &mut squares);
         }
         Device::Meta(_) => {}

@@ -174,7 +174,7 @@ impl Case {
         Ok(Self { model, scope, batch, targets, sides })
     }
 
-    /// How far losses, gradients and weights after a step of AdamW are apart.
+    /// How far losses, gradients and weights after a step of `AdamW` are apart.
     fn step(&self) -> Result<(f64, f64, f64)> {
         let mut losses = Vec::new();
         let mut gradients: Vec<Gradients> = Vec::new();

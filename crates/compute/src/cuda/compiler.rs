@@ -166,7 +166,7 @@ impl Compiler {
             let status =
                 (self.call.create)(&raw mut program, text.as_ptr(), name.as_ptr(), 0, none, none);
             failed("nvrtcCreateProgram")(status)?;
-            let status = (self.call.compile)(program, options.len() as c_int, options.as_ptr());
+            let status = (self.call.compile)(program, 2, options.as_ptr());
             let mut len = 0;
             let answer = if status == 0 {
                 (self.call.code_len)(program, &raw mut len);

@@ -137,7 +137,7 @@ impl Driver {
         let mut version = 0;
         // SAFETY: each writes to what it is given, which is as long as it says; the device is one of those counted.
         unsafe {
-            self.check("cuDeviceGet", (self.call.device)(&raw mut device, number as c_int))?;
+            self.check("cuDeviceGet", (self.call.device)(&raw mut device, signed(number)))?;
             self.check("cuDeviceGetName", (self.call.name)(name.as_mut_ptr(), 255, device))?;
             self.check("cuDevicePrimaryCtxRetain", (self.call.retain)(&raw mut context, device))?;
             self.check("cuCtxSetCurrent", (self.call.set_current)(context))?;
@@ -161,17 +161,26 @@ impl Driver {
     }
 
     /// Bytes of shared memory that a block of this GPU may have.
-    pub fn shared_memory(&self, number: usize) -> Result<u32, CudaError> {
-        self.attribute(number as c_int, SHARED)
+    pub fn shared_memory(&self, number: usize) -> Result<i32, CudaError> {
+        self.signed_attribute(signed(number), SHARED)
     }
 
     fn attribute(&self, device: c_int, which: c_int) -> Result<u32, CudaError> {
+        Ok(u32::try_from(self.signed_attribute(device, which)?).unwrap_or(0))
+    }
+
+    fn signed_attribute(&self, device: c_int, which: c_int) -> Result<c_int, CudaError> {
         let mut value = 0;
         // SAFETY: writes one number.
         let status = unsafe { (self.call.attribute)(&raw mut value, which, device) };
         self.check("cuDeviceGetAttribute", status)?;
-        Ok(u32::try_from(value).unwrap_or(0))
+        Ok(value)
     }
+}
+
+/// A device's number as the driver counts.
+fn signed(number: usize) -> c_int {
+    c_int::try_from(number).unwrap_or(c_int::MAX)
 }
 
 /// The GPUs that are there; none where there is no driver.

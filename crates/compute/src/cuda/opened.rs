@@ -37,7 +37,8 @@ struct Shared {
     precision: Precision,
     context: Context,
     stream: Context,
-    shared_memory: u32,
+    /// Bytes of shared memory that a block may have.
+    block_memory: i32,
     products: Products,
     arena: Mutex<Arena>,
     functions: Mutex<HashMap<(Source, &'static str), Context>>,
@@ -79,7 +80,7 @@ impl Cuda {
             precision,
             context: Context(context),
             stream: Context(stream),
-            shared_memory: driver.shared_memory(number)?,
+            block_memory: driver.shared_memory(number)?,
             products: Products::open()?,
             arena: Mutex::default(),
             functions: Mutex::default(),
@@ -251,11 +252,6 @@ impl Cuda {
         self.with_context(|_, stream| self.0.products.run(product, workspace, stream));
     }
 
-    /// Whether a product can be carried out as it is.
-    pub(super) fn can_multiply(&self, product: &Product) -> bool {
-        self.0.products.can(product)
-    }
-
     /// A table of plain numbers on the device.
     pub(super) fn upload<T: Plain>(&self, data: &[T]) -> Table {
         let send = |bytes: &[u8]| {
@@ -320,18 +316,16 @@ impl Cuda {
         let driver = self.0.driver;
         let module = {
             let mut modules = lock(&self.0.modules);
-            match modules.get(&source) {
-                Some(module) => *module,
-                None => {
-                    let code = source.code(self.0.gpu.capability)?;
-                    let mut module = std::ptr::null_mut();
-                    // SAFETY: the code is a whole image, as the compiler wrote it.
-                    let status =
-                        unsafe { (driver.call.load)(&raw mut module, code.as_ptr().cast()) };
-                    driver.check("cuModuleLoadData", status)?;
-                    modules.insert(source, Context(module));
-                    Context(module)
-                }
+            if let Some(module) = modules.get(&source) {
+                *module
+            } else {
+                let code = source.code(self.0.gpu.capability)?;
+                let mut module = std::ptr::null_mut();
+                // SAFETY: the code is a whole image, as the compiler wrote it.
+                let status = unsafe { (driver.call.load)(&raw mut module, code.as_ptr().cast()) };
+                driver.check("cuModuleLoadData", status)?;
+                modules.insert(source, Context(module));
+                Context(module)
             }
         };
         let mut function = std::ptr::null_mut();
@@ -340,7 +334,7 @@ impl Cuda {
         unsafe {
             let status = (driver.call.function)(&raw mut function, module.0, called.as_ptr());
             driver.check("cuModuleGetFunction", status)?;
-            let most = self.0.shared_memory as i32;
+            let most = self.0.block_memory;
             let status = (driver.call.set_function)(function, DYNAMIC_SHARED, most - RESERVED);
             driver.check("cuFuncSetAttribute", status)?;
         }
@@ -350,7 +344,7 @@ impl Cuda {
 }
 
 /// Bytes of shared memory that kernels have beside what they ask for.
-const RESERVED: i32 = 4 << 10;
+const RESERVED: i32 = 16 << 10;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // A panic elsewhere leaves nothing half-changed behind these locks.

@@ -47,8 +47,6 @@ const TRANSPOSE_B: c_int = 4;
 const EPILOGUE: c_int = 7;
 const BIAS_POINTER: c_int = 8;
 const EPILOGUE_BIAS: c_int = 4;
-/// Sums the second factor of the library's product, our left one, over what is multiplied away.
-const EPILOGUE_SUMS: c_int = 512;
 const WORKSPACE_BYTES: c_int = 1;
 /// Of A, B, C and D.
 const ALIGNMENTS: [c_int; 4] = [5, 6, 7, 8];
@@ -92,8 +90,6 @@ pub(super) struct Product {
     pub plus: Option<Operand>,
     /// A number for each column, in the precision of `into`.
     pub bias: Option<Address>,
-    /// Receives the sums of the left factor's rows, as f32, in place of a bias; `into` is f32.
-    pub sums: Option<Address>,
     pub tf32: bool,
 }
 
@@ -106,7 +102,6 @@ struct Shape {
     transposed: [bool; 2],
     alignments: [u32; 4],
     has_bias: bool,
-    has_sums: bool,
     has_plus: bool,
     tf32: bool,
 }
@@ -144,14 +139,6 @@ impl Products {
         Ok(Self { call, handle, prepared: Mutex::default() })
     }
 
-    /// Whether the library has a way to carry a product out.
-    pub fn can(&self, product: &Product) -> bool {
-        let shape = product.shape();
-        let mut all = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
-        all.contains_key(&shape)
-            || self.prepare(&shape).is_ok_and(|prepared| all.insert(shape, prepared).is_none())
-    }
-
     /// Adds a product to a stream.
     pub fn run(
         &self,
@@ -161,13 +148,12 @@ impl Products {
     ) -> Result<(), CudaError> {
         let shape = product.shape();
         let mut all = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
-        let prepared = match all.get(&shape) {
-            Some(prepared) => *prepared,
-            None => {
-                let prepared = self.prepare(&shape)?;
-                all.insert(shape, prepared);
-                prepared
-            }
+        let prepared = if let Some(prepared) = all.get(&shape) {
+            *prepared
+        } else {
+            let prepared = self.prepare(&shape)?;
+            all.insert(shape, prepared);
+            prepared
         };
         let (one, beta) = (1_f32, if product.plus.is_some() { 1_f32 } else { 0.0 });
         let [a, b, c, d] = prepared.layouts;
@@ -175,7 +161,7 @@ impl Products {
         // SAFETY: addresses are of device memory of at least the sizes that the layouts say, and all work of the
         // memory's owner is on this stream. The lock is held while the bias of the shared description is used.
         unsafe {
-            if let Some(bias) = product.bias.or(product.sums) {
+            if let Some(bias) = product.bias {
                 self.set(prepared.desc, BIAS_POINTER, &bias)?;
             }
             let answer = (self.call.multiply)(
@@ -240,14 +226,17 @@ impl Products {
             self.set(desc, TRANSPOSE_B, &c_int::from(shape.transposed[0]))?;
             if shape.has_bias {
                 self.set(desc, EPILOGUE, &EPILOGUE_BIAS)?;
-            } else if shape.has_sums {
-                self.set(desc, EPILOGUE, &EPILOGUE_SUMS)?;
             }
             for ((layout, kind), ((rows, cols), stride)) in
                 layouts.iter_mut().zip(kinds).zip(sizes.into_iter().zip(shape.strides))
             {
-                let answer =
-                    (self.call.layout)(layout, kind, rows as u64, cols as u64, stride as i64);
+                let answer = (self.call.layout)(
+                    layout,
+                    kind,
+                    rows as u64,
+                    cols as u64,
+                    stride.cast_signed() as i64,
+                );
                 status("cublasLtMatrixLayoutCreate", answer)?;
             }
             let mut preference = std::ptr::null_mut();
@@ -278,9 +267,9 @@ impl Products {
             (self.call.drop_preference)(preference);
             if answer != 0 || found == 0 {
                 (self.call.drop_desc)(desc);
-                layouts.iter().for_each(|layout| {
-                    (self.call.drop_layout)(*layout);
-                });
+                for layout in layouts {
+                    (self.call.drop_layout)(layout);
+                }
                 let reason = format!("no way to multiply {shape:?} (status {answer})");
                 return Err(CudaError::Call { call: "cublasLtMatmulAlgoGetHeuristic", reason });
             }
@@ -301,7 +290,6 @@ impl Product {
             transposed: [left.transposed, right.transposed],
             alignments: [right, left, &plus, into].map(alignment),
             has_bias: self.bias.is_some(),
-            has_sums: self.sums.is_some(),
             has_plus: self.plus.is_some(),
             tf32: self.tf32,
         }

@@ -68,7 +68,6 @@ pub(crate) fn matmul(
         into,
         plus: (fill == Fill::Add).then_some(into),
         bias: None,
-        sums: None,
         tf32: cuda.precision() == Precision::Tf32,
     });
 }
@@ -105,7 +104,6 @@ pub(crate) fn linear(
             into: operand(into, first, stride, false),
             plus: residual.map(|numbers| operand(numbers, first, stride, false)),
             bias: with.map(|with| bias(with, into.half, &mut held)),
-            sums: None,
             tf32: cuda.precision() == Precision::Tf32,
         });
         first += outputs;
@@ -135,7 +133,6 @@ pub(crate) fn linear_backward(cuda: &Cuda, given: LinearBackward<'_>) {
                 into,
                 plus: (fill == Fill::Add).then_some(into),
                 bias: None,
-                sums: None,
                 tf32,
             });
             fill = Fill::Add;
@@ -171,7 +168,7 @@ pub(crate) fn linear_backward(cuda: &Cuda, given: LinearBackward<'_>) {
         };
         let (outputs, inputs) = job.into.shape();
         let into = operand(job.into.numbers_mut(), 0, inputs, false);
-        let product = Product {
+        cuda.multiply(&Product {
             rows: outputs,
             inner: rows,
             cols: inputs,
@@ -180,19 +177,9 @@ pub(crate) fn linear_backward(cuda: &Cuda, given: LinearBackward<'_>) {
             into,
             plus: (job.fill == Fill::Add).then_some(into),
             bias: None,
-            sums: None,
             tf32,
-        };
-        // The sums of the bias fall out of the product where the library can do that.
-        let mut bias = job.bias;
-        let sums = bias.as_deref_mut().map(|bias| bias.numbers_mut().address);
-        let with_sums = Product { sums, ..product };
-        if with_sums.sums.is_some() && cuda.can_multiply(&with_sums) {
-            cuda.multiply(&with_sums);
-            continue;
-        }
-        cuda.multiply(&product);
-        if let Some(bias) = bias {
+        });
+        if let Some(bias) = job.bias {
             super::column_sums(cuda, bias, &left);
         }
     }
