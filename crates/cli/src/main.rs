@@ -74,6 +74,7 @@ Examples:
   fedra data experiments/clinic-concepts.toml        look at the data
   fedra plan experiments/clinic-concepts.toml        what it would send and cost
   fedra run  experiments/clinic-concepts.toml        run it
+  fedra run  experiments/clinic-concepts.toml --set work.epochs=2 --out runs/two-epochs
   fedra compare experiments/clinic-concepts.toml --sweep method.name=fedavg,fedadam
 
 Every experiment is one TOML file; --set overrides single keys of it. Results are files under

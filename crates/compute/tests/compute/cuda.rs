@@ -1,5 +1,7 @@
 //! The GPU against the processor, where there is one. `fedra bench check` compares whole models.
 
+#![expect(clippy::unwrap_used, reason = "the functions that serve tests are tests too")]
+
 use fedra_compute::{
     Activation, Attention, Device, LossWeights, Mask, Precision, Projected, Projection, Sequences,
     Span, Tape, Tensor, Weight,
@@ -7,6 +9,7 @@ use fedra_compute::{
 use fedra_plan::{Layer, ParamId, Part, Role};
 
 /// The first GPU, or nothing and a reason.
+#[expect(clippy::print_stderr, reason = "a test that is skipped says so")]
 fn gpu(precision: Precision) -> Option<Device> {
     match Device::cuda(0, precision) {
         Ok(device) => Some(device),
