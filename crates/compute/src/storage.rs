@@ -255,7 +255,12 @@ impl Storage {
             Memory::Meta(counted) => {
                 Memory::Meta(Arc::new(counted.counter().take(count.div_ceil(2))))
             }
-            Memory::Cuda(buffer) => Memory::Cuda(buffer.rounded(count)),
+            // Memory of its own: an optimiser writes to the copy that its weight keeps.
+            Memory::Cuda(buffer) => {
+                let rounded = buffer.cuda().take(count.div_ceil(2));
+                rounded.cuda().convert(rounded.numbers(true), buffer.numbers(false), count);
+                Memory::Cuda(Arc::new(rounded))
+            }
         };
         Self { memory, is_bf16: true }
     }
