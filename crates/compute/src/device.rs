@@ -1,7 +1,7 @@
 //! Where numbers live and who computes with them.
 //!
 //! Models see only [`Tape`](crate::Tape) operations, and operations see only tensors. A second device
-//! joins by a new variant here; the compiler then lists what `kernels.rs`, which computes, and
+//! joins by a new variant here; the compiler then lists what `kernels`, which computes, and
 //! `storage.rs`, which keeps numbers, must learn.
 
 use crate::cuda::{Cuda, CudaError, Precision};

@@ -69,7 +69,7 @@ fn difference(ours: &[f32], theirs: &[f32]) -> f64 {
 
 #[test]
 fn attention_of_every_width_mask_and_window_is_the_processors() {
-    for (precision, bound) in [(Precision::F32, 5e-5), (Precision::Bf16, 2e-2)] {
+    for (precision, bound) in [(Precision::F32, 5e-5), (Precision::Bf16, 4e-2)] {
         let Some(device) = gpu(precision) else { return };
         let host = Device::cpu();
         for width in [8, 20, 32, 64, 80, 96, 128, 256] {

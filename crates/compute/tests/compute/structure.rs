@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Who may name a variant of the device, and why.
-const MAY: [&str; 3] = ["device.rs", "kernels.rs", "storage.rs"];
+const MAY: [&str; 3] = ["device.rs", "kernels/", "storage.rs"];
 
 #[test]
 fn only_kernels_and_storage_know_which_device_there_is() {
@@ -15,7 +15,7 @@ fn only_kernels_and_storage_know_which_device_there_is() {
         let text = fs::read_to_string(&file).unwrap();
         let (code, _tests) = text.split_once("#[cfg(test)]").unwrap_or((&text, ""));
         seen += 1;
-        if MAY.contains(&&*name) {
+        if MAY.iter().any(|may| name.starts_with(may)) {
             continue;
         }
         for word in ["Device::Cpu(", "Device::Cuda(", "Memory::Cpu"] {

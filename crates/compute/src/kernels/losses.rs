@@ -1,0 +1,125 @@
+//! Losses. Each turns logits into the gradient of the loss and returns the loss.
+
+use crate::cpu::losses::Factors;
+use crate::cpu::vocabulary::VocabularyExamples;
+use crate::cpu::{losses, vocabulary};
+use crate::cuda::ops;
+use crate::device::Device;
+use crate::meta;
+use crate::operands::Vocabulary;
+use crate::tensor::Tensor;
+
+/// Cross-entropy of each row with the column that it should have predicted.
+pub(crate) fn cross_entropy(
+    device: &Device,
+    logits: &mut Tensor,
+    labels: &[u32],
+    factors: Factors<'_>,
+) -> Tensor {
+    if let Device::Cuda(cuda) = device {
+        let mut loss = Tensor::scratch(device, 1, 1);
+        ops::cross_entropy(cuda, logits, labels, factors, &mut loss);
+        return loss;
+    }
+    let classes = logits.cols();
+    let run =
+        |logits: &mut [f32]| losses::cross_entropy_rows((logits, classes), None, labels, factors);
+    loss(device, factors, logits, run)
+}
+
+/// Binary cross-entropy of every logit with its target.
+pub(crate) fn binary_cross_entropy(
+    device: &Device,
+    logits: &mut Tensor,
+    targets: &[f32],
+    factors: Factors<'_>,
+) -> Tensor {
+    if let Device::Cuda(cuda) = device {
+        let mut loss = Tensor::scratch(device, 1, 1);
+        ops::binary_cross_entropy(cuda, logits, targets, factors, &mut loss);
+        return loss;
+    }
+    let classes = logits.cols();
+    let run = |logits: &mut [f32]| losses::binary_cross_entropy(logits, classes, targets, factors);
+    loss(device, factors, logits, run)
+}
+
+fn loss(
+    device: &Device,
+    factors: Factors<'_>,
+    logits: &mut Tensor,
+    run: impl FnOnce(&mut [f32]) -> f64,
+) -> Tensor {
+    match device {
+        Device::Cpu(_) => divided(device, factors, run(logits.write())),
+        Device::Meta(_) | Device::Cuda(_) => {
+            logits.own();
+            Tensor::scalar(device, 0.0)
+        }
+    }
+}
+
+/// Cross-entropy of `x W^T + b`; only a few rows of logits exist at a time.
+pub(crate) fn vocabulary_loss(device: &Device, given: Vocabulary<'_>) -> Tensor {
+    match device {
+        Device::Cpu(pool) => {
+            let factors = given.factors;
+            divided(device, factors, given.on_cpu(|loss| vocabulary::run(pool, loss)))
+        }
+        Device::Meta(counter) => {
+            meta::vocabulary_loss(counter, &given);
+            Tensor::scalar(device, 0.0)
+        }
+        Device::Cuda(cuda) => {
+            let mut loss = Tensor::scratch(device, 1, 1);
+            ops::vocabulary_loss(cuda, given, &mut loss);
+            loss
+        }
+    }
+}
+
+/// [`vocabulary_loss`] without gradients of weights, and for each example the squared norms of its own.
+pub(crate) fn vocabulary_loss_by_example(
+    device: &Device,
+    given: Vocabulary<'_>,
+    examples: VocabularyExamples<'_>,
+) -> (Tensor, [Vec<f64>; 2]) {
+    match device {
+        Device::Cpu(pool) => {
+            let factors = given.factors;
+            let (sum, squares) =
+                given.on_cpu(|loss| vocabulary::run_by_example(pool, loss, examples));
+            (divided(device, factors, sum), squares)
+        }
+        Device::Meta(counter) => {
+            meta::vocabulary_loss_by_example(counter, &given, examples);
+            let nothing = || vec![0.0; examples.rows.len()];
+            (Tensor::scalar(device, 0.0), [nothing(), nothing()])
+        }
+        Device::Cuda(_) => {
+            let host = Device::cpu();
+            let [x, weight] = [given.x, given.weight].map(|tensor| tensor.to(&host));
+            let bias = given.bias.map(|bias| bias.to(&host));
+            let mut dx = given.dx.as_ref().map(|dx| Tensor::scratch(&host, dx.rows(), dx.cols()));
+            let on_host = Vocabulary {
+                x: &x,
+                weight: &weight,
+                bias: bias.as_ref(),
+                dx: dx.as_mut(),
+                dw: None,
+                db: None,
+                ..given
+            };
+            let (loss, squares) = vocabulary_loss_by_example(&host, on_host, examples);
+            if let (Some(into), Some(dx)) = (given.dx, dx) {
+                into.overwrite(&dx.read()).expect("both have the input's shape");
+            }
+            (loss.to(device), squares)
+        }
+    }
+}
+
+/// A loss that the processor summed, as a tensor.
+fn divided(device: &Device, factors: Factors<'_>, sum: f64) -> Tensor {
+    Tensor::scalar(device, factors.divided(sum))
+}

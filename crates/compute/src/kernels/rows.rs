@@ -1,0 +1,67 @@
+//! Rows of tables and sums of rows.
+
+use crate::cpu::rows;
+use crate::cpu::rows::Occurrences;
+use crate::cuda::ops;
+use crate::device::Device;
+use crate::storage::Numbers;
+use crate::tensor::Tensor;
+
+/// `into[i] = sum over tables of table[index[i]]`.
+pub(crate) fn gather(device: &Device, into: &mut Tensor, tables: &[(&Tensor, &[u32])]) {
+    let width = into.cols();
+    match device {
+        Device::Cpu(_) => {
+            let read: Vec<_> =
+                tables.iter().map(|(table, index)| looked_up(table, index)).collect();
+            let converted = read.iter().any(|(_, index)| index.is_none());
+            let rows = if converted { into.rows() } else { 0 };
+            let in_order: Vec<u32> = (0..rows as u32).collect();
+            let sources: Vec<(&[f32], &[u32])> = read
+                .iter()
+                .map(|(numbers, index)| (&numbers[..], index.unwrap_or(&in_order)))
+                .collect();
+            rows::gather(into.write(), width, &sources);
+        }
+        Device::Meta(counter) => {
+            into.own();
+            let converted = |(table, index): &(&Tensor, &[u32])| {
+                table.is_bf16().then(|| counter.take(index.len() * table.cols()))
+            };
+            drop(tables.iter().map(converted).collect::<Vec<_>>());
+        }
+        Device::Cuda(cuda) => ops::gather(cuda, into, tables),
+    }
+}
+
+/// A table's numbers and the index into them. Of a bf16 table only the rows that are looked up are
+/// converted, in the order of the index.
+fn looked_up<'a>(table: &'a Tensor, index: &'a [u32]) -> (Numbers<'a>, Option<&'a [u32]>) {
+    match table.read_rows(index) {
+        Some(rows) => (Numbers::Converted(rows), None),
+        None => (table.read(), Some(index)),
+    }
+}
+
+/// `into[index[i]] += from[i]`; indices may repeat.
+pub(crate) fn scatter_add(into: &mut Tensor, index: &[u32], from: &Tensor) {
+    let width = into.cols();
+    match into.cuda() {
+        Some(cuda) => ops::scatter_add(&cuda, into, index, from),
+        None => into.change(|into| rows::scatter_add(into, width, index, &from.read())),
+    }
+}
+
+/// The rows that occur in an index, ascending, and for each the sum of `from` where it occurs.
+pub(crate) fn sum_by_row(device: &Device, index: &[u32], from: &Tensor) -> (Vec<u32>, Tensor) {
+    let width = from.cols();
+    let occurrences = Occurrences::of(index);
+    let mut sums = Tensor::scratch(device, occurrences.rows.len(), width);
+    match device {
+        Device::Cuda(cuda) => ops::sum_by_row(cuda, &mut sums, &occurrences, from),
+        Device::Cpu(_) | Device::Meta(_) => {
+            sums.change(|sums| occurrences.sum_rows(sums, width, &from.read()));
+        }
+    }
+    (occurrences.rows, sums)
+}
