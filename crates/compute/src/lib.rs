@@ -28,6 +28,7 @@ mod noise;
 mod operands;
 mod optimiser;
 mod params;
+mod patches;
 mod pool;
 mod sequences;
 mod solver;
@@ -52,6 +53,7 @@ pub use geometry::{Attention, Mask, Span};
 pub use gradients::{Gradient, Gradients};
 pub use optimiser::Optimiser;
 pub use params::{Params, Weight, Weights};
+pub use patches::{Patches, Pixels};
 pub use pool::{Buffer, Counter, Pool, Usage, set_worker};
 pub use sequences::Sequences;
 pub use tape::{

@@ -148,6 +148,13 @@ impl Storage {
         }
     }
 
+    /// Whether so many numbers must move to memory of their own before they can be written. Where a device has
+    /// activations in bf16, they are written as such.
+    pub fn must_move(&self, needed: usize) -> bool {
+        let turns_f32 = self.is_bf16 && self.cuda().is_none();
+        self.is_shared() || turns_f32 || self.capacity() < needed
+    }
+
     /// Whether two tensors are the same memory.
     pub fn is_same(&self, other: &Self) -> bool {
         match (&self.memory, &other.memory) {

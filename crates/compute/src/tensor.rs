@@ -9,6 +9,7 @@ use crate::cpu::matmul::{Mat, Stored};
 use crate::cuda::{self, Cuda, moves};
 use crate::device::Device;
 use crate::error::ComputeError;
+use crate::kernels;
 use crate::storage::{Numbers, Storage};
 use std::borrow::Cow;
 use std::ops::Range;
@@ -61,9 +62,9 @@ impl Tensor {
         tensor
     }
 
-    /// No rows yet, and room for `capacity` of them.
+    /// No rows yet, and room for `capacity` of them, in the precision that the device has activations in.
     pub fn with_capacity(device: &Device, capacity: usize, cols: usize) -> Self {
-        Self { rows: 0, ..Self::scratch(device, capacity, cols) }
+        Self { rows: 0, ..Self::activation(device, capacity, cols) }
     }
 
     /// Arbitrary contents, to be overwritten.
@@ -174,7 +175,7 @@ impl Tensor {
             return Err(ComputeError::shape("rows", "range", found, expected));
         }
         let mut part = Self::scratch(device, count, self.cols);
-        part.copy_rows(0, self, first..first + count);
+        part.copy_rectangle(0, self, first..first + count, 0);
         Ok(part)
     }
 
@@ -186,7 +187,7 @@ impl Tensor {
         let mut first = 0;
         for part in parts {
             ComputeError::expect("stack", "width", part.cols, cols)?;
-            whole.copy_rows(first, part, 0..part.rows);
+            whole.copy_rectangle(first, part, 0..part.rows, 0);
             first += part.rows;
         }
         Ok(whole)
@@ -201,20 +202,44 @@ impl Tensor {
     /// Adds some rows of another tensor behind the last one; see [`Tensor::append`].
     pub fn append_rows(&mut self, from: &Self, rows: Range<usize>) -> Result<(), ComputeError> {
         ComputeError::expect("append", "width", from.cols, self.cols)?;
+        self.append_columns(from, rows, 0)
+    }
+
+    /// The same of some columns of another tensor, from `column` on.
+    pub(crate) fn append_columns(
+        &mut self,
+        from: &Self,
+        rows: Range<usize>,
+        column: usize,
+    ) -> Result<(), ComputeError> {
+        if column.saturating_add(self.cols) > from.cols {
+            let (found, expected) = (from.cols.to_string(), format!("{column}+{}", self.cols));
+            return Err(ComputeError::shape("append", "width", found, expected));
+        }
         if rows.start > rows.end || rows.end > from.rows {
             let (found, expected) = (format!("{rows:?}"), format!("inside 0..{}", from.rows));
             return Err(ComputeError::shape("append", "range of rows", found, expected));
         }
         let first = self.rows;
-        let wanted = first.checked_add(rows.len()).expect("rows are fewer than can be counted");
+        self.grow(rows.len());
+        self.copy_rectangle(first, from, rows, column);
+        Ok(())
+    }
+
+    /// Adds rows of arbitrary contents; see [`Tensor::append`].
+    pub(crate) fn grow(&mut self, more: usize) {
+        let wanted = self.rows.checked_add(more).expect("rows are fewer than can be counted");
         let needed = wanted.checked_mul(self.cols).expect("both parts are in memory already");
-        if self.storage.is_shared() || self.is_bf16() || self.storage.capacity() < needed {
+        if self.storage.must_move(needed) {
             let room = if self.storage.capacity() < needed { 2 * needed } else { 0 };
             self.storage.relocate(self.elements(), room.max(self.storage.capacity()));
         }
         self.rows = wanted;
-        self.copy_rows(first, from, rows);
-        Ok(())
+    }
+
+    /// For each row the column of its highest number, the first of equal ones; `None` where one is not a number.
+    pub fn argmax(&self) -> Vec<Option<u32>> {
+        kernels::argmax(self)
     }
 
     /// Forgets all rows behind the first `rows`; their room stays.
@@ -255,17 +280,20 @@ impl Tensor {
         self.change(|numbers| numbers.fill(0.0));
     }
 
-    /// Copies rows of a tensor of the same width over those from `first` on.
-    fn copy_rows(&mut self, first: usize, from: &Self, rows: Range<usize>) {
+    /// Copies rows of a tensor, as many columns of it from `column` on as there are here, over those from `first` on.
+    fn copy_rectangle(&mut self, first: usize, from: &Self, rows: Range<usize>, column: usize) {
+        let cols = self.cols;
         if let Some(cuda) = self.cuda().filter(|_| from.cuda().is_some()) {
-            let (into, cols) = (self.numbers_mut().from(first * self.cols), self.cols);
-            let source = from.numbers().from(rows.start * cols);
-            return moves::copy(&cuda, into, source, rows.len() * cols);
+            let into = self.numbers_mut().from(first * cols);
+            let source = from.numbers().from(rows.start * from.cols + column);
+            return moves::copy(&cuda, (into, cols), (source, from.cols), (rows.len(), cols));
         }
-        let (start, range) = (first * self.cols, rows.start * from.cols..rows.end * from.cols);
         self.change(|into| {
-            let from = &from.storage.read(range.end)[range];
-            into[start..][..from.len()].copy_from_slice(from);
+            let numbers = from.storage.read(rows.end * from.cols);
+            let into = into[first * cols..].chunks_exact_mut(cols.max(1));
+            for (into, row) in into.zip(rows) {
+                into.copy_from_slice(&numbers[row * from.cols + column..][..cols]);
+            }
         });
     }
 

@@ -2,6 +2,7 @@
 
 use crate::error::ModelError;
 use crate::packing::Packing;
+use fedra_compute::{Device, Pixels, Tensor};
 
 /// A packed batch: `ids` of all sequences end to end, and how long each one is.
 ///
@@ -12,11 +13,13 @@ use crate::packing::Packing;
 /// assert_eq!(batch.packing().positions(), [0, 1, 2, 0, 1]);
 /// # Ok::<(), fedra_model::ModelError>(())
 /// ```
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Batch {
     ids: Vec<u32>,
     segments: Vec<u32>,
     pixels: Vec<f32>,
+    /// The same on a device.
+    placed: Option<Tensor>,
     packing: Packing,
 }
 
@@ -36,7 +39,7 @@ impl Batch {
             return Err(ModelError::batch("number of ids", &ids.len(), &expected));
         }
         let segments = vec![0; ids.len()];
-        Ok(Self { ids, segments, pixels: Vec::new(), packing })
+        Ok(Self { ids, segments, pixels: Vec::new(), placed: None, packing })
     }
 
     /// Says which segment each token is in (sentence A or B).
@@ -64,7 +67,17 @@ impl Batch {
             return Err(ModelError::batch("pixel value", &found, &"a finite number"));
         }
         self.pixels = pixels;
+        self.placed = None;
         Ok(self)
+    }
+
+    /// Copies the values of images to a device now, so that the first block that reads them finds them there.
+    pub fn placed_on(self, device: &Device) -> Result<Self, ModelError> {
+        if self.pixels.is_empty() {
+            return Ok(self);
+        }
+        let placed = Tensor::from_slice(device, 1, self.pixels.len(), &self.pixels)?;
+        Ok(Self { placed: Some(placed), ..self })
     }
 
     /// Says how many tokens came before each sequence's first: they are in its cache.
@@ -85,6 +98,11 @@ impl Batch {
     /// The values of all images; none in a batch of text.
     pub fn pixels(&self) -> &[f32] {
         &self.pixels
+    }
+
+    /// The same, wherever they are.
+    pub(crate) fn placed_pixels(&self) -> Pixels<'_> {
+        self.placed.as_ref().map_or(Pixels::Host(&self.pixels), Pixels::Placed)
     }
 
     /// The values of one image; none in a batch of text.

@@ -92,20 +92,16 @@ impl Blocks {
         (packing, positions): (&Packing, &[u32]),
         kept: Vec<&mut Tensor>,
     ) -> Result<Value, ModelError> {
-        let turned = self.turned(parts, positions);
+        let Turned { positions, angles } = self.turned(parts, positions);
         let normed = self.norm_before(tape, parts, hidden, Role::AttentionNorm)?;
-        let queries = self.projected(tape, parts, &normed, &[Role::Query], &turned)?;
-        let both = [Role::Key, Role::Value];
-        let new = self.projected(tape, parts, &normed, &both, &turned)?;
+        let all = [Role::Query, Role::Key, Role::Value];
+        // The cache turns them.
+        let unturned = Turned { positions, angles: None };
+        let projected = self.projected(tape, parts, &normed, &all, &unturned)?;
         drop(normed);
-        let mut keys_values = Vec::with_capacity(kept.len());
-        for (kept, rows) in kept.into_iter().zip(packing.boundaries().ranges()) {
-            kept.append_rows(&new.tensor, rows)?;
-            keys_values.push(&*kept);
-        }
-        let projected = Projected::Cached { queries: &queries, keys_values: &keys_values };
-        let attended =
-            tape.attention(self.geometry(parts), projected, &packing.cached_spans(), None)?;
+        let turned = angles.as_ref().map(|angles| (positions, angles));
+        let into = (&*packing.cached_spans(), kept);
+        let attended = tape.cached_attention(self.geometry(parts), projected, turned, into)?;
         self.behind_attention(tape, parts, attended, hidden.clone())
     }
 
@@ -160,9 +156,7 @@ impl Blocks {
         let activation = self.config.mlp.activation;
         let inner = if self.config.mlp.gated {
             let wide = [parts.projection(Role::Gate)?, parts.projection(Role::Up)?];
-            let both = tape.linear(&normed, &wide)?;
-            drop(normed);
-            tape.gated(&both, activation)?
+            tape.linear_gated(normed, wide, activation)?
         } else {
             tape.linear_activated(&normed, &parts.projection(Role::Up)?, activation)?
         };

@@ -57,7 +57,7 @@ impl KeyValueCache {
 
     /// Bytes that its room takes.
     pub fn bytes(&self) -> usize {
-        self.blocks.iter().map(|block| block.capacity() * block.cols() * size_of::<f32>()).sum()
+        self.blocks.iter().map(|block| block.capacity() * row_bytes(block)).sum()
     }
 
     /// Bytes that its room will take once `more` tokens were added.
@@ -70,7 +70,7 @@ impl KeyValueCache {
             } else {
                 tokens.saturating_mul(2)
             };
-            rows.saturating_mul(block.cols() * size_of::<f32>())
+            rows.saturating_mul(row_bytes(block))
         };
         self.blocks.iter().map(room).fold(0, usize::saturating_add)
     }
@@ -165,6 +165,11 @@ impl Model {
         }
         Ok(hidden)
     }
+}
+
+/// Bytes of the keys and values of a token.
+fn row_bytes(block: &Tensor) -> usize {
+    block.cols() * if block.is_bf16() { size_of::<u16>() } else { size_of::<f32>() }
 }
 
 /// An encoder reads both ways and has nothing to keep.

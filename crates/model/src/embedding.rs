@@ -7,7 +7,7 @@ use crate::config::Positions;
 use crate::error::ModelError;
 use crate::image_input::ImageInput;
 use crate::model::Model;
-use fedra_compute::{DropoutPlace, Sequences, Tape, Tensor, Value, Weights};
+use fedra_compute::{DropoutPlace, Sequences, Tape, Value, Weights};
 use fedra_plan::{Layer, Role};
 
 impl Model {
@@ -69,12 +69,7 @@ impl Model {
         check_images(batch, image, tape.device().has_numbers())?;
         let parts = self.parts(weights, Layer::Embedding);
         let images = batch.packing().sequences();
-        let (rows, inputs) = (images * image.patches(), image.patch_inputs());
-        let patches = if tape.device().has_numbers() {
-            Tensor::from_slice(tape.device(), rows, inputs, &image.patched(batch.pixels()))?
-        } else {
-            Tensor::zeros(tape.device(), rows, inputs)
-        };
+        let patches = image.cuts().of(tape.device(), images, batch.placed_pixels())?;
         let sequences = Sequences::of_lengths(&vec![image.patches(); images]);
         let patches = tape.constant(patches).in_sequences(&sequences)?;
         let mut hidden = tape.linear(&patches, &[parts.projection(Role::Patch)?])?;

@@ -1,5 +1,7 @@
 //! The images that a model reads: their size, and the tokens that they become.
 
+use fedra_compute::Patches;
+
 /// Images of one size, cut into patches.
 ///
 /// An image is one sequence: the class token, a distillation token where the model has one, registers where it
@@ -72,38 +74,16 @@ impl ImageInput {
         self.channels * self.patch_height * self.patch_width
     }
 
-    /// The patches of images that lie one after the other: a row each, in the order channel, row, column.
-    pub(crate) fn patched(&self, pixels: &[f32]) -> Vec<f32> {
-        let (rows, columns) = self.grid();
-        let mut patches = Vec::with_capacity(pixels.len());
-        for image in pixels.chunks_exact(self.pixels()) {
-            for (row, column) in (0..rows).flat_map(|row| (0..columns).map(move |at| (row, at))) {
-                let (top, left) = (row * self.patch_height, column * self.patch_width);
-                for channel in image.chunks_exact(self.height * self.width) {
-                    for line in channel.chunks_exact(self.width).skip(top).take(self.patch_height) {
-                        patches.extend_from_slice(&line[left..left + self.patch_width]);
-                    }
-                }
-            }
-        }
-        patches
+    /// How they are cut.
+    pub(crate) const fn cuts(&self) -> Patches {
+        let Self { height, width, patch_height, patch_width, channels, .. } = *self;
+        Patches { channels, height, width, patch_height, patch_width }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn patches_lie_row_by_row_and_hold_channel_row_column() {
-        let image = ImageInput::new((2, 4), 2, 2);
-        let pixels: Vec<f32> = (0..32).map(|at| at as f32).collect();
-        let patches = image.patched(&pixels);
-        assert_eq!(patches[..8], [0.0, 1.0, 4.0, 5.0, 8.0, 9.0, 12.0, 13.0]);
-        assert_eq!(patches[8..16], [2.0, 3.0, 6.0, 7.0, 10.0, 11.0, 14.0, 15.0]);
-        assert_eq!(patches[16], 16.0);
-        assert_eq!(patches.len(), pixels.len());
-    }
 
     #[test]
     fn tokens_count_what_stands_in_front_of_the_patches() {

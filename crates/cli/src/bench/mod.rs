@@ -1,6 +1,7 @@
 //! `fedra bench`: measurements that another person can repeat.
 
 mod check;
+mod decode;
 mod fold;
 mod private_step;
 mod report;
@@ -17,6 +18,8 @@ use clap::Subcommand;
 pub enum Bench {
     /// One training step: forward, backward, optimiser
     Step(step::Step),
+    /// The next token of sequences that are decoded together
+    Decode(decode::DecodeBench),
     /// Whether a device computes what the processor does
     Check(check::Check),
     /// One round of many clients that train nothing: the overhead of the federation
@@ -35,6 +38,7 @@ impl Bench {
             Self::Step(step) => {
                 step.pool()?.install(|| if step.dp { private_step::run(&step) } else { step.run() })
             }
+            Self::Decode(decode) => decode.run(),
             Self::Check(check) => check.run(),
             Self::Round(round) => round.run(),
             Self::Fold(fold) => fold.run(),

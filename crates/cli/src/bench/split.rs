@@ -16,7 +16,7 @@ use fedra::process::peak_resident_bytes;
 use fedra_client::generate::{
     CachedDecoder, DecodePeer, DecodeSessions, LocalPeer, Sampling, SessionLimits,
 };
-use fedra_compute::{Device, Params, Seed};
+use fedra_compute::{Device, Params, Seed, Tensor};
 use fedra_model::{Head, Model, Preset};
 use fedra_net::certs::{Authority, Days, Signed};
 use fedra_net::{
@@ -275,7 +275,7 @@ impl Drop for Folder {
 /// A decoder that writes greedily.
 struct Writer<'a> {
     decoder: CachedDecoder<'a>,
-    logits: Vec<f32>,
+    logits: Option<Tensor>,
     tokens: Vec<u32>,
     /// How long each token took.
     seconds: Vec<f64>,
@@ -283,22 +283,23 @@ struct Writer<'a> {
 
 impl<'a> Writer<'a> {
     fn new(decoder: CachedDecoder<'a>) -> Self {
-        Self { decoder, logits: Vec::new(), tokens: Vec::new(), seconds: Vec::new() }
+        Self { decoder, logits: None, tokens: Vec::new(), seconds: Vec::new() }
     }
 
     /// Reads tokens; returns its seconds.
     fn read(&mut self, tokens: &[u32]) -> Result<f64> {
         let start = Instant::now();
-        self.logits = self.decoder.read(tokens)?;
+        self.logits = Some(self.decoder.read(tokens)?);
         Ok(start.elapsed().as_secs_f64())
     }
 
     fn write(&mut self, tokens: usize) -> Result<()> {
         for _ in 0..tokens {
             let start = Instant::now();
-            let token = Sampling::Greedy.choose(&self.logits, 0)?;
+            let logits = self.logits.as_ref().context("a prompt was read")?;
+            let token = Sampling::Greedy.choose_from(logits, 0)?;
             self.tokens.push(token);
-            self.logits = self.decoder.read(&[token])?;
+            self.logits = Some(self.decoder.read(&[token])?);
             self.seconds.push(start.elapsed().as_secs_f64());
         }
         Ok(())

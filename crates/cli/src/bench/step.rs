@@ -196,7 +196,7 @@ impl Bench {
         let mut batch = Batch::packed(x, vec![seq; shape.batch])?;
         if let Some(image) = config.image {
             let values = (0..shape.batch * image.pixels()).map(|_| draw.normal() as f32);
-            batch = batch.with_pixels(values.collect())?;
+            batch = batch.with_pixels(values.collect())?.placed_on(&self.device)?;
         }
         let targets: Vec<Option<u32>> = match self.model.head() {
             Head::Sequence { .. } => y.iter().step_by(seq).map(|y| Some(y % CLASSES)).collect(),

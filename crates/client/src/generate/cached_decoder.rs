@@ -118,10 +118,10 @@ impl<'a> CachedDecoder<'a> {
         self.near.bytes() + self.far.bytes() + sent
     }
 
-    /// Reads further tokens; returns the logits of the one that follows.
+    /// Reads further tokens; returns the logits of the one that follows, as one row.
     ///
     /// If the peer fails on the way, the tokens stay given: [`CachedDecoder::resume`] goes on.
-    pub fn read(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
+    pub fn read(&mut self, tokens: &[u32]) -> Result<Tensor> {
         let total = self.tokens.len() + tokens.len();
         if total == 0 || total > self.longest() {
             let expected = format!("1 to {}, the model's longest", self.longest());
@@ -152,7 +152,7 @@ impl<'a> CachedDecoder<'a> {
     /// Goes on where the peer is, after a failure; returns the logits of the token that follows.
     ///
     /// What the peer lacks is sent again as it was sent before.
-    pub fn resume(&mut self) -> Result<Vec<f32>> {
+    pub fn resume(&mut self) -> Result<Tensor> {
         if let Some(middle) = &mut self.middle {
             let mut at = middle.peer.position()?;
             if at > self.near.len() {
@@ -171,7 +171,7 @@ impl<'a> CachedDecoder<'a> {
     }
 
     /// Reads what was given and not read; returns the logits behind the last token.
-    fn finish(&mut self) -> Result<Vec<f32>> {
+    fn finish(&mut self) -> Result<Tensor> {
         while self.done < self.tokens.len() {
             if self.near.len() == self.done {
                 self.enter()?;
@@ -184,7 +184,7 @@ impl<'a> CachedDecoder<'a> {
         let mut tape = Tape::new(&self.device);
         let last = tape.constant(last);
         let logits = self.model.head_logits(&mut tape, self.params.frozen(), &last)?;
-        Ok(logits.tensor.to_host().into_owned())
+        Ok(logits.tensor)
     }
 
     /// The next piece through the first blocks.

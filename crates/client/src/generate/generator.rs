@@ -9,6 +9,7 @@ use super::cached_decoder::CachedDecoder;
 use super::sampling::Sampling;
 use super::text_stream::TextStream;
 use crate::{ClientError, Result};
+use fedra_compute::Tensor;
 
 /// How often in a row, without a token in between, the way to a peer may be lost.
 const MOST_LOSSES: u32 = 3;
@@ -82,7 +83,7 @@ pub struct Generator<'a> {
     /// Tokens that the decoder has not been given.
     unread: Vec<u32>,
     /// Logits that were got by resuming.
-    logits: Option<Vec<f32>>,
+    logits: Option<Tensor>,
     /// Tokens written so far.
     pub written: usize,
     /// Why it ended, once it has.
@@ -122,7 +123,7 @@ impl<'a> Generator<'a> {
             Some(logits) => logits,
             None => self.decoder.read(&std::mem::take(&mut self.unread))?,
         };
-        let token = self.settings.sampling.choose(&logits, self.written as u64)?;
+        let token = self.settings.sampling.choose_from(&logits, self.written as u64)?;
         if self.settings.stop_tokens.contains(&token) {
             self.ended = Some(Ended::StopToken);
             return Ok(None);

@@ -11,6 +11,7 @@
 
 use crate::logits::highest;
 use crate::{ClientError, Result};
+use fedra_compute::Tensor;
 use fedra_seed::Seed;
 
 /// How the next token is chosen.
@@ -62,6 +63,15 @@ impl Sampling {
                 Err(ClientError::generate("top_p", top_p, "above 0 and at most 1"))
             }
             Some(_) | None => Ok(()),
+        }
+    }
+
+    /// The token that follows a row of logits, as number `index` of those generated. The likeliest is found where
+    /// the logits are.
+    pub fn choose_from(&self, logits: &Tensor, index: u64) -> Result<u32> {
+        match (self, logits.argmax().first().copied().flatten()) {
+            (Self::Greedy, Some(likeliest)) => Ok(likeliest),
+            (Self::Greedy | Self::Random(_), _) => self.choose(&logits.to_host(), index),
         }
     }
 

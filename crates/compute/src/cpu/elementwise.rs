@@ -138,3 +138,17 @@ vectorised! {
         math::dot(x, x)
     }
 }
+
+/// Where the highest number is, the first of equal ones; `None` where one is not a number.
+pub fn argmax(x: &[f32]) -> Option<u32> {
+    let mut highest = None;
+    for (at, value) in x.iter().enumerate() {
+        if value.is_nan() {
+            return None;
+        }
+        if highest.is_none_or(|(_, most)| *value > most) {
+            highest = Some((at as u32, *value));
+        }
+    }
+    highest.map(|(at, _)| at)
+}

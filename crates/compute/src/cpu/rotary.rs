@@ -36,6 +36,14 @@ impl Angles {
         (&self.cosines[..end], &self.sines[..end])
     }
 
+    /// Cosines and sines of each of these positions.
+    pub(crate) fn of_positions(&self, positions: &[u32]) -> [Vec<f32>; 2] {
+        [&self.cosines, &self.sines].map(|table| {
+            let row = |&at: &u32| &table[at as usize * self.half..][..self.half];
+            positions.iter().flat_map(row).copied().collect()
+        })
+    }
+
     /// The same with the positions of another table behind its own.
     #[must_use]
     pub fn followed_by(mut self, other: &Self) -> Self {

@@ -88,6 +88,8 @@ pub(super) use arguments;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Grid {
     pub blocks: (u32, u32),
+    /// Layers of blocks.
+    pub depth: u32,
     pub threads: (u32, u32),
     pub shared: u32,
 }
@@ -96,15 +98,20 @@ impl Grid {
     /// Enough blocks of 256 threads for so many items, each thread doing one or more.
     pub fn over(items: u64) -> Self {
         let blocks = items.div_ceil(256).clamp(1, 132 * 16) as u32;
-        Self { blocks: (blocks, 1), threads: (256, 1), shared: 0 }
+        Self::blocks((blocks, 1), (256, 1))
     }
 
     /// A warp for each of so many items, eight in a block.
     pub fn warps(items: u64) -> Self {
-        Self { blocks: (items.div_ceil(8).max(1) as u32, 1), threads: (256, 1), shared: 0 }
+        Self::blocks((items.div_ceil(8).max(1) as u32, 1), (256, 1))
     }
 
     pub const fn blocks(blocks: (u32, u32), threads: (u32, u32)) -> Self {
-        Self { blocks, threads, shared: 0 }
+        Self { blocks, depth: 1, threads, shared: 0 }
+    }
+
+    /// Blocks in three directions.
+    pub const fn volume((across, down, depth): (u32, u32, u32), threads: u32) -> Self {
+        Self { depth, ..Self::blocks((across, down), (threads, 1)) }
     }
 }

@@ -40,7 +40,9 @@ const ATTENTION: &str = include_str!("kernels/attention.cuh");
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Source {
     Attention,
+    Decode,
     Elementwise,
+    FewRows,
     Losses,
     Norm,
     Optimiser,
@@ -50,9 +52,11 @@ pub(super) enum Source {
 
 impl Source {
     #[cfg(test)]
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 9] = [
         Self::Attention,
+        Self::Decode,
         Self::Elementwise,
+        Self::FewRows,
         Self::Losses,
         Self::Norm,
         Self::Optimiser,
@@ -63,7 +67,9 @@ impl Source {
     const fn file(self) -> (&'static str, &'static str) {
         match self {
             Self::Attention => ("attention.cu", include_str!("kernels/attention.cu")),
+            Self::Decode => ("decode.cu", include_str!("kernels/decode.cu")),
             Self::Elementwise => ("elementwise.cu", include_str!("kernels/elementwise.cu")),
+            Self::FewRows => ("few_rows.cu", include_str!("kernels/few_rows.cu")),
             Self::Losses => ("losses.cu", include_str!("kernels/losses.cu")),
             Self::Norm => ("norm.cu", include_str!("kernels/norm.cu")),
             Self::Optimiser => ("optimiser.cu", include_str!("kernels/optimiser.cu")),
@@ -77,10 +83,13 @@ impl Source {
     /// What stands in front of the file.
     const fn headers(self) -> [&'static str; 2] {
         match self {
-            Self::Attention | Self::TensorAttention => [COMMON, ATTENTION],
-            Self::Elementwise | Self::Losses | Self::Norm | Self::Optimiser | Self::Rows => {
-                [COMMON, ""]
-            }
+            Self::Attention | Self::Decode | Self::TensorAttention => [COMMON, ATTENTION],
+            Self::Elementwise
+            | Self::FewRows
+            | Self::Losses
+            | Self::Norm
+            | Self::Optimiser
+            | Self::Rows => [COMMON, ""],
         }
     }
 

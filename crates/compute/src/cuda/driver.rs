@@ -20,6 +20,8 @@ const MINOR: c_int = 76;
 const SHARED: c_int = 97;
 /// How much shared memory a function may ask for.
 pub(super) const DYNAMIC_SHARED: c_int = 8;
+/// Bytes of shared memory that a function has anyway.
+pub(super) const STATIC_SHARED: c_int = 1;
 
 pub(super) type Address = u64;
 pub(super) type Handle = *mut c_void;
@@ -45,6 +47,7 @@ functions! {
         load: c"cuModuleLoadData" (*mut Handle, *const c_void);
         function: c"cuModuleGetFunction" (*mut Handle, Handle, *const c_char);
         set_function: c"cuFuncSetAttribute" (Handle, c_int, c_int);
+        function_attribute: c"cuFuncGetAttribute" (*mut c_int, c_int, Handle);
         launch: c"cuLaunchKernel" (
             Handle, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Handle,
             *mut *mut c_void, *mut *mut c_void,

@@ -12,12 +12,17 @@ pub(crate) fn fill(cuda: &Cuda, x: Numbers, elements: usize, value: f32) {
     }
 }
 
-/// Copies a run of elements from one place to another, from one precision to another where they differ.
-pub(crate) fn copy(cuda: &Cuda, into: Numbers, from: Numbers, elements: usize) {
-    if elements > 0 {
-        // As one row: places need not be multiples of four.
-        let (zero, count) = (0_u64, elements as u32);
-        let given = arguments![into, zero, count, from, zero, count, 1_u32, count];
-        cuda.launch((Source::Rows, "copy_rectangle"), Grid::over(elements as u64), given);
+/// Copies rows of columns, from one precision to another where they differ; each side has its own stride.
+pub(crate) fn copy(
+    cuda: &Cuda,
+    (into, into_stride): (Numbers, usize),
+    (from, from_stride): (Numbers, usize),
+    (rows, cols): (usize, usize),
+) {
+    if rows * cols > 0 {
+        let sizes = [into_stride, from_stride, rows, cols].map(|size| size as u32);
+        let zero = 0_u64;
+        let given = arguments![into, zero, sizes[0], from, zero, sizes[1], sizes[2], sizes[3]];
+        cuda.launch((Source::Rows, "copy_rectangle"), Grid::over((rows * cols) as u64), given);
     }
 }

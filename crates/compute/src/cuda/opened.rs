@@ -3,7 +3,7 @@
 use super::arena::{self, Arena, STRETCH};
 use super::arguments::{Argument, Arguments, Grid, Numbers, arguments};
 use super::compiler::Source;
-use super::driver::{Address, DYNAMIC_SHARED, Driver, Gpu, Handle, OUT_OF_MEMORY};
+use super::driver::{Address, DYNAMIC_SHARED, Driver, Gpu, Handle, OUT_OF_MEMORY, STATIC_SHARED};
 use super::error::CudaError;
 use super::products::{Product, Products, WORKSPACE};
 use super::uploads::{Plain, Uploads};
@@ -45,6 +45,7 @@ struct Shared {
     modules: Mutex<HashMap<Source, Context>>,
     uploads: Mutex<Uploads<Buffer>>,
     workspace: OnceLock<Address>,
+    counters: OnceLock<Address>,
     failure: Mutex<Option<CudaError>>,
 }
 
@@ -87,6 +88,7 @@ impl Cuda {
             modules: Mutex::default(),
             uploads: Mutex::default(),
             workspace: OnceLock::new(),
+            counters: OnceLock::new(),
             failure: Mutex::default(),
             gpu,
         })))
@@ -243,13 +245,29 @@ impl Cuda {
         if product.rows == 0 || product.cols == 0 {
             return;
         }
-        let workspace = *self.0.workspace.get_or_init(|| {
-            let buffer = self.take(WORKSPACE as usize / 4);
+        let workspace = self.lasting(&self.0.workspace, WORKSPACE as usize / 4);
+        self.with_context(|_, stream| self.0.products.run(product, workspace, stream));
+    }
+
+    /// Memory that stays as long as the device.
+    fn lasting(&self, place: &OnceLock<Address>, floats: usize) -> Address {
+        *place.get_or_init(|| {
+            let buffer = self.take(floats);
             let address = buffer.address;
+            // A buffer holds its device; one that its device held would never go.
             std::mem::forget(buffer);
             address
-        });
-        self.with_context(|_, stream| self.0.products.run(product, workspace, stream));
+        })
+    }
+
+    /// Counters that are zero, and that whoever counts with them leaves at zero; [`COUNTERS`] of them.
+    pub(super) fn counters(&self) -> Address {
+        let known = self.0.counters.get().is_some();
+        let address = self.lasting(&self.0.counters, COUNTERS);
+        if !known {
+            self.write(address, &vec![0_u32; COUNTERS]);
+        }
+        address
     }
 
     /// A table of plain numbers on the device.
@@ -285,7 +303,7 @@ impl Cuda {
         let mut pointers: Vec<*mut c_void> =
             // SAFETY: every start is inside the words.
             arguments.starts.iter().map(|start| unsafe { base.add(*start) }.cast()).collect();
-        let Grid { blocks, threads, shared } = grid;
+        let Grid { blocks, depth, threads, shared } = grid;
         self.with_context(|driver, stream| {
             // SAFETY: the pointers are to as many arguments as the kernel takes, of its types, which the driver copies
             // now; addresses in them are of memory that is not handed out again before this work is done.
@@ -294,7 +312,7 @@ impl Cuda {
                     function,
                     blocks.0,
                     blocks.1,
-                    1,
+                    depth,
                     threads.0,
                     threads.1,
                     1,
@@ -334,8 +352,11 @@ impl Cuda {
         unsafe {
             let status = (driver.call.function)(&raw mut function, module.0, called.as_ptr());
             driver.check("cuModuleGetFunction", status)?;
-            let most = self.0.block_memory;
-            let status = (driver.call.set_function)(function, DYNAMIC_SHARED, most - RESERVED);
+            let mut own = 0;
+            let status = (driver.call.function_attribute)(&raw mut own, STATIC_SHARED, function);
+            driver.check("cuFuncGetAttribute", status)?;
+            let most = self.0.block_memory - own;
+            let status = (driver.call.set_function)(function, DYNAMIC_SHARED, most);
             driver.check("cuFuncSetAttribute", status)?;
         }
         lock(&self.0.functions).insert((source, name), Context(function));
@@ -343,8 +364,8 @@ impl Cuda {
     }
 }
 
-/// Bytes of shared memory that kernels have beside what they ask for.
-const RESERVED: i32 = 16 << 10;
+/// Blocks of a launch that may count who has arrived.
+pub(super) const COUNTERS: usize = 1 << 16;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // A panic elsewhere leaves nothing half-changed behind these locks.

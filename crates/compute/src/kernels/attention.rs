@@ -1,6 +1,7 @@
 //! Attention.
 
 use crate::cpu::attention::{Pass, ProbeWeights, Target};
+use crate::cpu::rotary::Angles;
 use crate::cpu::shared::Shared;
 use crate::cpu::{attention as cpu_attention, pattern};
 use crate::cuda::ops;
@@ -34,6 +35,25 @@ pub(crate) fn attention(
             probe.map_or_else(Vec::new, |probe| given.on_host(|given| masses(given, probe)))
         }
     }
+}
+
+/// Whether the device takes one new token for each span in one pass; see [`attention_decoding`].
+pub(crate) fn decodes_at_once(device: &Device, given: &Attended<'_>) -> bool {
+    match device {
+        Device::Cpu(_) | Device::Meta(_) => false,
+        Device::Cuda(cuda) => ops::decodes(cuda, given),
+    }
+}
+
+/// Attention of one new token for each span over its cache, which has a last row for the token's key and value. These
+/// are side by side with the queries, and are turned here.
+pub(crate) fn attention_decoding(
+    given: &Attended<'_>,
+    turned: Option<(&[u32], &Angles)>,
+    out: &mut Tensor,
+) {
+    let cuda = out.cuda().expect("only a GPU decodes at once");
+    ops::attention_decoding(&cuda, given, turned, out);
 }
 
 /// What a probe reads, of attention that the processor computes again.

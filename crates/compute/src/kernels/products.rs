@@ -45,6 +45,20 @@ pub(crate) fn matmul(
     }
 }
 
+/// Whether the device gates two projections in one pass; see [`linear_gated`].
+pub(crate) fn gates_at_once(device: &Device, given: &Linear<'_>) -> bool {
+    match device {
+        Device::Cpu(_) | Device::Meta(_) => false,
+        Device::Cuda(cuda) => ops::gates(cuda, given),
+    }
+}
+
+/// `y = activation(x G^T + g) * (x U^T + u)`.
+pub(crate) fn linear_gated(given: &Linear<'_>, activation: Activation, y: &mut Tensor) {
+    let cuda = y.cuda().expect("only a GPU gates at once");
+    ops::linear_gated(&cuda, given, activation, y);
+}
+
 /// `y = activation(x W^T + b + residual)`; an activation's derivative is written where wanted.
 pub(crate) fn linear(
     device: &Device,

@@ -4,6 +4,7 @@ use crate::cpu::rows;
 use crate::cpu::rows::Occurrences;
 use crate::cuda::ops;
 use crate::device::Device;
+use crate::patches::{Patches, Pixels};
 use crate::storage::Numbers;
 use crate::tensor::Tensor;
 
@@ -40,6 +41,22 @@ fn looked_up<'a>(table: &'a Tensor, index: &'a [u32]) -> (Numbers<'a>, Option<&'
     match table.read_rows(index) {
         Some(rows) => (Numbers::Converted(rows), None),
         None => (table.read(), Some(index)),
+    }
+}
+
+/// Images cut into patches.
+pub(crate) fn patches(device: &Device, how: Patches, pixels: Pixels<'_>, into: &mut Tensor) {
+    match (device, pixels) {
+        (Device::Cpu(_), Pixels::Host(pixels)) => how.cut(pixels, into.write()),
+        (Device::Cpu(_), Pixels::Placed(pixels)) => how.cut(&pixels.read(), into.write()),
+        (Device::Meta(_), _) => into.own(),
+        (Device::Cuda(cuda), Pixels::Placed(pixels)) => {
+            ops::patches(cuda, how, &pixels.to(device), into);
+        }
+        (Device::Cuda(cuda), Pixels::Host(pixels)) => {
+            let placed = Tensor::from_slice(device, 1, pixels.len(), pixels);
+            ops::patches(cuda, how, &placed.expect("one row of all"), into);
+        }
     }
 }
 

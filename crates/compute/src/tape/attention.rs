@@ -157,9 +157,17 @@ fn sources(geometry: Attention, projected: Projected<'_>) -> Result<Sources<'_>,
         }
         Projected::Cached { queries, keys_values } => (queries, None, keys_values.to_vec(), 0),
     };
-    if key_column == 0 {
-        let found = queries.tensor.cols();
-        ComputeError::expect("attention", "query columns", found, query_columns)?;
+    let found = queries.tensor.cols();
+    match own {
+        Some(_) if key_column > 0 => {}
+        Some(_) => ComputeError::expect("attention", "query columns", found, query_columns)?,
+        // Their own keys and values may stand behind the queries.
+        None if found >= query_columns => {}
+        None => {
+            let expected = format!("at least {query_columns}");
+            let (what, found) = ("query columns", found.to_string());
+            return Err(ComputeError::shape("attention", what, found, expected));
+        }
     }
     let pairs = kv_heads.saturating_mul(width).saturating_mul(2);
     for tensor in &keys_values {

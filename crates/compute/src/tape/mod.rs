@@ -8,6 +8,7 @@
 mod attention;
 mod book;
 mod by_example;
+mod cached_attention;
 mod classify;
 mod columns;
 mod dropout;

@@ -3,10 +3,11 @@
 #![expect(clippy::unwrap_used, reason = "the functions that serve tests are tests too")]
 
 use fedra_compute::{
-    Activation, Attention, Device, LossWeights, Mask, Precision, Projected, Projection, Sequences,
-    Span, Tape, Tensor, Weight,
+    Activation, Angles, Attention, Device, LossWeights, Mask, Precision, Projected, Projection,
+    Seed, Sequences, Span, Tape, Tensor, Weight,
 };
 use fedra_plan::{Layer, ParamId, Part, Role};
+use std::sync::Arc;
 
 /// The first GPU, or nothing and a reason.
 #[expect(clippy::print_stderr, reason = "a test that is skipped says so")]
@@ -21,7 +22,8 @@ fn gpu(precision: Precision) -> Option<Device> {
 }
 
 fn numbers(count: usize, seed: usize) -> Vec<f32> {
-    (0..count).map(|i| ((i * 7919 + seed * 104_729) % 1009) as f32 / 504.5 - 1.0).collect()
+    let mut draw = Seed(seed as u64).generator();
+    (0..count).map(|_| (2.0 * draw.uniform() - 1.0) as f32).collect()
 }
 
 /// The loss and all gradients of a small network with attention of this width.
@@ -96,4 +98,121 @@ fn too_large_a_tensor_is_an_error_that_says_how_much_was_needed() {
     drop(Tensor::zeros(&device, 1 << 20, 1 << 20));
     let error = device.check().unwrap_err().to_string();
     assert!(error.starts_with("out of GPU memory: 4398046511104 bytes more"), "{error}");
+}
+
+/// What three sequences of different lengths give when each reads its tokens and then writes three more, one at a time.
+fn decoded(device: &Device, geometry: Attention) -> Vec<f32> {
+    let Attention { heads, kv_heads, width, .. } = geometry;
+    let (columns, lengths) = ((heads + 2 * kv_heads) * width, [1, 300, 130]);
+    let mut caches: Vec<Tensor> =
+        lengths.iter().map(|_| Tensor::with_capacity(device, 4, 2 * kv_heads * width)).collect();
+    let angles = Arc::new(Angles::new(512, width, 1e4));
+    let mut found = Vec::new();
+    let mut before = [0; 3];
+    for (step, new) in [lengths, [1; 3], [1; 3], [1; 3]].into_iter().enumerate() {
+        let mut tape = Tape::new(device);
+        let rows: usize = new.iter().sum();
+        let given =
+            Tensor::from_slice(device, rows, columns, &numbers(rows * columns, step)).unwrap();
+        // Through a product, for the precision that a device has activations in.
+        let eye: Vec<f32> =
+            (0..columns * columns).map(|i| f32::from(u8::from(i % (columns + 1) == 0))).collect();
+        let eye = Weight {
+            id: ParamId::new(Layer::Block(0), Role::Query, Part::Weight),
+            tensor: Tensor::from_slice(device, columns, columns, &eye).unwrap(),
+            trains: false,
+        };
+        let given = tape.constant(given);
+        let projection = Projection { weight: eye, bias: None, lora: None };
+        let projected = tape.linear(&given, &[projection]).unwrap();
+        let mut first = 0;
+        let mut spans = Vec::new();
+        let mut positions = Vec::new();
+        for (new, before) in new.iter().zip(before) {
+            spans.push(Span { queries: first..first + new, keys: 0..before + new, offset: before });
+            positions.extend(before as u32..(before + new) as u32);
+            first += new;
+        }
+        let turned = Some((&positions[..], &angles));
+        let into = (&spans[..], caches.iter_mut().collect());
+        let out = tape.cached_attention(geometry, projected, turned, into).unwrap();
+        found.extend(&*out.tensor.to_host());
+        before.iter_mut().zip(new).for_each(|(before, new)| *before += new);
+    }
+    found.extend(caches.iter().flat_map(|cache| cache.to_host().to_vec()));
+    found
+}
+
+#[test]
+fn new_tokens_over_caches_are_the_processors() {
+    for (precision, bound) in [(Precision::F32, 1e-5), (Precision::Bf16, 1.5e-2)] {
+        let Some(device) = gpu(precision) else { return };
+        let host = Device::cpu();
+        for (heads, kv_heads) in [(4, 4), (6, 2), (8, 1)] {
+            for width in [8, 24, 32, 64, 80, 96, 128, 256] {
+                let usual = Attention::new(heads, kv_heads, width, Mask::Causal);
+                let narrow = Attention { window: Some(140), soft_cap: Some(3.0), ..usual };
+                for geometry in [usual, narrow] {
+                    let ours = decoded(&device, geometry);
+                    let found = difference(&ours, &decoded(&host, geometry));
+                    assert!(found < bound, "{precision:?} {geometry:?}: {found:e}");
+                    assert!(ours == decoded(&device, geometry), "{geometry:?}: other bits again");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn products_with_few_rows_are_the_processors() {
+    let Some(device) = gpu(Precision::Bf16) else { return };
+    let host = Device::cpu();
+    let all = |device: &Device, rows: usize, inputs: usize| {
+        let weight = |number: usize, outputs: usize, part: Part| {
+            let (rows, cols) = if part == Part::Bias { (1, outputs) } else { (outputs, inputs) };
+            let tensor =
+                Tensor::from_slice(device, rows, cols, &numbers(rows * cols, number)).unwrap();
+            let id = ParamId::new(Layer::Block(number as u16), Role::Query, part);
+            Weight { id, tensor, trains: false }
+        };
+        let projection = |number: usize, outputs: usize| Projection {
+            weight: weight(number, outputs, Part::Weight),
+            bias: (number != 1).then(|| weight(number, outputs, Part::Bias)),
+            lora: None,
+        };
+        let mut tape = Tape::new(device);
+        let x = Tensor::from_slice(device, rows, inputs, &numbers(rows * inputs, 9)).unwrap();
+        let x = tape.constant(x);
+        let x = tape.linear(&x, &[projection(0, inputs)]).unwrap();
+        let three = [projection(0, 7), projection(1, 40), projection(2, 3)];
+        let mut found = tape.linear(&x, &three).unwrap().tensor.to_host().into_owned();
+        let onto = tape.linear_onto(&x, &projection(1, inputs), &x).unwrap();
+        found.extend(&*onto.tensor.to_host());
+        let active = tape.linear_activated(&x, &projection(2, 33), Activation::Gelu).unwrap();
+        found.extend(&*active.tensor.to_host());
+        let both = [projection(0, 21), projection(1, 21)];
+        let gated = tape.linear_gated(onto, both, Activation::Silu).unwrap();
+        found.extend(&*gated.tensor.to_host());
+        found
+    };
+    for rows in 1..=9 {
+        for inputs in [8, 264, 600, 1024] {
+            let found = difference(&all(&device, rows, inputs), &all(&host, rows, inputs));
+            assert!(found < 2e-2, "{rows} rows of {inputs}: {found:e}");
+        }
+    }
+}
+
+#[test]
+fn the_highest_of_each_row_is_the_first_of_equals_and_nothing_beside_nan() {
+    let Some(device) = gpu(Precision::F32) else { return };
+    let mut numbers = numbers(3 * 5000, 4);
+    numbers[1234] = 7.0;
+    numbers[4321] = 7.0;
+    numbers[5000 + 4999] = 8.0;
+    numbers[10_000 + 77] = f32::NAN;
+    for device in [device, Device::cpu()] {
+        let x = Tensor::from_slice(&device, 3, 5000, &numbers).unwrap();
+        assert_eq!(x.argmax(), [Some(1234), Some(4999), None]);
+    }
 }

@@ -76,7 +76,7 @@ extern "C" __global__ void norm_rows(
     forward<false>(centred, epsilon, x, weight, bias, y, stats, rows, cols);
 }
 
-extern "C" __global__ void norm_rows_wide(
+extern "C" __global__ void __launch_bounds__(1024) norm_rows_wide(
     u32 centred, float epsilon, Numbers x, Numbers weight, Numbers bias, Numbers y, float *stats, u32 rows, u32 cols) {
     forward<true>(centred, epsilon, x, weight, bias, y, stats, rows, cols);
 }
@@ -124,7 +124,7 @@ extern "C" __global__ void norm_backward(
     backward<false>(centred, x, stats, weight, dy, dx, adds, rows, cols);
 }
 
-extern "C" __global__ void norm_backward_wide(
+extern "C" __global__ void __launch_bounds__(1024) norm_backward_wide(
     u32 centred, Numbers x, const float *stats, Numbers weight, Numbers dy, Numbers dx, u32 adds, u32 rows, u32 cols) {
     backward<true>(centred, x, stats, weight, dy, dx, adds, rows, cols);
 }

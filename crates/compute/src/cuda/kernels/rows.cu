@@ -10,6 +10,21 @@ extern "C" __global__ void gather(
     }
 }
 
+// Images cut into patches: for each patch its channels, rows and columns.
+extern "C" __global__ void patches(
+    Numbers into, Numbers pixels, u32 channels, u32 height, u32 width, u32 patch_height, u32 patch_width, u64 n) {
+    u64 step = (u64)gridDim.x * blockDim.x;
+    u32 columns = width / patch_width, rows = height / patch_height;
+    for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) {
+        u32 x = i % patch_width, line = i / patch_width;
+        u32 y = line % patch_height, rest = line / patch_height;
+        u32 channel = rest % channels, patch = rest / channels;
+        u32 column = patch % columns, row = patch / columns % rows, image = patch / columns / rows;
+        u64 at = ((u64)image * channels + channel) * height + row * patch_height + y;
+        put(into, i, get(pixels, at * width + column * patch_width + x));
+    }
+}
+
 // into[rows[k]] = or += the sum of from[place] over the places of k, in their order.
 extern "C" __global__ void sum_places(
     Numbers into, Numbers from, const u32 *rows, const u32 *starts, const u32 *places, u32 count,

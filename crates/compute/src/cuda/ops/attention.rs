@@ -55,8 +55,8 @@ fn way(given: &Attended<'_>, others: &[&Tensor]) -> Way {
 }
 
 /// What a kernel is told, and the tables that must stay until it is on the stream.
-struct Described {
-    words: Words,
+pub(super) struct Described {
+    pub words: Words,
     tiles: usize,
     _tables: Vec<Table>,
 }
@@ -65,6 +65,11 @@ struct Described {
 enum Over {
     Queries,
     Keys,
+}
+
+/// The description for a kernel that takes one query at a time.
+pub(super) fn described_queries(cuda: &Cuda, given: &Attended<'_>) -> Described {
+    described(cuda, given, Over::Queries, usize::MAX)
 }
 
 fn described(cuda: &Cuda, given: &Attended<'_>, over: Over, block: usize) -> Described {

@@ -75,7 +75,7 @@ pub(crate) fn soft_cap_backward(cuda: &Cuda, (y, cap): (&Tensor, f32), dy: &mut 
 }
 
 /// The number by which kernels know an activation.
-const fn kind(activation: Activation) -> u32 {
+pub(super) const fn kind(activation: Activation) -> u32 {
     match activation {
         Activation::Gelu => 0,
         Activation::GeluTanh => 1,
@@ -124,11 +124,16 @@ pub(crate) fn rotate(
 ) {
     let (rows, cols) = x.shape();
     let half = angles.width() / 2;
-    // Only the positions that occur are sent: a model's tables may be long.
+    // Only the positions that occur are sent, each once where many rows share them: a model's tables may be long.
     let longest = positions.iter().max().map_or(0, |longest| *longest as usize + 1);
-    let (cosines, sines) = angles.up_to(longest);
-    let (positions, cosines, sines) =
-        (cuda.upload(positions), cuda.upload(cosines), cuda.upload(sines));
+    let [positions, cosines, sines] = if rows < longest {
+        let [cosines, sines] = angles.of_positions(positions);
+        let in_order: Vec<u32> = (0..rows as u32).collect();
+        [cuda.upload(&in_order), cuda.upload(&cosines), cuda.upload(&sines)]
+    } else {
+        let (cosines, sines) = angles.up_to(longest);
+        [cuda.upload(positions), cuda.upload(cosines), cuda.upload(sines)]
+    };
     let sign = match turn {
         Turn::With => 1_f32,
         Turn::Against => -1.0,

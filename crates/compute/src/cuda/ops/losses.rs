@@ -107,7 +107,8 @@ pub(crate) fn vocabulary_loss(cuda: &Cuda, given: Vocabulary<'_>, loss: &mut Ten
         let part = (now.len() < rows).then(|| {
             let mut part = Tensor::activation(&device, now.len(), width);
             let from = x.numbers().from(first * width);
-            copy(cuda, part.numbers_mut(), from, part.elements());
+            let count = part.elements();
+            copy(cuda, (part.numbers_mut(), count), (from, count), (1, count));
             part
         });
         let input = part.as_ref().unwrap_or(x);
@@ -127,7 +128,8 @@ pub(crate) fn vocabulary_loss(cuda: &Cuda, given: Vocabulary<'_>, loss: &mut Ten
             let both = (&View::of(&logits), &View::of(weight));
             super::matmul(cuda, (&mut part, 0..width), Fill::Overwrite, both);
             let into = dx.numbers_mut().from(first * width);
-            copy(cuda, into, part.numbers(), part.elements());
+            let count = part.elements();
+            copy(cuda, (into, count), (part.numbers(), count), (1, count));
         }
         if let Some(dw) = dw.as_deref_mut() {
             let both = (&View::of(&logits).t(), &View::of(input));

@@ -2,6 +2,7 @@
 //! checked shapes.
 
 mod attention;
+mod decode;
 mod elementwise;
 mod losses;
 mod norms;
@@ -10,6 +11,7 @@ mod products;
 mod rows;
 
 pub(crate) use attention::{attention, attention_backward};
+pub(crate) use decode::{argmax, attention_decoding, decodes, gates, linear_gated};
 pub(crate) use elementwise::{
     activate, add_scaled, add_scaled_difference, divide, gated, gated_backward, multiply, rotate,
     scale, scale_by, scale_rows, shifted, soft_cap, soft_cap_backward, subtract, sum_of_squares,
@@ -21,4 +23,6 @@ pub(crate) use norms::{
 };
 pub(crate) use optimiser::optimise;
 pub(crate) use products::{linear, linear_backward, matmul};
-pub(crate) use rows::{column_sums, example_sums, gather, scatter_add, sum_by_row, weighted_rows};
+pub(crate) use rows::{
+    column_sums, example_sums, gather, patches, scatter_add, sum_by_row, weighted_rows,
+};

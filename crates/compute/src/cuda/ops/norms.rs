@@ -13,12 +13,17 @@ use std::ops::Range;
 /// Columns from which on a row is the work of a whole block.
 const WIDE: usize = 1024;
 
+/// Rows up to which each gets as many threads as it can use.
+const FEW: usize = 8;
+
 /// A kernel for rows of this length, and its grid.
 fn team(names: [&'static str; 2], rows: usize, cols: usize) -> (&'static str, Grid) {
-    if cols < WIDE {
+    if cols < WIDE && rows > FEW {
         return (names[0], Grid::warps(rows as u64));
     }
-    (names[1], Grid::blocks((rows.max(1) as u32, 1), (256, 1)))
+    // With few rows nothing else hides how long a thread takes for its columns.
+    let threads = if rows > FEW { 256 } else { cols.div_ceil(4).next_multiple_of(32).clamp(32, 1024) };
+    (names[1], Grid::blocks((rows.max(1) as u32, 1), (threads as u32, 1)))
 }
 
 pub(crate) fn norm(

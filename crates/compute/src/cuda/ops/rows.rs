@@ -5,6 +5,7 @@ use crate::cuda::arguments::{Grid, arguments};
 use crate::cuda::compiler::Source::Rows;
 use crate::cuda::{Cuda, Numbers};
 use crate::operands::View;
+use crate::patches::Patches;
 use crate::tensor::Tensor;
 use std::ops::Range;
 
@@ -17,6 +18,16 @@ pub(crate) fn gather(cuda: &Cuda, into: &mut Tensor, tables: &[(&Tensor, &[u32])
         let given = arguments![numbers, table.numbers(), &index, rows as u32, width as u32, adds];
         cuda.launch((Rows, "gather"), Grid::over((rows * width) as u64), given);
     }
+}
+
+pub(crate) fn patches(cuda: &Cuda, how: Patches, pixels: &Tensor, into: &mut Tensor) {
+    let elements = into.elements();
+    let Patches { channels, height, width, patch_height, patch_width } = how;
+    let sizes = [channels, height, width, patch_height, patch_width].map(|size| size as u32);
+    let [channels, height, width, patch_height, patch_width] = sizes;
+    let (numbers, from, n) = (into.numbers_mut(), pixels.numbers(), elements as u64);
+    let given = arguments![numbers, from, channels, height, width, patch_height, patch_width, n];
+    cuda.launch((Rows, "patches"), Grid::over(elements as u64), given);
 }
 
 pub(crate) fn scatter_add(cuda: &Cuda, into: &mut Tensor, index: &[u32], from: &Tensor) {
