@@ -92,6 +92,8 @@ pub(super) struct Grid {
     pub depth: u32,
     pub threads: (u32, u32),
     pub shared: u32,
+    /// Whether the kernel waits by itself for those in front of it, and reads nothing before that but weights.
+    pub waits: bool,
 }
 
 impl Grid {
@@ -107,7 +109,12 @@ impl Grid {
     }
 
     pub const fn blocks(blocks: (u32, u32), threads: (u32, u32)) -> Self {
-        Self { blocks, depth: 1, threads, shared: 0 }
+        Self { blocks, depth: 1, threads, shared: 0, waits: false }
+    }
+
+    /// For a kernel that waits by itself.
+    pub const fn waiting(self) -> Self {
+        Self { waits: true, ..self }
     }
 
     /// Blocks in three directions.

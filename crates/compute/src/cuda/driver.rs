@@ -26,6 +26,36 @@ pub(super) const STATIC_SHARED: c_int = 1;
 pub(super) type Address = u64;
 pub(super) type Handle = *mut c_void;
 
+/// How a kernel is launched, as the driver reads it.
+#[repr(C)]
+#[derive(Debug)]
+pub(super) struct Launch {
+    /// Blocks in three directions, threads in three, bytes of shared memory.
+    sizes: [u32; 7],
+    stream: Handle,
+    attributes: *const Attribute,
+    count: u32,
+}
+
+/// Something that is asked of a launch.
+#[repr(C)]
+#[derive(Debug)]
+struct Attribute {
+    id: u32,
+    unused: u32,
+    value: [u64; 8],
+}
+
+/// It may begin before the kernel in front of it has ended.
+static OVERLAPPING: Attribute = Attribute { id: 6, unused: 0, value: [1, 0, 0, 0, 0, 0, 0, 0] };
+
+impl Launch {
+    /// A kernel that waits by itself for those in front of it.
+    pub const fn overlapping(sizes: [u32; 7], stream: Handle) -> Self {
+        Self { sizes, stream, attributes: &raw const OVERLAPPING, count: 1 }
+    }
+}
+
 functions! {
     /// What is called.
     Functions {
@@ -46,6 +76,7 @@ functions! {
         synchronise: c"cuStreamSynchronize" (Handle);
         load: c"cuModuleLoadData" (*mut Handle, *const c_void);
         function: c"cuModuleGetFunction" (*mut Handle, Handle, *const c_char);
+        launch_with: c"cuLaunchKernelEx" (*const Launch, Handle, *mut *mut c_void, *mut *mut c_void);
         set_function: c"cuFuncSetAttribute" (Handle, c_int, c_int);
         function_attribute: c"cuFuncGetAttribute" (*mut c_int, c_int, Handle);
         launch: c"cuLaunchKernel" (

@@ -3,7 +3,9 @@
 use super::arena::{self, Arena, STRETCH};
 use super::arguments::{Argument, Arguments, Grid, Numbers, arguments};
 use super::compiler::Source;
-use super::driver::{Address, DYNAMIC_SHARED, Driver, Gpu, Handle, OUT_OF_MEMORY, STATIC_SHARED};
+use super::driver::{
+    Address, DYNAMIC_SHARED, Driver, Gpu, Handle, Launch, OUT_OF_MEMORY, STATIC_SHARED,
+};
 use super::error::CudaError;
 use super::products::{Product, Products, WORKSPACE};
 use super::uploads::{Plain, Uploads};
@@ -12,6 +14,7 @@ use crate::pool::Usage;
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::ffi::c_void;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// In which precision a GPU computes.
@@ -46,6 +49,8 @@ struct Shared {
     uploads: Mutex<Uploads<Buffer>>,
     workspace: OnceLock<Address>,
     counters: OnceLock<Address>,
+    /// Whether the last work was a kernel that waits by itself for those in front of it.
+    overlaps: AtomicBool,
     failure: Mutex<Option<CudaError>>,
 }
 
@@ -89,6 +94,7 @@ impl Cuda {
             uploads: Mutex::default(),
             workspace: OnceLock::new(),
             counters: OnceLock::new(),
+            overlaps: AtomicBool::new(false),
             failure: Mutex::default(),
             gpu,
         })))
@@ -184,7 +190,7 @@ impl Cuda {
     /// Copies bytes to the device.
     fn write<T: Copy>(&self, into: Address, data: &[T]) {
         let bytes = size_of_val(data);
-        self.with_context(|driver, stream| {
+        self.apart(|driver, stream| {
             // SAFETY: the destination was taken for at least so many bytes. The source is not page-locked, so the
             // driver has copied it before the call returns.
             let status = unsafe { (driver.call.upload)(into, data.as_ptr().cast(), bytes, stream) };
@@ -195,7 +201,7 @@ impl Cuda {
     /// Copies numbers from the device, when all work before is done.
     pub(super) fn read<T: Copy + Default>(&self, from: Address, count: usize) -> Vec<T> {
         let mut data = vec![T::default(); count];
-        self.with_context(|driver, stream| {
+        self.apart(|driver, stream| {
             let into: *mut c_void = data.as_mut_ptr().cast();
             // SAFETY: the vector has room for so many bytes, and the copy is waited for before it is read.
             unsafe {
@@ -209,12 +215,18 @@ impl Cuda {
 
     /// Copies on the device.
     fn copy(&self, into: Address, from: Address, bytes: usize) {
-        self.with_context(|driver, stream| {
+        self.apart(|driver, stream| {
             // SAFETY: both were taken for at least so many bytes.
             driver.check("cuMemcpyDtoDAsync", unsafe {
                 (driver.call.copy)(into, from, bytes, stream)
             })
         });
+    }
+
+    /// Runs something that is no kernel of ours with the device's context.
+    fn apart(&self, run: impl FnOnce(&'static Driver, Handle) -> Result<(), CudaError>) {
+        self.0.overlaps.store(false, Ordering::Relaxed);
+        self.with_context(run);
     }
 
     /// Runs something with the device's context, unless something has failed before; a failure is remembered.
@@ -240,13 +252,21 @@ impl Cuda {
         lock(&self.0.failure).get_or_insert(error);
     }
 
-    /// A product on the stream.
-    pub(super) fn multiply(&self, product: &Product) {
+    /// A product on the stream; returns whether the sums that were asked for are on their way too.
+    pub(super) fn multiply(&self, product: &Product) -> bool {
         if product.rows == 0 || product.cols == 0 {
-            return;
+            return false;
         }
         let workspace = self.lasting(&self.0.workspace, WORKSPACE as usize / 4);
-        self.with_context(|_, stream| self.0.products.run(product, workspace, stream));
+        let mut done = true;
+        self.apart(|_, stream| {
+            done = self.0.products.run(product, workspace, stream)?;
+            Ok(())
+        });
+        if !done {
+            self.multiply(&Product { sums: None, ..*product });
+        }
+        done && product.sums.is_some()
     }
 
     /// Memory that stays as long as the device.
@@ -303,8 +323,26 @@ impl Cuda {
         let mut pointers: Vec<*mut c_void> =
             // SAFETY: every start is inside the words.
             arguments.starts.iter().map(|start| unsafe { base.add(*start) }.cast()).collect();
-        let Grid { blocks, depth, threads, shared } = grid;
+        let Grid { blocks, depth, threads, shared, waits } = grid;
+        let waits = waits && self.0.gpu.capability >= (9, 0);
+        // Only behind another that waits: whatever writes weights, a copy or a kernel, is done before.
+        let overlaps = self.0.overlaps.swap(waits, Ordering::Relaxed) && waits;
         self.with_context(|driver, stream| {
+            if overlaps {
+                let sizes = [blocks.0, blocks.1, depth, threads.0, threads.1, 1, shared];
+                let launch = Launch::overlapping(sizes, stream);
+                let nothing = std::ptr::null_mut();
+                // SAFETY: as below; the description lives until the call has returned.
+                let status = unsafe {
+                    (driver.call.launch_with)(
+                        &raw const launch,
+                        function,
+                        pointers.as_mut_ptr(),
+                        nothing,
+                    )
+                };
+                return driver.check("cuLaunchKernelEx", status);
+            }
             // SAFETY: the pointers are to as many arguments as the kernel takes, of its types, which the driver copies
             // now; addresses in them are of memory that is not handed out again before this work is done.
             let status = unsafe {

@@ -47,6 +47,8 @@ const TRANSPOSE_B: c_int = 4;
 const EPILOGUE: c_int = 7;
 const BIAS_POINTER: c_int = 8;
 const EPILOGUE_BIAS: c_int = 4;
+/// Sums of B over the inner dimension, which go where a bias would be read.
+const EPILOGUE_SUMS_OF_B: c_int = 512;
 const WORKSPACE_BYTES: c_int = 1;
 /// Of A, B, C and D.
 const ALIGNMENTS: [c_int; 4] = [5, 6, 7, 8];
@@ -90,6 +92,8 @@ pub(super) struct Product {
     pub plus: Option<Operand>,
     /// A number for each column, in the precision of `into`.
     pub bias: Option<Address>,
+    /// Receives the sum of each row of `left`, in the precision of `into`; there is no bias then.
+    pub sums: Option<Address>,
     pub tf32: bool,
 }
 
@@ -102,6 +106,7 @@ struct Shape {
     transposed: [bool; 2],
     alignments: [u32; 4],
     has_bias: bool,
+    has_sums: bool,
     has_plus: bool,
     tf32: bool,
 }
@@ -122,7 +127,8 @@ unsafe impl Send for Prepared {}
 pub(super) struct Products {
     call: Functions,
     handle: Handle,
-    prepared: Mutex<HashMap<Shape, Prepared>>,
+    /// Nothing where the library knows no way.
+    prepared: Mutex<HashMap<Shape, Option<Prepared>>>,
 }
 
 // SAFETY: cuBLASLt's handle may be used by several threads; see its documentation on thread safety.
@@ -139,29 +145,33 @@ impl Products {
         Ok(Self { call, handle, prepared: Mutex::default() })
     }
 
-    /// Adds a product to a stream.
+    /// Adds a product to a stream. Returns false, and does nothing, where the library has no way to add the sums.
     pub fn run(
         &self,
         product: &Product,
         workspace: Address,
         stream: Handle,
-    ) -> Result<(), CudaError> {
+    ) -> Result<bool, CudaError> {
         let shape = product.shape();
         let mut all = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
         let prepared = if let Some(prepared) = all.get(&shape) {
             *prepared
         } else {
-            let prepared = self.prepare(&shape)?;
+            let prepared = match self.prepare(&shape) {
+                Err(_) if shape.has_sums => None,
+                prepared => Some(prepared?),
+            };
             all.insert(shape, prepared);
             prepared
         };
+        let Some(prepared) = prepared else { return Ok(false) };
         let (one, beta) = (1_f32, if product.plus.is_some() { 1_f32 } else { 0.0 });
         let [a, b, c, d] = prepared.layouts;
         let plus = product.plus.unwrap_or(product.into);
         // SAFETY: addresses are of device memory of at least the sizes that the layouts say, and all work of the
         // memory's owner is on this stream. The lock is held while the bias of the shared description is used.
         unsafe {
-            if let Some(bias) = product.bias {
+            if let Some(bias) = product.bias.or(product.sums) {
                 self.set(prepared.desc, BIAS_POINTER, &bias)?;
             }
             let answer = (self.call.multiply)(
@@ -182,8 +192,9 @@ impl Products {
                 WORKSPACE as usize,
                 stream,
             );
-            status("cublasLtMatmul", answer)
+            status("cublasLtMatmul", answer)?;
         }
+        Ok(true)
     }
 
     /// # Safety
@@ -226,6 +237,9 @@ impl Products {
             self.set(desc, TRANSPOSE_B, &c_int::from(shape.transposed[0]))?;
             if shape.has_bias {
                 self.set(desc, EPILOGUE, &EPILOGUE_BIAS)?;
+            }
+            if shape.has_sums {
+                self.set(desc, EPILOGUE, &EPILOGUE_SUMS_OF_B)?;
             }
             for ((layout, kind), ((rows, cols), stride)) in
                 layouts.iter_mut().zip(kinds).zip(sizes.into_iter().zip(shape.strides))
@@ -290,6 +304,7 @@ impl Product {
             transposed: [left.transposed, right.transposed],
             alignments: [right, left, &plus, into].map(alignment),
             has_bias: self.bias.is_some(),
+            has_sums: self.sums.is_some(),
             has_plus: self.plus.is_some(),
             tf32: self.tf32,
         }

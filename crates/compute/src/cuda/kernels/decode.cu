@@ -20,15 +20,26 @@ __device__ inline Eight load8(const u16 *x) {
 
 // Keys that one block reads.
 #define CHUNK 128
+#define THREADS 256
 // Keys that a team of lanes reads at a time.
 #define AT_ONCE 4
 
 // Eight features of a head from `first` on, turned by the angles of a row where there are any.
-__device__ __noinline__ Eight turned(
+__device__ inline Eight turned(
     const u16 *head, u32 first, u32 half, const float *cosines, const float *sines) {
     Eight x = load8(head + first);
     if (!cosines) return x;
     Eight r;
+    if (half % 8 == 0) {
+        bool low = first < half;
+        u32 pair = low ? first : first - half;
+        Eight other = load8(head + (low ? first + half : pair));
+        for (u32 k = 0; k < 8; k++) {
+            float turn = low ? -sines[pair + k] : sines[pair + k];
+            r.v[k] = fmaf(other.v[k], turn, x.v[k] * cosines[pair + k]);
+        }
+        return r;
+    }
     for (u32 k = 0; k < 8; k++) {
         u32 i = first + k;
         bool low = i < half;
@@ -51,12 +62,14 @@ __device__ __noinline__ float capped(float score, float cap) {
 }
 
 // One new token for each span: its key and value are turned, added to the span's cache and read with the rest.
-// `a.q` has queries, keys and values side by side. LANES lanes share a key; a block has 128 / LANES such teams, and
+// `a.q` has queries, keys and values side by side. LANES lanes share a key; a block has THREADS / LANES such teams, and
 // reads CHUNK keys for G query heads of one key head. The last block of a span's head joins what all have found.
 template <int LANES, int G>
 __device__ inline void decode_attention(
     const Attention &a, const float *cosines, const float *sines, Numbers out, float *partial, u32 *arrived) {
-    constexpr int TEAMS = 128 / LANES;
+    constexpr int TEAMS = THREADS / LANES;
+    let_next_begin();
+    after_previous();
     u32 sharing = a.heads / a.kv_heads, groups = (sharing + G - 1) / G;
     u32 kv_head = blockIdx.y / groups, group = blockIdx.y % groups, number = blockIdx.z;
     Span s = span_of(a, number);
@@ -79,6 +92,11 @@ __device__ inline void decode_attention(
     u16 *cache = (u16 *)s.kv.start;
     u32 key_at = a.key_column + kv_head * d, value_at = a.value_column + kv_head * d;
     const u16 *new_key = row + a.heads * d + kv_head * d, *new_value = new_key + a.kv_heads * d;
+    uint4 own_key = {}, own_value = {};
+    if (works && last_key == end) {
+        own_key = packed(turned(new_key, feature, d / 2, cosines, sines));
+        own_value = *(const uint4 *)(new_value + feature);
+    }
     // Several keys at a time, so that loads wait for each other's answers together.
     for (u32 j0 = first_key + team; j0 < first_key + CHUNK; j0 += AT_ONCE * TEAMS) {
         uint4 keys[AT_ONCE], values[AT_ONCE];
@@ -93,8 +111,7 @@ __device__ inline void decode_attention(
                 values[n] = *(const uint4 *)(cache + at + value_at);
                 continue;
             }
-            keys[n] = packed(turned(new_key, feature, d / 2, cosines, sines));
-            values[n] = *(const uint4 *)(new_value + feature);
+            keys[n] = own_key, values[n] = own_value;
             if (group == 0) {
                 *(uint4 *)(cache + at + key_at) = keys[n];
                 *(uint4 *)(cache + at + value_at) = values[n];
@@ -183,7 +200,7 @@ __device__ inline void decode_attention(
 }
 
 #define DECODE_ATTENTION(LANES, G)                                                                      \
-    extern "C" __global__ void __launch_bounds__(128) decode_attention_##LANES##_##G(                    \
+    extern "C" __global__ void __launch_bounds__(THREADS) decode_attention_##LANES##_##G(                    \
         Attention a, const float *cosines, const float *sines, Numbers out, float *partial,              \
         u32 *arrived) {                                                                                  \
         decode_attention<LANES, G>(a, cosines, sines, out, partial, arrived);                            \

@@ -34,24 +34,50 @@ struct Weight {
     u64 outputs;
 };
 
-// The sums over all inputs of P outputs for each row of x; there are at most R rows.
+// The sums over all inputs of P outputs for each row of x; there are at most R rows. Weights that nobody writes are
+// read before the kernels in front are done, x behind them.
 template <int R, int P>
 __device__ inline void dot(const u16 *const (&from)[P], const u16 *x, u32 rows, u32 inputs, float (&sums)[P][R]) {
+    constexpr int DEPTH = R > 2 ? 2 : 8 / P;
     u32 lane = threadIdx.x % 32;
     for (int p = 0; p < P; p++) {
         for (int r = 0; r < R; r++) sums[p][r] = 0.f;
     }
-#pragma unroll (R > 2 ? 1 : 8 / P)
-    for (u32 k = 8 * lane; k < inputs; k += 256) {
-        Eight w[P];
+    uint4 w[P][DEPTH];
+    auto load = [&](u32 first) {
 #pragma unroll
-        for (int p = 0; p < P; p++) w[p] = unpacked(streamed(from[p] + k));
-#pragma unroll
-        for (int r = 0; r < R; r++) {
-            Eight y = load8(x + (u64)min((u32)r, rows - 1) * inputs + k);
+        for (int n = 0; n < DEPTH; n++) {
+            u32 k = first + 256 * n + 8 * lane;
 #pragma unroll
             for (int p = 0; p < P; p++) {
-                for (int i = 0; i < 8; i++) sums[p][r] = fmaf(w[p].v[i], y.v[i], sums[p][r]);
+                w[p][n] = k < inputs ? streamed(from[p] + k) : make_uint4(0, 0, 0, 0);
+            }
+        }
+    };
+    load(0);
+    after_previous();
+    for (u32 first = 0; first < inputs; first += 256 * DEPTH) {
+        uint4 now[P][DEPTH];
+#pragma unroll
+        for (int n = 0; n < DEPTH; n++) {
+#pragma unroll
+            for (int p = 0; p < P; p++) now[p][n] = w[p][n];
+        }
+        if (first + 256 * DEPTH < inputs) load(first + 256 * DEPTH);
+#pragma unroll
+        for (int n = 0; n < DEPTH; n++) {
+            u32 k = first + 256 * n + 8 * lane;
+            if (k >= inputs) break;
+            Eight u[P];
+#pragma unroll
+            for (int p = 0; p < P; p++) u[p] = unpacked(now[p][n]);
+#pragma unroll
+            for (int r = 0; r < R; r++) {
+                Eight y = load8(x + (u64)min((u32)r, rows - 1) * inputs + k);
+#pragma unroll
+                for (int p = 0; p < P; p++) {
+                    for (int i = 0; i < 8; i++) sums[p][r] = fmaf(u[p].v[i], y.v[i], sums[p][r]);
+                }
             }
         }
     }
@@ -71,6 +97,7 @@ __device__ __noinline__ float applied(u32 activation, float x) {
 template <int R, int P>
 __device__ inline void few_rows(
     Weight w0, Weight w1, Weight w2, const u16 *x, u32 rows, u32 inputs, Numbers y, Numbers residual, u32 activation) {
+    let_next_begin();
     u32 outputs = w0.outputs + w1.outputs + w2.outputs;
     u32 first = P * (blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32);
     if (first >= outputs) return;
@@ -110,6 +137,7 @@ __device__ inline void few_rows(
 template <int R>
 __device__ inline void few_rows_gated(
     Weight gate, Weight up, const u16 *x, u32 rows, u32 inputs, Numbers y, u32 activation) {
+    let_next_begin();
     u32 output = blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
     if (output >= gate.outputs) return;
     const u16 *from[2] = {gate.start + (u64)output * inputs, up.start + (u64)output * inputs};

@@ -26,6 +26,8 @@ template <bool WIDE>
 __device__ void forward(
     u32 centred, float epsilon, Numbers x, Numbers weight, Numbers bias, Numbers y, float *stats, u32 rows, u32 cols) {
     typedef Team<WIDE> T;
+    let_next_begin();
+    after_previous();
     u64 row = T::row();
     if (row >= rows) return;
     u64 first = row * cols;

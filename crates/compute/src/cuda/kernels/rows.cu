@@ -92,12 +92,18 @@ extern "C" __global__ void run_sums(
     put(into, (u64)run * cols + blockIdx.x * 128 + at, all);
 }
 
-// The sum over `parts` rows of partial sums.
+// The sum over `parts` rows of partial sums. Blocks of 32 columns by 8 parts.
 extern "C" __global__ void sum_parts(Numbers into, const float *partial, u32 parts, u32 cols, u32 stride) {
-    u32 column = blockIdx.x * blockDim.x + threadIdx.x;
-    if (column >= cols) return;
+    __shared__ float sums[8][32];
+    u32 column = blockIdx.x * 32 + threadIdx.x;
     float sum = 0.f;
-#pragma unroll 8
-    for (u32 part = 0; part < parts; part++) sum += partial[(u64)part * stride + column];
+    if (column < cols) {
+#pragma unroll 4
+        for (u32 part = threadIdx.y; part < parts; part += 8) sum += partial[(u64)part * stride + column];
+    }
+    sums[threadIdx.y][threadIdx.x] = sum;
+    __syncthreads();
+    if (threadIdx.y > 0 || column >= cols) return;
+    for (int k = 1; k < 8; k++) sum += sums[k][threadIdx.x];
     put(into, column, sum);
 }

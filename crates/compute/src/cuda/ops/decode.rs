@@ -79,7 +79,7 @@ pub(super) fn linear(cuda: &Cuda, given: &Linear<'_>, y: &mut Tensor) -> bool {
     } else {
         (name, warps(outputs.div_ceil(2)))
     };
-    cuda.launch((FewRows, name), grid, given);
+    cuda.launch((FewRows, name), grid.waiting(), given);
     true
 }
 
@@ -101,7 +101,7 @@ pub(crate) fn linear_gated(
     let (rows, inputs, outputs) = (y.rows() as u32, given.x.cols() as u32, y.cols());
     let (x, y, kind) = (given.x.numbers().address, y.numbers_mut(), kind(activation));
     let given = arguments![beside[0], beside[1], x, rows, inputs, y, kind];
-    cuda.launch((FewRows, name), warps(outputs), given);
+    cuda.launch((FewRows, name), warps(outputs).waiting(), given);
 }
 
 fn warps(items: usize) -> Grid {
@@ -154,7 +154,7 @@ pub(crate) fn attention_decoding(
         cuda.counters(),
     ];
     let blocks = (chunks as u32, (geometry.kv_heads * groups) as u32, given.spans.len() as u32);
-    cuda.launch((Decode, name), Grid::volume(blocks, 128), arguments);
+    cuda.launch((Decode, name), Grid::volume(blocks, 256).waiting(), arguments);
 }
 
 /// For each row the column of its highest number, the first of equal ones; `None` where one is not a number.

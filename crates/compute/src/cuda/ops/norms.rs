@@ -22,7 +22,8 @@ fn team(names: [&'static str; 2], rows: usize, cols: usize) -> (&'static str, Gr
         return (names[0], Grid::warps(rows as u64));
     }
     // With few rows nothing else hides how long a thread takes for its columns.
-    let threads = if rows > FEW { 256 } else { cols.div_ceil(4).next_multiple_of(32).clamp(32, 1024) };
+    let threads =
+        if rows > FEW { 256 } else { cols.div_ceil(4).next_multiple_of(32).clamp(32, 1024) };
     (names[1], Grid::blocks((rows.max(1) as u32, 1), (threads as u32, 1)))
 }
 
@@ -39,7 +40,7 @@ pub(crate) fn norm(
     let (weight, bias) = (weight.numbers(), bias.map(Tensor::numbers));
     let (x, rows, cols) = (x.numbers(), rows as u32, cols as u32);
     let given = arguments![centred, epsilon, x, weight, bias, y, stats, rows, cols];
-    cuda.launch((Norm, name), grid, given);
+    cuda.launch((Norm, name), grid.waiting(), given);
 }
 
 pub(crate) fn norm_backward(

@@ -68,6 +68,7 @@ pub(crate) fn matmul(
         into,
         plus: (fill == Fill::Add).then_some(into),
         bias: None,
+        sums: None,
         tf32: cuda.precision() == Precision::Tf32,
     });
 }
@@ -107,6 +108,7 @@ pub(crate) fn linear(
             into: operand(into, first, stride, false),
             plus: residual.map(|numbers| operand(numbers, first, stride, false)),
             bias: with.map(|with| bias(with, into.half, &mut held)),
+            sums: None,
             tf32: cuda.precision() == Precision::Tf32,
         });
         first += outputs;
@@ -136,6 +138,7 @@ pub(crate) fn linear_backward(cuda: &Cuda, given: LinearBackward<'_>) {
                 into,
                 plus: (fill == Fill::Add).then_some(into),
                 bias: None,
+                sums: None,
                 tf32,
             });
             fill = Fill::Add;
@@ -171,7 +174,9 @@ pub(crate) fn linear_backward(cuda: &Cuda, given: LinearBackward<'_>) {
         };
         let (outputs, inputs) = job.into.shape();
         let into = operand(job.into.numbers_mut(), 0, inputs, false);
-        cuda.multiply(&Product {
+        let mut job_bias = job.bias;
+        let sums = job_bias.as_deref_mut().map(Tensor::numbers_mut);
+        let summed = cuda.multiply(&Product {
             rows: outputs,
             inner: rows,
             cols: inputs,
@@ -180,9 +185,10 @@ pub(crate) fn linear_backward(cuda: &Cuda, given: LinearBackward<'_>) {
             into,
             plus: (job.fill == Fill::Add).then_some(into),
             bias: None,
+            sums: sums.map(|sums| sums.address),
             tf32,
         });
-        if let Some(bias) = job.bias {
+        if let Some(bias) = job_bias.filter(|_| !summed) {
             super::column_sums(cuda, bias, &left);
         }
     }

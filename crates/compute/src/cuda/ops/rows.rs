@@ -110,7 +110,7 @@ pub(super) fn sum_parts(
     cols: usize,
 ) {
     let given = arguments![into, partial, parts as u32, cols as u32, stride as u32];
-    let grid = Grid::blocks((cols.div_ceil(64).max(1) as u32, 1), (64, 1));
+    let grid = Grid::blocks((cols.div_ceil(32).max(1) as u32, 1), (32, 8));
     cuda.launch((Rows, "sum_parts"), grid, given);
 }
 
