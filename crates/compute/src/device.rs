@@ -4,6 +4,8 @@
 //! joins by a new variant here; the compiler then lists what `kernels`, which computes, and
 //! `storage.rs`, which keeps numbers, must learn.
 
+use crate::cpu::amx::NoBf16;
+use crate::cpu::bf16_products::{Products, TileKernel};
 use crate::cuda::{Cuda, CudaError, Precision};
 use crate::error::ComputeError;
 use crate::pool::{Counter, Pool, Usage};
@@ -29,7 +31,7 @@ impl Device {
         Self::Cpu(Pool::new())
     }
 
-    /// The same for a process that trains now and then: when it [rests](Device::rest), memory that is not
+    /// The processor, for a process that trains now and then: when it [rests](Device::rest), memory that is not
     /// in use goes back to the system.
     pub fn frugal_cpu() -> Self {
         Self::Cpu(Pool::frugal())
@@ -60,6 +62,50 @@ impl Device {
     /// A device without numbers, which counts from nothing. Tensors read as zeros.
     pub fn meta() -> Self {
         Self::Meta(Counter::default())
+    }
+
+    /// The same with matrix products in bf16: operands are rounded, sums and everything else are f32.
+    /// Products of at most 16 rows and sums of clipped gradients stay f32. Refused where the processor
+    /// has no instructions for it, because it would only be slower. A GPU keeps the precision that it was
+    /// opened with.
+    pub fn with_bf16_products(&self) -> Result<Self, NoBf16> {
+        match self {
+            Self::Cpu(_) => {
+                Ok(self.with_products(Products::Bf16(TileKernel::of_this_processor()?)))
+            }
+            Self::Meta(_) | Self::Cuda(_) => Ok(self.with_emulated_bf16()),
+        }
+    }
+
+    /// The same arithmetic on any processor, slowly: to test it.
+    pub fn with_emulated_bf16(&self) -> Self {
+        self.with_products(Products::Bf16(TileKernel::Plain))
+    }
+
+    /// In which precision it multiplies.
+    pub fn precision(&self) -> Precision {
+        let products = match self {
+            Self::Cpu(pool) => pool.products(),
+            Self::Meta(counter) => counter.products(),
+            Self::Cuda(cuda) => return cuda.precision(),
+        };
+        match products {
+            Products::F32 => Precision::F32,
+            Products::Bf16(_) => Precision::Bf16,
+        }
+    }
+
+    /// The same with matrix products in f32, where they are the processor's.
+    pub(crate) fn with_f32_products(&self) -> Self {
+        self.with_products(Products::F32)
+    }
+
+    fn with_products(&self, products: Products) -> Self {
+        match self {
+            Self::Cpu(pool) => Self::Cpu(pool.with_products(products)),
+            Self::Meta(counter) => Self::Meta(counter.with_products(products)),
+            Self::Cuda(cuda) => Self::Cuda(cuda.clone()),
+        }
     }
 
     /// Whether there are numbers in its tensors.

@@ -42,6 +42,7 @@ mod value;
 pub use activation::Activation;
 pub use allocator::{Allocator, OUT_OF_MEMORY};
 pub use clipping::{ClipFactors, Clipping};
+pub use cpu::amx::NoBf16;
 pub use cpu::rotary::Angles;
 pub use cuda::{Cuda, CudaError, Gpu, Precision, gpus};
 pub use device::Device;

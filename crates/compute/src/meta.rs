@@ -5,6 +5,7 @@
 //! end. A test holds a step on paper to the same step on the processor.
 
 use crate::cpu::attention;
+use crate::cpu::bf16_products::Products;
 use crate::cpu::matmul::{self, Right};
 use crate::cpu::vocabulary::{self, VocabularyExamples};
 use crate::cpu::{example_squares, norm};
@@ -33,7 +34,7 @@ fn widened(counter: &Counter, tensor: &Tensor) -> Option<Counted> {
 
 /// A matrix as right operand; `None` where it is read in place.
 fn rows(counter: &Counter, (shape, strides): Extent) -> Option<Counted> {
-    let len = Right::rows_len(shape, strides);
+    let len = Right::rows_len(counter.products(), shape, strides);
     (len > 0).then(|| counter.take(len))
 }
 
@@ -46,11 +47,23 @@ pub(crate) fn matmul(counter: &Counter, (left, right): (&View<'_>, &View<'_>)) {
         return;
     }
     let _packed = if right.transposed {
-        Some(counter.take(Right::beside_len(depth, [cols])))
+        Some(counter.take(Right::beside_len(counter.products(), depth, [cols])))
     } else {
         rows(counter, extent_of(right))
     };
-    let _left = counter.take(if step == 1 { 0 } else { matmul::left_len(count, depth, cols) });
+    let _left = if step == 1 {
+        counter.take(along_len(counter, (count, depth, cols)))
+    } else {
+        counter.take(matmul::left_len(counter.products(), count, depth, cols))
+    };
+}
+
+/// What the tasks of a product pack at a time of a left operand whose rows run along the depth.
+fn along_len(counter: &Counter, (rows, depth, cols): (usize, usize, usize)) -> usize {
+    match counter.products() {
+        Products::F32 => 0,
+        bf16 @ Products::Bf16(_) => matmul::left_len(bf16, rows, depth, cols),
+    }
 }
 
 /// Projections: biases side by side, weights widened and packed.
@@ -63,8 +76,10 @@ pub(crate) fn linear(counter: &Counter, given: &Linear<'_>) {
     }
     let _widened: Vec<_> =
         given.weights.iter().map(|(weight, _)| widened(counter, weight)).collect();
-    let _packed = counter.take(Right::beside_len(given.x.cols(), outputs()));
-    nothing(counter);
+    let (rows, depth) = given.x.shape();
+    let _packed = counter.take(Right::beside_len(counter.products(), depth, outputs()));
+    let panels = outputs().map(|cols| cols.next_multiple_of(matmul::WIDTH)).sum();
+    drop(counter.take(along_len(counter, (rows, depth, panels))));
 }
 
 /// Gradients of projections: packed operands, and results that are transposed afterwards.
@@ -81,7 +96,11 @@ pub(crate) fn linear_backward(counter: &Counter, mut given: LinearBackward<'_>) 
         weights.iter().filter_map(|weight| widened(counter, weight)).collect();
     let rows = |counter: &Counter, extent: Extent| match given.row_factors {
         None => rows(counter, extent),
-        Some(_) => Some(counter.take(Right::beside_len(extent.0.0, [extent.0.1]))),
+        Some(_) => Some(counter.take(Right::beside_len(Products::F32, extent.0.0, [extent.0.1]))),
+    };
+    let products = match given.row_factors {
+        None => counter.products(),
+        Some(_) => Products::F32,
     };
     let (mut reads_input, mut turned, mut left) = (false, 0, 0);
     for job in &given.jobs {
@@ -97,7 +116,7 @@ pub(crate) fn linear_backward(counter: &Counter, mut given: LinearBackward<'_>) 
                     if job.fill == Fill::Add {
                         turned = turned.max(x.cols() * outputs);
                     }
-                    left = left.max(matmul::left_len(x.cols(), count, outputs));
+                    left = left.max(matmul::left_len(products, x.cols(), count, outputs));
                     continue;
                 }
             },
@@ -106,15 +125,19 @@ pub(crate) fn linear_backward(counter: &Counter, mut given: LinearBackward<'_>) 
             Factor::Other(tensor) => tensor.cols(),
             Factor::Input | Factor::InputOfLowRank => given.x.map_or(0, Tensor::cols),
         };
-        left = left.max(matmul::left_len(outputs, count, inputs));
+        left = left.max(matmul::left_len(products, outputs, count, inputs));
     }
     match weights {
         [] => {}
         [only] => taken.extend(rows(counter, extent(only))),
         [first, ..] => {
             let depth = weights.iter().map(|weight| weight.rows()).sum();
-            taken.push(counter.take(Right::beside_len(depth, [first.cols()])));
+            taken.push(counter.take(Right::beside_len(counter.products(), depth, [first.cols()])));
         }
+    }
+    if let Some((dx, _)) = &given.dx {
+        let (rows, depth) = given.dy.shape();
+        left = left.max(along_len(counter, (rows, depth, dx.cols())));
     }
     if let Some(x) = given.x.filter(|_| reads_input) {
         taken.extend(rows(counter, extent(x)));
@@ -134,7 +157,7 @@ pub(crate) fn norm_backward(counter: &Counter, dy: &Tensor) {
 
 /// What the tasks of attention work with at a time.
 pub(crate) fn attention(counter: &Counter, given: &Attended<'_>, pass: attention::Pass) {
-    all(counter, attention::workspace((given.geometry, given.spans), pass));
+    all(counter, attention::workspace(counter.products(), (given.geometry, given.spans), pass));
 }
 
 /// What the tasks that find an example's squares work with at a time.
@@ -194,11 +217,12 @@ pub(crate) fn vocabulary_loss_by_example(
 /// The weight as right operand of both products.
 fn packed_vocabulary(counter: &Counter, given: &Vocabulary<'_>) -> [Option<Counted>; 4] {
     let (words, width) = given.weight.shape();
+    let right = |depth, cols| counter.take(Right::beside_len(counter.products(), depth, [cols]));
     [
         widened(counter, given.x),
         widened(counter, given.weight),
-        Some(counter.take(Right::beside_len(width, [words]))),
-        given.dx.as_ref().map(|_| counter.take(Right::beside_len(words, [width]))),
+        Some(right(width, words)),
+        given.dx.as_ref().map(|_| right(words, width)),
     ]
 }
 
@@ -206,9 +230,12 @@ fn packed_vocabulary(counter: &Counter, given: &Vocabulary<'_>) -> [Option<Count
 fn logits(counter: &Counter, given: &Vocabulary<'_>, (count, has_gradient): (usize, bool)) {
     let (words, width) = given.weight.shape();
     let _logits = counter.take(count * words);
-    nothing(counter);
+    drop(counter.take(along_len(counter, (count, width, words))));
+    if given.dx.is_some() {
+        drop(counter.take(along_len(counter, (count, words, width))));
+    }
     if has_gradient {
         let _input = rows(counter, ((count, width), (width, 1)));
-        drop(counter.take(matmul::left_len(words, count, width)));
+        drop(counter.take(matmul::left_len(counter.products(), words, count, width)));
     }
 }

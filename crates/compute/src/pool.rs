@@ -29,6 +29,8 @@ use high_water::HighWater;
 use slabs::{Piece, Slabs};
 pub use usage::Usage;
 
+use crate::cpu::bf16_products::Products;
+
 /// Most threads that have a shard to themselves.
 const SHARDS: usize = 32;
 /// How far apart the shards of a worker and of the helpers in its loops are.
@@ -65,7 +67,11 @@ pub fn set_worker(number: usize) {
 /// assert_eq!(again.len(), 990);
 /// ```
 #[derive(Clone, Debug, Default)]
-pub struct Pool(Arc<Shared>);
+pub struct Pool {
+    shared: Arc<Shared>,
+    /// How matrices over its buffers are multiplied.
+    products: Products,
+}
 
 #[derive(Debug, Default)]
 struct Shared {
@@ -84,12 +90,23 @@ impl Pool {
 
     /// An empty pool that gives memory back when it rests.
     pub fn frugal() -> Self {
-        Self(Arc::new(Shared { is_frugal: true, ..Shared::default() }))
+        let shared = Arc::new(Shared { is_frugal: true, ..Shared::default() });
+        Self { shared, products: Products::F32 }
+    }
+
+    /// The same memory, with another arithmetic for matrix products.
+    pub(crate) fn with_products(&self, products: Products) -> Self {
+        Self { shared: Arc::clone(&self.shared), products }
+    }
+
+    /// How matrices over its buffers are multiplied.
+    pub(crate) fn products(&self) -> Products {
+        self.products
     }
 
     /// Nobody trains for a while: a frugal pool gives the system what is not in use.
     pub fn rest(&self) {
-        if self.0.is_frugal {
+        if self.shared.is_frugal {
             for shard in 0..SHARDS {
                 self.shard(shard).rest();
             }
@@ -100,7 +117,7 @@ impl Pool {
     pub fn take(&self, len: usize) -> Buffer {
         let shard = WORKER.get();
         let piece = self.shard(shard).take(len);
-        self.0.level.add(piece.length());
+        self.shared.level.add(piece.length());
         Buffer { piece: Some(piece), shard, len, pool: self.clone() }
     }
 
@@ -120,7 +137,7 @@ impl Pool {
             held += slabs.held();
             allocations += slabs.allocations();
         }
-        let (live, peak) = self.0.level.read();
+        let (live, peak) = self.shared.level.read();
         Usage {
             live_bytes: bytes(live),
             peak_bytes: bytes(peak),
@@ -131,7 +148,7 @@ impl Pool {
 
     /// Forgets the high-water mark, so that the next reading is of what follows.
     pub fn reset_peak(&self) {
-        self.0.level.reset_peak();
+        self.shared.level.reset_peak();
         for shard in 0..SHARDS {
             self.shard(shard).reset_peak();
         }
@@ -139,7 +156,7 @@ impl Pool {
 
     fn shard(&self, place: usize) -> MutexGuard<'_, Slabs> {
         // A panic elsewhere cannot leave the lists half-changed: nothing in there panics half-way.
-        self.0.shards[place].lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.shards[place].lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -197,7 +214,7 @@ impl DerefMut for Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         if let Some(piece) = self.piece.take() {
-            self.pool.0.level.subtract(piece.length());
+            self.pool.shared.level.subtract(piece.length());
             self.pool.shard(self.shard).give_back(piece);
         }
     }

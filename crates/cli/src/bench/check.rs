@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use std::path::Path;
 
 use crate::console;
-use crate::device::Compute;
+use crate::device::{Compute, precision};
 
 /// Configurations of tiny models: every family, and every property that a family may have.
 const FAMILIES: &str = include_str!("check/families.json");
@@ -46,8 +46,8 @@ struct Found {
 impl Check {
     /// Compares and prints; a difference beyond its bound is an error.
     pub fn run(&self) -> Result<()> {
-        let device = self.compute.open()?;
-        let bound = match self.compute.precision() {
+        let device = self.compute.open_to_check()?;
+        let bound = match precision(&device) {
             "fp32" => 2e-5,
             "tf32" => 3e-2,
             _ => 0.3,
@@ -78,10 +78,10 @@ impl Check {
             }
         }
         device.check()?;
-        self.print(&found, bound)
+        self.print(&device, &found, bound)
     }
 
-    fn print(&self, found: &[Found], bound: f64) -> Result<()> {
+    fn print(&self, device: &Device, found: &[Found], bound: f64) -> Result<()> {
         let wrong = |found: &&Found| found.difference.is_nan() || found.difference > bound;
         let failed: Vec<&Found> = found.iter().filter(wrong).collect();
         let kinds = ["loss", "gradients", "optimiser", "private", "probe", "cache"];
@@ -97,7 +97,7 @@ impl Check {
                 )
                 .collect();
             console::json(json!({
-                "device": self.compute.name(), "precision": self.compute.precision(),
+                "device": self.compute.name(), "precision": precision(device),
                 "bound": bound, "failed": failed.len(), "compared": rows,
             }));
         } else {

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use std::time::Instant;
 
 use super::report::{Format, least, median, rounded};
-use crate::device::Compute;
+use crate::device::{Compute, precision};
 use crate::flags::{Threads, one_of};
 
 /// Classes of the encoders' benchmark head.
@@ -87,7 +87,7 @@ impl Step {
         let (median_ms, best_ms) = (rounded(seconds * 1e3, 2), rounded(least(&times) * 1e3, 2));
         let tokens_per_s = ((self.batch * self.seq()) as f64 / seconds).round() as u64;
         let peak_bytes = peak_resident_bytes().unwrap_or(0);
-        let (setting, mut object) = self.setting();
+        let (setting, mut object) = self.setting(&bench.device);
         object["cached_prefix"] = self.cached_prefix.into();
         object["median_ms"] = median_ms.into();
         object["best_ms"] = best_ms.into();
@@ -148,17 +148,19 @@ impl Step {
     }
 
     /// What is measured: in words, and with the fields of the script it is compared with.
-    pub(super) fn setting(&self) -> (String, Value) {
+    pub(super) fn setting(&self, device: &Device) -> (String, Value) {
         let (batch, seq) = (self.batch, self.seq());
         let (shape, threads) = (self.shape.name(), self.threads.count());
         let blocks: Vec<String> = self.train_blocks.iter().map(ToString::to_string).collect();
         let blocks = if blocks.is_empty() { "all".to_owned() } else { blocks.join(",") };
         let object = json!({
             "device": self.compute.name(), "shape": shape, "batch": batch, "seq": seq,
-            "precision": self.compute.precision(),
+            "precision": precision(device),
             "train_blocks": blocks, "threads": threads,
         });
-        (format!("{shape} {batch}x{seq} on {threads} threads, training {blocks}"), object)
+        let precision = precision(device);
+        let words = format!("{shape} {batch}x{seq} in {precision} on {threads} threads");
+        (format!("{words}, training {blocks}"), object)
     }
 }
 

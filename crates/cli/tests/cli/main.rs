@@ -27,6 +27,7 @@ mod models;
 mod pages;
 mod places;
 mod plan;
+mod precision;
 mod predict;
 mod privacy;
 mod refusals;

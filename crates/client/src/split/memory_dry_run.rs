@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use fedra_compute::{Device, Gradients, Params, Tape, Tensor, ThreadPool};
+use fedra_compute::{Device, Gradients, Params, Precision, Tape, Tensor, ThreadPool};
 use fedra_data::{Encoded, LabelSet, Task};
 use fedra_engine::{
     LocalRule, MomentsLife, PrivateSteps, SplitConfig, SplitMode, TrainRequest, Work,
@@ -56,12 +56,21 @@ pub struct MemoryDryRun<'a> {
     pub clients: u64,
     /// The sequences of all of them in the step that has the most tokens, by their lengths.
     pub joined: &'a [usize],
+    /// Of matrix products: operands that are packed as bf16 take less.
+    pub precision: Precision,
 }
 
 impl MemoryDryRun<'_> {
+    fn device(&self) -> Device {
+        match self.precision {
+            Precision::F32 | Precision::Tf32 => Device::meta(),
+            Precision::Bf16 => Device::meta().with_emulated_bf16(),
+        }
+    }
+
     /// The most tensor memory of a client.
     pub fn client(&self) -> Result<ByteCount> {
-        let device = Device::meta();
+        let device = self.device();
         let held = self.plan.held_by(Side::Client);
         let shared = self.model.fresh_part(&device, Seed(0), |id| held.contains(id))?;
         let mut params = shared.clone();
@@ -148,7 +157,7 @@ impl MemoryDryRun<'_> {
     /// The most tensor memory of the server's half; nothing where the model is not cut.
     pub fn server(&self) -> Result<ByteCount> {
         let Some(split) = self.split else { return Ok(ByteCount(0)) };
-        let device = Device::meta();
+        let device = self.device();
         let middle = ServerSegment::new((self.model.clone(), device.clone()), split.clone(), &[]);
         let hosted = self.model.fresh_part(&device, Seed(0), |id| middle.is_hosted(id))?;
         let base = device.usage().live_bytes as u64;

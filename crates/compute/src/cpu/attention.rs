@@ -13,6 +13,7 @@
 //! With a cap `c`, `s Q K^T` becomes `c t` with `t = tanh(s Q K^T / c)`, and `dS` is multiplied by `1 - t^2`.
 
 use super::attention_inputs::{Columns, Inputs, group, softmax};
+use super::bf16_products::Products;
 use super::cached_attention;
 use super::math;
 use super::matmul::{Mat, MatMut, Right, Start, multiply_serial, serial_len};
@@ -219,14 +220,18 @@ pub enum Pass {
 }
 
 /// The buffers that the tasks of a pass work with at a time, if each has the longest span.
-pub fn workspace((geometry, spans): (Attention, &[Span]), pass: Pass) -> Vec<usize> {
+pub fn workspace(
+    products: Products,
+    (geometry, spans): (Attention, &[Span]),
+    pass: Pass,
+) -> Vec<usize> {
     let width = geometry.width;
     let longest = spans.iter().max_by_key(|span| span.keys.len());
     let Some(longest) = longest else { return Vec::new() };
-    let mut one = Workspace::lengths(geometry, longest, pass).to_vec();
+    let mut one = Workspace::lengths(products, geometry, longest, pass).to_vec();
     if pass == Pass::Backward {
         let (keys, tile) = (most_keys(geometry, longest), tile_len(geometry, longest));
-        let rows = |count| Right::rows_len((count, width), (width + 1, 1));
+        let rows = |count| Right::rows_len(products, (count, width), (width + 1, 1));
         one.extend([keys, tile, tile].map(rows).into_iter().filter(|len| *len > 0));
     }
     one.repeat(ThreadPool::current_threads().min(spans.len() * geometry.kv_heads))
@@ -244,7 +249,8 @@ struct Workspace {
 
 impl Workspace {
     fn new(pool: &Pool, geometry: Attention, span: &Span, pass: Pass) -> Self {
-        let [keys, values, scores, slopes, scratch] = Self::lengths(geometry, span, pass);
+        let [keys, values, scores, slopes, scratch] =
+            Self::lengths(pool.products(), geometry, span, pass);
         Self {
             keys: Right::empty(pool, keys),
             values: Right::empty(pool, values),
@@ -256,14 +262,24 @@ impl Workspace {
     }
 
     /// Floats of each buffer.
-    fn lengths(geometry: Attention, span: &Span, pass: Pass) -> [usize; 5] {
+    fn lengths(products: Products, geometry: Attention, span: &Span, pass: Pass) -> [usize; 5] {
         let (width, keys, tile) =
             (geometry.width, most_keys(geometry, span), tile_len(geometry, span));
-        let turned = Right::beside_len(width, [keys]);
+        let turned = Right::beside_len(products, width, [keys]);
+        // In f32, rows that run along the depth are not packed.
+        let along = |depth, cols| match products {
+            Products::F32 => 0,
+            Products::Bf16(_) => serial_len(products, tile, depth, cols),
+        };
+        let packed = along(width, keys).max(along(keys, width));
         match pass {
-            Pass::Forward => [turned, Right::beside_len(keys, [width]), tile * keys, 0, 0],
+            Pass::Forward => {
+                let values = Right::beside_len(products, keys, [width]);
+                [turned, values, tile * keys, 0, packed]
+            }
             Pass::Backward => {
-                [turned, turned, tile * keys, tile * keys, serial_len(keys, tile, width)]
+                let packed = packed.max(serial_len(products, keys, tile, width));
+                [turned, turned, tile * keys, tile * keys, packed]
             }
         }
     }

@@ -6,6 +6,7 @@
 //! same chain as in [`attention`](super::attention): the bits are the same.
 
 use super::attention_inputs::{Inputs, group, softmax};
+use super::bf16_products::Products;
 use super::matmul::{Mat, MatMut, Right, Start, has_few_rows, multiply_keys, multiply_serial};
 use super::shared::Shared;
 use crate::geometry::{Attention, Span};
@@ -33,6 +34,8 @@ pub fn forward(
     inputs: Inputs<'_>,
     out: &mut [f32],
 ) {
+    // A cache is read once, so bf16 would save nothing.
+    let pool = &pool.with_products(Products::F32);
     let heads = geometry.heads;
     let sequences = sequences(geometry, spans);
     let scores_len = sequences.last().map_or(0, |last| last.scores + heads * last.seen);

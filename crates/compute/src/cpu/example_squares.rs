@@ -16,6 +16,7 @@
 //! in the sixth digit, the example is computed again in f64. Inner products are cut into short runs for
 //! the same reason. What is not finite stays so: the caller is to see it.
 
+use super::bf16_products::Products;
 use super::elementwise;
 use super::matmul::{self, Mat, MatMut, Right, Start, multiply_serial};
 use super::shared::Shared;
@@ -24,6 +25,8 @@ use crate::pool::{Buffer, Pool};
 use crate::thread_pool::{self, ThreadPool};
 use std::ops::Range;
 
+/// Products are f32 on any device.
+const PRODUCTS: Products = Products::F32;
 /// Rows of a tile: two strips of the product's kernel.
 const TILE: usize = 28;
 /// Longest inner product that is summed in one chain.
@@ -49,6 +52,8 @@ pub struct Outer<'a> {
 /// The squared norm of each example's gradients.
 pub fn outer(pool: &Pool, given: Outer<'_>, examples: &[Range<usize>], into: &mut [f64]) {
     assert_eq!(examples.len(), into.len(), "a square for each example");
+    // A norm that bounds something is not rounded to bf16.
+    let pool = &pool.with_products(PRODUCTS);
     thread_pool::each_chunk(into, 1, |example, square| {
         let rows = examples[example].clone();
         let lefts: Vec<_> = given.lefts.iter().map(|left| left.rows_of(rows.clone())).collect();
@@ -67,13 +72,15 @@ pub fn workspace(outputs: &[usize], inputs: usize, examples: &[Range<usize>]) ->
     }
     let one = if is_cheaper_by_products(rows, inputs, all) {
         let deepest = outputs.iter().chain([&inputs]).map(|depth| depth_of_runs(*depth)).max();
-        let right = Right::beside_len(deepest.unwrap_or(0), [rows]);
+        let right = Right::beside_len(PRODUCTS, deepest.unwrap_or(0), [rows]);
         vec![rows * rows, rows * rows, right, TILE * rows, 0]
     } else {
         let widest = outputs.iter().copied().max().unwrap_or(0);
-        let right = Right::rows_len((rows, inputs), (inputs, 1));
+        let right = Right::rows_len(PRODUCTS, (rows, inputs), (inputs, 1));
         let packed = [right].into_iter().filter(|len| *len > 0);
-        packed.chain([widest * inputs, matmul::serial_len(widest, rows, inputs)]).collect()
+        packed
+            .chain([widest * inputs, matmul::serial_len(PRODUCTS, widest, rows, inputs)])
+            .collect()
     };
     one.repeat(ThreadPool::current_threads().min(examples.len()))
 }
@@ -169,7 +176,7 @@ impl Outer<'_> {
     fn products(&self, pool: &Pool) -> Found {
         let rows = self.right.rows();
         let deepest = self.lefts.iter().chain([&self.right]).map(|part| depth_of_runs(part.cols()));
-        let room = Right::beside_len(deepest.max().unwrap_or(0), [rows]);
+        let room = Right::beside_len(PRODUCTS, deepest.max().unwrap_or(0), [rows]);
         let mut work = Workspace {
             right: Right::empty(pool, room),
             tile: pool.take(TILE * rows),

@@ -5,9 +5,11 @@
 //! result is the same to the bit on one thread and on sixty-four.
 
 pub mod activation;
+pub mod amx;
 pub mod attention;
 pub mod attention_inputs;
 pub mod bf16;
+pub mod bf16_products;
 pub mod cached_attention;
 pub mod columns;
 pub mod elementwise;

@@ -1,5 +1,6 @@
 //! Losses. Each turns logits into the gradient of the loss and returns the loss.
 
+use crate::cpu::bf16_products::Products;
 use crate::cpu::losses::Factors;
 use crate::cpu::vocabulary::VocabularyExamples;
 use crate::cpu::{losses, vocabulary};
@@ -78,7 +79,8 @@ pub(crate) fn vocabulary_loss(device: &Device, given: Vocabulary<'_>) -> Tensor 
     }
 }
 
-/// [`vocabulary_loss`] without gradients of weights, and for each example the squared norms of its own.
+/// [`vocabulary_loss`] without gradients of weights, and for each example the squared norms of its own. On
+/// the processor it is f32, as the sum of clipped gradients is that is made later.
 pub(crate) fn vocabulary_loss_by_example(
     device: &Device,
     given: Vocabulary<'_>,
@@ -86,13 +88,14 @@ pub(crate) fn vocabulary_loss_by_example(
 ) -> (Tensor, [Vec<f64>; 2]) {
     match device {
         Device::Cpu(pool) => {
-            let factors = given.factors;
+            let (factors, pool) = (given.factors, &pool.with_products(Products::F32));
             let (sum, squares) =
                 given.on_cpu(|loss| vocabulary::run_by_example(pool, loss, examples));
             (divided(device, factors, sum), squares)
         }
         Device::Meta(counter) => {
-            meta::vocabulary_loss_by_example(counter, &given, examples);
+            let counter = counter.with_products(Products::F32);
+            meta::vocabulary_loss_by_example(&counter, &given, examples);
             let nothing = || vec![0.0; examples.rows.len()];
             (Tensor::scalar(device, 0.0), [nothing(), nothing()])
         }

@@ -8,29 +8,44 @@ use std::sync::Arc;
 use super::high_water::HighWater;
 use super::slabs::rounded;
 use super::usage::Usage;
+use crate::cpu::bf16_products::Products;
 
 /// Counts what a device without numbers would hold.
 #[derive(Clone, Debug, Default)]
-pub struct Counter(Arc<HighWater>);
+pub struct Counter {
+    level: Arc<HighWater>,
+    /// How matrices would be multiplied, which decides what they take when packed.
+    products: Products,
+}
 
 impl Counter {
+    /// The same count, with another arithmetic for matrix products.
+    pub(crate) fn with_products(&self, products: Products) -> Self {
+        Self { level: Arc::clone(&self.level), products }
+    }
+
+    /// How matrices would be multiplied.
+    pub(crate) fn products(&self) -> Products {
+        self.products
+    }
+
     /// Room for so many floats, on paper.
     pub(crate) fn take(&self, len: usize) -> Counted {
         let length = rounded(len);
-        self.0.add(length);
+        self.level.add(length);
         Counted { len, length, counter: self.clone() }
     }
 
     /// What is and was counted.
     pub fn usage(&self) -> Usage {
-        let (live, peak) = self.0.read();
+        let (live, peak) = self.level.read();
         let bytes = |floats: usize| floats * size_of::<f32>();
         Usage { live_bytes: bytes(live), peak_bytes: bytes(peak), ..Usage::default() }
     }
 
     /// Forgets the high-water mark, so that the next reading is of what follows.
     pub fn reset_peak(&self) {
-        self.0.reset_peak();
+        self.level.reset_peak();
     }
 }
 
@@ -55,6 +70,6 @@ impl Counted {
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.counter.0.subtract(self.length);
+        self.counter.level.subtract(self.length);
     }
 }

@@ -71,7 +71,8 @@ impl Tape {
         let shared = trained.into_iter().filter(|(_, uses)| *uses > 1).map(|(id, _)| id).collect();
         let book = Book { examples: sequences.len(), shared, ..Book::default() };
         let flow = self.replay(seeds, Some(book))?;
-        let device = flow.device;
+        // What was clipped by a norm is summed as the norm was computed.
+        let device = flow.device.with_f32_products();
         let mut book = flow.book.expect("it was put there");
         book.add_shared(&device);
         Ok(ExampleGradients { device, book })

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod bf16;
+mod bf16_products;
 mod bounds;
 mod by_example;
 mod chain;

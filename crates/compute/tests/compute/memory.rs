@@ -64,6 +64,10 @@ fn a_device_without_numbers_counts_what_a_step_holds_on_the_processor() {
             chain.device.usage().peak_bytes
         };
         assert_eq!(peak(Device::meta()), peak(Device::cpu()));
+        let [meta, cpu] = [Device::meta(), Device::cpu()].map(|it| it.with_emulated_bf16());
+        let (foreseen, held) = (peak(meta), peak(cpu));
+        assert_eq!(foreseen, held);
+        assert_ne!(foreseen, peak(Device::meta()), "packed operands are of another size");
     });
 }
 
@@ -100,7 +104,12 @@ fn every_operation_takes_as_much_on_a_device_without_numbers() {
             drop(tape.backward(&[(&means, seed)]).unwrap());
             device.usage().peak_bytes
         };
-        assert_eq!(peak(&Device::meta()), peak(&Device::cpu()));
+        for [meta, cpu] in [
+            [Device::meta(), Device::cpu()],
+            [Device::meta(), Device::cpu()].map(|it| it.with_emulated_bf16()),
+        ] {
+            assert_eq!(peak(&meta), peak(&cpu), "{:?}", cpu.precision());
+        }
     });
 }
 

@@ -15,6 +15,20 @@ struct Trace {
 
 #[test]
 fn forward_backward_and_optimiser_give_the_same_bits_on_any_number_of_threads() {
+    same_bits(&Device::cpu());
+}
+
+#[test]
+fn so_do_products_in_bf16() {
+    same_bits(&Device::cpu().with_emulated_bf16());
+    // Where the processor has instructions for it, they compute the same as their emulation or nearly so.
+    if let Ok(device) = Device::cpu().with_bf16_products() {
+        same_bits(&device);
+    }
+}
+
+fn same_bits(device: &Device) {
+    let train = |threads| train(device, threads);
     let alone = train(1);
     assert!(alone.gradients.iter().all(|(_, bits)| bits.iter().any(|bits| *bits << 1 != 0)));
     for threads in if cfg!(miri) { 2..3 } else { 2..6 } {
@@ -53,10 +67,10 @@ fn dropout_drops_the_share_that_its_rate_says_and_the_same_numbers_on_any_number
     assert!(dropped(1, 6) != alone);
 }
 
-fn train(threads: usize) -> Trace {
+fn train(device: &Device, threads: usize) -> Trace {
     let pool = ThreadPool::new(threads).expect("threads");
     pool.install(|| {
-        let mut chain = Chain::new(&LENGTHS);
+        let mut chain = Chain::on(device.clone(), &LENGTHS);
         let scope = chain.everything();
         let mut optimiser =
             Optimiser::new(&chain.device, Solver::adamw(1e-2, 0.1)).expect("usual settings");

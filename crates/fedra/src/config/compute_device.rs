@@ -36,19 +36,40 @@ impl ComputeDevice {
                 return Err(ConfigError::new("precision", found, expected));
             }
         };
-        ConfigError::new("precision", format_args!("{precision:?}"), "f32 where no GPU computes")
-            .when(gpu.is_none() && found != Precision::F32)?;
+        let expected = "f32 or bf16 where no GPU computes";
+        ConfigError::new("precision", format_args!("{precision:?}"), expected)
+            .when(gpu.is_none() && found == Precision::Tf32)?;
         Ok(Self { gpu, precision: found })
     }
 
-    /// Opens it.
-    pub fn open(self) -> Result<Device> {
+    /// Opens it; a note says where it computes otherwise than was asked for.
+    pub(crate) fn open(self) -> Result<(Device, Option<String>)> {
         match self.gpu {
-            None => Ok(Device::cpu()),
-            Some(number) => {
-                let opened = Device::cuda(number, self.precision);
-                opened.map_err(|error| Error::Refused(format!("device cuda:{number}: {error}")))
+            None => Ok(self.on_processor(Device::cpu())),
+            Some(number) => match Device::cuda(number, self.precision) {
+                Ok(device) => Ok((device, None)),
+                Err(error) => Err(Error::Refused(format!("device cuda:{number}: {error}"))),
+            },
+        }
+    }
+
+    /// A device of the processor's with this precision, or in f32 with a note where the processor has no
+    /// instructions for it. A precision that was meant for a GPU is not the processor's.
+    pub(crate) fn on_processor(self, device: Device) -> (Device, Option<String>) {
+        if self.gpu.is_some() || self.precision != Precision::Bf16 {
+            return (device, None);
+        }
+        match device.with_bf16_products() {
+            Ok(device) => (device, None),
+            Err(reason) => {
+                let note = format!("note: precision is \"bf16\", computing in f32: {reason}");
+                (device, Some(note))
             }
         }
+    }
+
+    /// The precision of the processor's products on this machine.
+    pub(crate) fn processor_precision(self) -> Precision {
+        self.on_processor(Device::cpu()).0.precision()
     }
 }

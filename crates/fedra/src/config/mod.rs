@@ -34,6 +34,7 @@ mod unused_settings;
 
 pub use check::{of_engine as config_error_of, prompt as prompt_of};
 pub use checked::{DataFile, Experiment, ModelSource, Source, Vocabulary};
+pub(crate) use compute_device::ComputeDevice;
 pub use config_error::{ConfigError, Found, Problem};
 pub use image_processor::image_processor;
 pub use kind::read_setting;

@@ -265,8 +265,8 @@ mod tests {
             "device: found \"gpu\", expected auto, cpu or cuda:N, as in cuda:0",
         );
         refused(
-            &["precision=bf16"],
-            "precision: found \"bf16\", expected f32 where no GPU computes",
+            &["precision=tf32"],
+            "precision: found \"tf32\", expected f32 or bf16 where no GPU computes",
         );
         refused(
             &["data.source=jsonl"],

@@ -6,6 +6,7 @@
 //! sequences.
 
 use fedra_client::{ClientError, EVALUATION_TOKENS, Examples, MemoryDryRun, evaluation_batches};
+use fedra_compute::Precision;
 use fedra_data::{Encoded, LabelSet, Target, Task, epoch};
 use fedra_engine::{Recipe, SideMemory};
 use fedra_model::{Head, Model};
@@ -31,6 +32,8 @@ pub struct LargestBatches {
     scored_here: Vec<Encoded>,
     /// Clients of a round.
     clients: u64,
+    /// Of the processor's products.
+    precision: Precision,
 }
 
 /// A step with the most tokens.
@@ -106,6 +109,7 @@ impl LargestBatches {
             scored: scored.batch,
             scored_here: scored_here.batch,
             clients,
+            precision: experiment.device.processor_precision(),
         }
     }
 
@@ -137,6 +141,7 @@ impl LargestBatches {
             scored: Vec::new(),
             scored_here: Vec::new(),
             clients: 1,
+            precision: experiment.device.processor_precision(),
         }
     }
 
@@ -199,6 +204,7 @@ impl LargestBatches {
             scored: &self.scored,
             clients: self.clients,
             joined: &step.joined,
+            precision: self.precision,
         }
     }
 }
@@ -258,6 +264,7 @@ mod tests {
             scored: Vec::new(),
             scored_here: Vec::new(),
             clients: 1,
+            precision: Precision::F32,
         }
     }
 

@@ -113,7 +113,11 @@ impl Run {
 
     /// The same with a listener.
     pub fn heard(experiment: &Experiment, listener: &dyn Listener) -> Result<Self> {
-        Self::prepare_on(experiment, experiment.device.open()?, listener)
+        let (device, note) = experiment.device.open()?;
+        if let Some(note) = note {
+            listener.note(&note);
+        }
+        Self::prepare_on(experiment, device, listener)
     }
 
     /// The same on a device of which planning needs no numbers.

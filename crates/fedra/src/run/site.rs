@@ -24,7 +24,7 @@ use crate::run::agreement::agreement;
 /// The named client with its rows, its tokens and the weights that all start from. It gives the
 /// answers, to the bit, that it gives in a run of the whole federation in one process.
 pub fn site(experiment: &Experiment, name: &str, id: ClientId) -> Result<Client> {
-    let device = Device::frugal_cpu();
+    let (device, _) = experiment.device.on_processor(Device::frugal_cpu());
     let (prepared, _, _) = prepare(experiment, name, &device, &Silent)?;
     client(experiment, (prepared, device), (name, id))
 }
@@ -41,14 +41,14 @@ pub struct Joining {
 
 /// The named client of a federation over a network.
 pub fn join(experiment: &Experiment, name: &str, listener: &dyn Listener) -> Result<Joining> {
-    let device = Device::frugal_cpu();
+    let (device, note) = experiment.device.on_processor(Device::frugal_cpu());
     let (prepared, names, remarks) = prepare(experiment, name, &device, listener)?;
     let place = names.iter().position(|other| other == name).unwrap_or_default();
     let agreement = agreement(experiment, &prepared)?;
     let longest = experiment.max_tokens;
     let notes = prepared.notes.iter().map(|note| format!("note: {note}"));
     let lengths = TokenLengths::of(&prepared.shards, longest, prepared.model.longest());
-    let notes = notes.chain(remarks).chain(lengths.note()).collect();
+    let notes = notes.chain(note).chain(remarks).chain(lengths.note()).collect();
     let id = ClientId(place as u32);
     let client = client(experiment, (prepared, device), (name, id))?;
     Ok(Joining { client, agreement, notes })

@@ -10,7 +10,7 @@
 //! W[j .. j+16, k .. k+16]  --turned-->  columns;  c[r, j .. j+16] += x[r, k] * column k
 //! ```
 
-use super::product::{Destination, Finish, NOTHING, Start, check_start, share, starts};
+use super::task::{Destination, Finish, NOTHING, Start, check_start, share, starts};
 use super::view::{Mat, MatMut};
 use crate::cpu::bf16;
 use crate::cpu::simd::{Level, level};

@@ -8,13 +8,36 @@
 use super::kernel::WIDTH;
 use super::moves::{ROWS, cut_strips, transpose};
 use super::view::Mat;
+use super::{tile, tile_pack};
+use crate::cpu::bf16_products::Products;
 use crate::cpu::simd::vectorised;
 use crate::thread_pool;
 use std::ops::Range;
 
 /// Floats that `depth` x `cols` take when packed as a right operand.
-pub fn right_len(depth: usize, cols: usize) -> usize {
-    cols.div_ceil(WIDTH) * WIDTH * depth
+pub fn right_len(products: Products, depth: usize, cols: usize) -> usize {
+    cols.div_ceil(WIDTH) * panel_len(products, depth)
+}
+
+/// Floats of one panel.
+pub fn panel_len(products: Products, depth: usize) -> usize {
+    match products {
+        Products::F32 => WIDTH * depth,
+        Products::Bf16(_) => tile_pack::blocks(depth) * tile::WORDS,
+    }
+}
+
+/// Packs one panel of matrices that are on top of each other.
+pub fn stacked_panel(products: Products, into: &mut [f32], parts: &[Mat<'_>], panel: usize) {
+    if let Products::Bf16(_) = products {
+        return tile_pack::right_panel(into.as_chunks_mut().0, parts, panel);
+    }
+    let mut rest = into;
+    for part in parts {
+        let (now, later) = rest.split_at_mut(part.rows * WIDTH);
+        right_panel(now, *part, panel);
+        rest = later;
+    }
 }
 
 /// Packs columns `panel * WIDTH ..` of `b`, rows `0 .. b.rows`, into one panel.

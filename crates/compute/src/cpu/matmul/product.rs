@@ -3,7 +3,12 @@
 use super::kernel::{self, HEIGHT, Tile, WIDTH};
 use super::pack;
 use super::right::{Panel, Right};
+use super::task::{
+    Destination, FINISH_PANELS, Finish, NOTHING, Start, check_start, finish_rows, share, starts,
+};
+use super::tile_product::{self, Operands};
 use super::view::{Mat, MatMut};
+use crate::cpu::bf16_products::Products;
 use crate::pool::Buffer;
 use crate::thread_pool::{self, ThreadPool};
 use std::ops::Range;
@@ -17,28 +22,6 @@ pub(super) const BLOCK_ROWS: usize = if cfg!(miri) { 2 * HEIGHT } else { 252 };
 const LOWEST_BLOCK: usize = if cfg!(miri) { HEIGHT } else { 4 * HEIGHT };
 /// Tasks per thread, so that a slow core does not hold up the others.
 const TASKS_PER_THREAD: usize = 4;
-
-/// Panels after which a block is finished: still in the cache, and long enough rows to be worth a call.
-const FINISH_PANELS: usize = 8;
-
-/// What the sums of a product start from.
-#[derive(Clone, Copy, Debug)]
-pub enum Start<'a> {
-    /// Zero: the destination is overwritten.
-    Zero,
-    /// What the destination holds: the product is added to it.
-    Keep,
-    /// One row, the same for all.
-    Bias(&'a [f32]),
-    /// A matrix of the destination's shape.
-    Residual(Mat<'a>),
-    /// Both.
-    BiasAndResidual(&'a [f32], Mat<'a>),
-}
-
-/// What happens to a finished block while it is still in the cache: called with the first row, the
-/// first column, and one row's segment at a time.
-pub type Finish<'a> = &'a (dyn Fn(usize, usize, &mut [f32]) + Sync);
 
 /// What a product may do besides.
 #[derive(Default)]
@@ -76,7 +59,11 @@ impl<'a> Product<'a> {
         check(&c, a, b);
         check_start(&c, &start);
         let is_empty = c.rows == 0 || c.cols == 0;
-        let grid = if is_empty { (0, 0) } else { grid(c.rows, b.panels.len()) };
+        let grid = match b.products {
+            _ if is_empty => (0, 0),
+            Products::F32 => grid(c.rows, b.panels.len()),
+            Products::Bf16(_) => tile_product::grid(c.rows, b.panels.len()),
+        };
         let sums = extras.row_sums.map(|sums| {
             assert_eq!(sums.len(), a.rows, "a sum for each row of the left operand");
             Destination { start: sums.as_mut_ptr(), stride: 1, cols: 1 }
@@ -90,19 +77,30 @@ impl<'a> Product<'a> {
 
     fn run(&self, task: usize) {
         let (row_blocks, column_blocks) = self.grid;
-        let rows = share(self.c.rows, row_blocks, task / column_blocks);
-        let panels = share(self.b.panels.len(), column_blocks, task % column_blocks);
-        let depth = self.a.cols.min(DEPTH);
-        let packed = if in_place(self.a, panels.len()) { 0 } else { rows.len() * depth };
+        let (row_block, column_block) = (task / column_blocks, task % column_blocks);
+        let panels = share(self.b.panels.len(), column_blocks, column_block);
+        let (rows, packed) = match self.b.products {
+            Products::F32 => {
+                let rows = share(self.c.rows, row_blocks, row_block);
+                let depth = self.a.cols.min(DEPTH);
+                let packed = if in_place(self.a, panels.len()) { 0 } else { rows.len() * depth };
+                (rows, packed)
+            }
+            Products::Bf16(_) => {
+                let rows = tile_product::rows_of(self.c.rows, row_blocks, row_block);
+                let packed = tile_product::strips_len(rows.len(), self.a.cols);
+                (rows, packed)
+            }
+        };
         let mut scratch = self.b.pool().take(packed);
         let out =
             Destination { start: self.c.as_ptr(), stride: self.c.row_stride, cols: self.c.cols };
         let sums = self.sums.filter(|_| panels.start == 0);
-        let (a, b, start) = (self.a, self.b, &self.start);
+        let given = Operands { a: self.a, b: self.b, start: &self.start, finish: self.finish };
         // SAFETY: tasks cover disjoint rows or disjoint columns of `c`, whose bounds `check`
         // has verified, and `c` stays mutably borrowed while the product lives. Row sums are
         // written by the one task of each row block that has the first panel.
-        unsafe { block(out, a, b, start, self.finish, sums, rows, panels, &mut scratch) };
+        unsafe { block(out, given, sums, (rows, panels), &mut scratch) };
     }
 }
 
@@ -143,15 +141,23 @@ pub fn multiply_serial(
     }
     let out = Destination { start: c.as_mut_ptr(), stride: c.row_stride, cols: c.cols };
     let panels = b.panels.iter().take_while(|panel| panel.column < c.cols).count();
-    let need = if in_place(a, panels) { 0 } else { strip_len(c.rows, a.cols) };
+    let (need, most) = match b.products {
+        Products::F32 if in_place(a, panels) => (0, BLOCK_ROWS),
+        Products::F32 => (strip_len(c.rows, a.cols), BLOCK_ROWS),
+        Products::Bf16(_) => (tile_product::serial_len(c.rows, a.cols), tile_product::ROWS),
+    };
     if scratch.len() < need {
         *scratch = scratch.pool().take(need);
     }
-    let row_blocks = c.rows.div_ceil(BLOCK_ROWS);
+    let given = Operands { a, b, start: &start, finish: None };
+    let row_blocks = c.rows.div_ceil(most);
     for index in 0..row_blocks {
-        let rows = share(c.rows, row_blocks, index);
+        let rows = match b.products {
+            Products::F32 => share(c.rows, row_blocks, index),
+            Products::Bf16(_) => index * most..c.rows.min((index + 1) * most),
+        };
         // SAFETY: `check` has verified the bounds and `c` is mutably borrowed here.
-        unsafe { block(out, a, b, &start, None, None, rows, 0..panels, scratch) };
+        unsafe { block(out, given, None, (rows, 0..panels), scratch) };
     }
 }
 
@@ -161,21 +167,6 @@ fn check(c: &MatMut<'_>, a: Mat<'_>, b: &Right<'_>) {
         (a.rows, b.depth, b.cols()),
         "a product's shapes must agree"
     );
-}
-
-/// The kernel reads what sums start from without checking bounds, so they are checked here.
-pub(super) fn check_start(c: &MatMut<'_>, start: &Start<'_>) {
-    let (bias, residual) = match *start {
-        Start::Zero | Start::Keep => (None, None),
-        Start::Bias(bias) => (Some(bias), None),
-        Start::Residual(residual) => (None, Some(residual)),
-        Start::BiasAndResidual(bias, residual) => (Some(bias), Some(residual)),
-    };
-    assert!(bias.is_none_or(|bias| bias.len() >= c.cols), "a bias has one number per column");
-    let covers = |from: Mat<'_>| {
-        from.rows >= c.rows && from.cols >= c.cols && (from.col_stride == 1 || c.cols <= 1)
-    };
-    assert!(residual.is_none_or(covers), "a residual covers the destination");
 }
 
 /// Rows that run along the depth are read where they are. Others are packed into strips if enough
@@ -192,17 +183,24 @@ fn strip_len(rows: usize, depth: usize) -> usize {
 }
 
 /// Floats of scratch memory that [`multiply_serial`] takes for a left operand whose rows do not run along
-/// the depth.
-pub fn serial_len(rows: usize, depth: usize, cols: usize) -> usize {
-    if cols.div_ceil(WIDTH) < PANELS_WORTH_A_COPY { 0 } else { strip_len(rows, depth) }
+/// the depth; in bf16, for any.
+pub fn serial_len(products: Products, rows: usize, depth: usize, cols: usize) -> usize {
+    match products {
+        Products::F32 if cols.div_ceil(WIDTH) < PANELS_WORTH_A_COPY => 0,
+        Products::F32 => strip_len(rows, depth),
+        Products::Bf16(_) => tile_product::serial_len(rows, depth),
+    }
 }
 
 /// Floats that the tasks of a product pack at a time of a left operand whose rows do not run along
-/// the depth.
-pub fn left_len(rows: usize, depth: usize, cols: usize) -> usize {
+/// the depth; in bf16, of any.
+pub fn left_len(products: Products, rows: usize, depth: usize, cols: usize) -> usize {
     let panels = cols.div_ceil(WIDTH);
     if rows == 0 || panels == 0 {
         return 0;
+    }
+    if let Products::Bf16(_) = products {
+        return tile_product::left_len(rows, depth, panels);
     }
     let (row_blocks, column_blocks) = grid(rows, panels);
     if panels.div_ceil(column_blocks) < PANELS_WORTH_A_COPY {
@@ -212,42 +210,30 @@ pub fn left_len(rows: usize, depth: usize, cols: usize) -> usize {
     at_once * rows.div_ceil(row_blocks) * depth.min(DEPTH)
 }
 
-/// The destination's first element and row distance, shared between tasks that write disjoint parts.
-#[derive(Clone, Copy)]
-pub(super) struct Destination {
-    pub start: *mut f32,
-    pub stride: usize,
-    pub cols: usize,
-}
-
-// SAFETY: tasks write disjoint elements; see `multiply`.
-unsafe impl Send for Destination {}
-// SAFETY: as above.
-unsafe impl Sync for Destination {}
-
 /// Rows x panels of a product.
 ///
 /// # Safety
-/// The rows and the panels' columns must be inside the destination and written by nobody else.
-#[expect(clippy::too_many_arguments, reason = "one private function with two callers")]
+/// The rows and the panels' columns must be inside the destination and written by nobody else, and so
+/// must the sums of these rows.
 unsafe fn block(
     c: Destination,
-    a: Mat<'_>,
-    b: &Right<'_>,
-    start: &Start<'_>,
-    finish: Option<Finish<'_>>,
+    given: Operands<'_>,
     sums: Option<Destination>,
-    rows: Range<usize>,
-    panels: Range<usize>,
+    (rows, panels): (Range<usize>, Range<usize>),
     scratch: &mut [f32],
 ) {
-    let count = rows.len().div_ceil(HEIGHT);
-    let strips: Vec<usize> = (0..=count).map(|i| share(rows.len(), count, i).start).collect();
-    let in_place = in_place(a, panels.len());
+    let Operands { a, b, start, finish } = given;
     // SAFETY: the caller makes this task the only writer of these sums.
     let mut sums = sums.map(|sums| unsafe {
         std::slice::from_raw_parts_mut(sums.start.add(rows.start), rows.len())
     });
+    if let Products::Bf16(kernel) = b.products {
+        // SAFETY: the caller's promise.
+        return unsafe { tile_product::block(kernel, c, given, sums, (rows, panels), scratch) };
+    }
+    let count = rows.len().div_ceil(HEIGHT);
+    let strips: Vec<usize> = (0..=count).map(|i| share(rows.len(), count, i).start).collect();
+    let in_place = in_place(a, panels.len());
     let slices = a.cols.div_ceil(DEPTH).max(1);
     for slice in 0..slices {
         let depth = share(a.cols, slices, slice);
@@ -305,38 +291,12 @@ unsafe fn block(
             if let Some(finish) =
                 finish.filter(|_| at_end && (last || index + 1 - finished == FINISH_PANELS))
             {
-                let first = b.panels[finished].column;
+                let columns = b.panels[finished].column..column + width;
                 finished = index + 1;
-                for row in rows.clone() {
-                    // SAFETY: these columns of this row belong to this task alone.
-                    let segment = unsafe {
-                        let start = c.start.add(row * c.stride + first);
-                        std::slice::from_raw_parts_mut(start, column + width - first)
-                    };
-                    finish(row, first, segment);
-                }
+                // SAFETY: these columns of these rows belong to this task alone.
+                unsafe { finish_rows(finish, c, rows.clone(), columns) };
             }
         }
-    }
-}
-
-pub(super) const NOTHING: (*const f32, usize) = (std::ptr::null(), 0);
-
-pub(super) fn starts(
-    start: &Start<'_>,
-    row: usize,
-    column: usize,
-    destination: (*mut f32, usize),
-) -> [(*const f32, usize); 2] {
-    let bias = |bias: &[f32]| (bias[column..].as_ptr(), 0);
-    let residual =
-        |from: &Mat<'_>| (from.data[row * from.row_stride + column..].as_ptr(), from.row_stride);
-    match start {
-        Start::Zero => [NOTHING, NOTHING],
-        Start::Keep => [(destination.0.cast_const(), destination.1), NOTHING],
-        Start::Bias(row) => [bias(row), NOTHING],
-        Start::Residual(from) => [residual(from), NOTHING],
-        Start::BiasAndResidual(row, from) => [bias(row), residual(from)],
     }
 }
 
@@ -350,11 +310,4 @@ fn grid(rows: usize, panels: usize) -> (usize, usize) {
     let even = (row_blocks..row_blocks + threads)
         .find(|rows| (rows * column_blocks).is_multiple_of(threads));
     (even.unwrap_or(row_blocks).min(rows), column_blocks)
-}
-
-/// Part `index` of `total` items cut into `parts` nearly equal runs.
-pub(super) fn share(total: usize, parts: usize, index: usize) -> Range<usize> {
-    let (base, extra) = (total / parts, total % parts);
-    let start = index * base + index.min(extra);
-    start..start + base + usize::from(index < extra)
 }

@@ -6,7 +6,9 @@
 
 use super::kernel::WIDTH;
 use super::pack;
+use super::tile::Block;
 use super::view::Mat;
+use crate::cpu::bf16_products::Products;
 use crate::pool::{Buffer, Pool};
 use crate::thread_pool;
 use std::ops::Range;
@@ -15,15 +17,17 @@ use std::ops::Range;
 #[derive(Debug)]
 pub struct Right<'a> {
     source: Source<'a>,
+    /// What the panels hold.
+    pub(super) products: Products,
     pub(super) depth: usize,
     pub(super) panels: Vec<Panel>,
 }
 
 #[derive(Debug)]
 enum Source<'a> {
-    /// Panel after panel, each `depth` rows of [`WIDTH`].
+    /// Panel after panel, each `depth` rows of [`WIDTH`], or [blocks](Block) of bf16.
     Packed(Buffer),
-    /// Where the matrix is: whole panels of rows that are `row_stride` apart.
+    /// Where the matrix is: whole panels of rows that are `row_stride` apart, in f32.
     InPlace(Mat<'a>, Pool),
 }
 
@@ -49,18 +53,24 @@ impl<'a> Right<'a> {
             }
             column += part.cols;
         }
-        let mut packed = pool.take(Self::beside_len(depth, parts.iter().map(|part| part.cols)));
-        fill_panels(&mut packed, WIDTH * depth, |number, into| {
+        let products = pool.products();
+        let cols = parts.iter().map(|part| part.cols);
+        let mut packed = pool.take(Self::beside_len(products, depth, cols));
+        fill_panels(&mut packed, pack::panel_len(products, depth), |number, into| {
             let (part, index, _) = jobs[number];
-            pack::right_panel(into, part, index);
+            pack::stacked_panel(products, into, &[part], index);
         });
         let panels = jobs.into_iter().map(|(_, _, panel)| panel).collect();
-        Self { source: Source::Packed(packed), depth, panels }
+        Self { source: Source::Packed(packed), products, depth, panels }
     }
 
     /// Floats that [`Right::beside`] packs, of matrices of this depth and so many columns each.
-    pub fn beside_len(depth: usize, cols: impl IntoIterator<Item = usize>) -> usize {
-        cols.into_iter().map(|cols| pack::right_len(depth, cols)).sum()
+    pub fn beside_len(
+        products: Products,
+        depth: usize,
+        cols: impl IntoIterator<Item = usize>,
+    ) -> usize {
+        cols.into_iter().map(|cols| pack::right_len(products, depth, cols)).sum()
     }
 
     /// Packs matrices of equal width on top of each other: the depth is the sum of theirs.
@@ -68,24 +78,20 @@ impl<'a> Right<'a> {
         let cols = parts.first().map_or(0, |part| part.cols);
         assert!(parts.iter().all(|part| part.cols == cols), "stacked matrices share their width");
         let depth: usize = parts.iter().map(|part| part.rows).sum();
-        let mut packed = pool.take(pack::right_len(depth, cols));
-        fill_panels(&mut packed, WIDTH * depth, |index, into| {
-            let mut rest = into;
-            for part in parts {
-                let (now, later) = rest.split_at_mut(part.rows * WIDTH);
-                pack::right_panel(now, *part, index);
-                rest = later;
-            }
+        let products = pool.products();
+        let mut packed = pool.take(pack::right_len(products, depth, cols));
+        fill_panels(&mut packed, pack::panel_len(products, depth), |index, into| {
+            pack::stacked_panel(products, into, parts, index);
         });
-        Self { source: Source::Packed(packed), depth, panels: panels_of(cols) }
+        Self { source: Source::Packed(packed), products, depth, panels: panels_of(cols) }
     }
 
     /// One row-major matrix: read where it is if it is small and whole panels wide, else packed.
     /// (A large one is read faster from panels, which cross fewer pages.)
     pub fn rows(pool: &Pool, b: Mat<'a>) -> Self {
-        if Self::rows_len((b.rows, b.cols), (b.row_stride, b.col_stride)) == 0 {
-            let source = Source::InPlace(b, pool.clone());
-            return Self { source, depth: b.rows, panels: panels_of(b.cols) };
+        let strides = (b.row_stride, b.col_stride);
+        if Self::rows_len(pool.products(), (b.rows, b.cols), strides) == 0 {
+            return Self::in_place(pool, b);
         }
         Self::stacked(pool, &[b])
     }
@@ -93,22 +99,29 @@ impl<'a> Right<'a> {
     /// Floats that [`Right::rows`] packs of a matrix of this shape whose rows and columns are so far
     /// apart: none where it is read in place.
     pub fn rows_len(
+        products: Products,
         (rows, cols): (usize, usize),
         (row_stride, col_stride): (usize, usize),
     ) -> usize {
         const SMALL: usize = (1 << 20) / size_of::<f32>();
-        let small = rows * row_stride <= SMALL;
+        let small = rows * row_stride <= SMALL && products == Products::F32;
         if small && col_stride == 1 && cols.is_multiple_of(WIDTH) {
             return 0;
         }
-        pack::right_len(rows, cols)
+        pack::right_len(products, rows, cols)
+    }
+
+    fn in_place(pool: &Pool, b: Mat<'a>) -> Self {
+        let source = Source::InPlace(b, pool.clone());
+        Self { source, products: Products::F32, depth: b.rows, panels: panels_of(b.cols) }
     }
 
     /// One row-major matrix, each row multiplied on its way into the panels; a factor of zero makes
-    /// zeros, whatever the row holds.
+    /// zeros, whatever the row holds. Always in f32: factors bound norms, which bf16 would round.
     pub fn scaled_rows(pool: &Pool, b: Mat<'_>, factors: &[f32]) -> Self {
         assert_eq!(factors.len(), b.rows, "a factor for each row");
-        let mut packed = pool.take(pack::right_len(b.rows, b.cols));
+        let products = Products::F32;
+        let mut packed = pool.take(pack::right_len(products, b.rows, b.cols));
         fill_panels(&mut packed, WIDTH * b.rows, |index, into| {
             pack::right_panel(into, b, index);
             for (row, &factor) in into.chunks_exact_mut(WIDTH).zip(factors) {
@@ -121,15 +134,14 @@ impl<'a> Right<'a> {
                 }
             }
         });
-        Self { source: Source::Packed(packed), depth: b.rows, panels: panels_of(b.cols) }
+        Self { source: Source::Packed(packed), products, depth: b.rows, panels: panels_of(b.cols) }
     }
 
     /// One row-major matrix that a single product of few rows reads: where it is if it is whole
     /// panels wide, because a copy would be read only once too; else packed.
     pub fn streamed(pool: &Pool, b: Mat<'a>) -> Self {
-        if b.col_stride == 1 && b.cols.is_multiple_of(WIDTH) {
-            let source = Source::InPlace(b, pool.clone());
-            return Self { source, depth: b.rows, panels: panels_of(b.cols) };
+        if b.col_stride == 1 && b.cols.is_multiple_of(WIDTH) && pool.products() == Products::F32 {
+            return Self::in_place(pool, b);
         }
         let mut packed = Self::empty(pool, 0);
         packed.repack(b);
@@ -138,20 +150,22 @@ impl<'a> Right<'a> {
 
     /// Nothing yet, and room for so many floats; see [`Right::repack`].
     pub fn empty(pool: &Pool, room: usize) -> Self {
-        Self { source: Source::Packed(pool.take(room)), depth: 0, panels: Vec::new() }
+        let (source, products) = (Source::Packed(pool.take(room)), pool.products());
+        Self { source, products, depth: 0, panels: Vec::new() }
     }
 
     /// Packs one small matrix on the calling thread, into memory that is used again.
     pub fn repack(&mut self, b: Mat<'_>) {
-        let len = pack::right_len(b.rows, b.cols);
+        let products = self.products;
+        let len = pack::right_len(products, b.rows, b.cols);
         let fits = matches!(&self.source, Source::Packed(packed) if packed.len() >= len);
         if !fits {
             self.source = Source::Packed(self.pool().take(len));
         }
         if let Source::Packed(packed) = &mut self.source {
-            let panels = packed[..len].chunks_exact_mut((WIDTH * b.rows).max(1));
-            for (index, into) in panels.enumerate() {
-                pack::right_panel(into, b, index);
+            let panel_len = pack::panel_len(products, b.rows).max(1);
+            for (index, into) in packed[..len].chunks_exact_mut(panel_len).enumerate() {
+                pack::stacked_panel(products, into, &[b], index);
             }
         }
         (self.depth, self.panels) = (b.rows, panels_of(b.cols));
@@ -174,6 +188,13 @@ impl<'a> Right<'a> {
                 (&b.data[depth.start * b.row_stride + column..], b.row_stride)
             }
         }
+    }
+
+    /// Some blocks of a panel of bf16.
+    pub(super) fn blocks(&self, index: usize, blocks: &Range<usize>) -> &[Block] {
+        let Source::Packed(packed) = &self.source else { return &[] };
+        let len = pack::panel_len(self.products, self.depth);
+        &packed[index * len..][..len].as_chunks().0[blocks.clone()]
     }
 
     pub(super) fn pool(&self) -> &Pool {

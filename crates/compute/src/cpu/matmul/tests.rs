@@ -3,15 +3,16 @@
 #[cfg(target_arch = "x86_64")]
 use super::kernel::x86::{narrow, wide};
 use super::kernel::{HEIGHT, Tile, WIDTH, plain};
-use super::product::{BLOCK_ROWS, DEPTH, NOTHING};
+use super::product::{BLOCK_ROWS, DEPTH};
+use super::task::NOTHING;
 use super::*;
 use crate::{Pool, Seed};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Columns of several panels, or just two where Miri counts them.
-const LARGE: usize = if cfg!(miri) { 33 } else { 100 };
+pub(super) const LARGE: usize = if cfg!(miri) { 33 } else { 100 };
 /// What no product may leave behind or overwrite.
-const UNTOUCHED: f32 = -77.5;
+pub(super) const UNTOUCHED: f32 = -77.5;
 /// A sum of `k` terms in f32 errs by at most about `k` roundings of the sum of magnitudes.
 const ROUNDING: f64 = 1.2e-7;
 
@@ -299,27 +300,30 @@ fn run(kernel: Kernel, height: usize, cols: usize, depth: usize, sources: usize)
 }
 
 /// All sizes, or the few for which Miri has the time.
-fn sizes<const FEW: usize>(all: impl IntoIterator<Item = usize>, few: [usize; FEW]) -> Vec<usize> {
+pub(super) fn sizes<const FEW: usize>(
+    all: impl IntoIterator<Item = usize>,
+    few: [usize; FEW],
+) -> Vec<usize> {
     if cfg!(miri) { few.to_vec() } else { all.into_iter().collect() }
 }
 
 /// A matrix with gaps between its rows, seen as it is or turned.
 #[derive(Clone)]
-struct Operand {
-    numbers: Vec<f32>,
-    shape: (usize, usize),
-    stride: usize,
-    turned: bool,
+pub(super) struct Operand {
+    pub numbers: Vec<f32>,
+    pub shape: (usize, usize),
+    pub stride: usize,
+    pub turned: bool,
 }
 
 impl Operand {
-    fn new((rows, cols): (usize, usize), gap: usize, turned: bool, seed: u64) -> Self {
+    pub fn new((rows, cols): (usize, usize), gap: usize, turned: bool, seed: u64) -> Self {
         let (outer, inner) = if turned { (cols, rows) } else { (rows, cols) };
         let stride = inner + gap;
         Self { numbers: draw(outer * stride, seed), shape: (rows, cols), stride, turned }
     }
 
-    fn mat(&self) -> Mat<'_> {
+    pub fn mat(&self) -> Mat<'_> {
         let (rows, cols) = self.shape;
         if self.turned {
             return Mat::strided(&self.numbers, cols, rows, self.stride).t();
@@ -370,16 +374,16 @@ fn compare(
     }
 }
 
-fn at(mat: Mat<'_>, row: usize, col: usize) -> f32 {
+pub(super) fn at(mat: Mat<'_>, row: usize, col: usize) -> f32 {
     mat.data[row * mat.row_stride + col * mat.col_stride]
 }
 
-fn draw(count: usize, seed: u64) -> Vec<f32> {
+pub(super) fn draw(count: usize, seed: u64) -> Vec<f32> {
     let mut generator = Seed(seed).generator();
     (0..count).map(|_| (2.0 * generator.uniform() - 1.0) as f32).collect()
 }
 
-fn bits(x: &[f32]) -> Vec<u32> {
+pub(super) fn bits(x: &[f32]) -> Vec<u32> {
     x.iter().map(|x| x.to_bits()).collect()
 }
 
