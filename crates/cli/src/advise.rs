@@ -8,6 +8,7 @@ use clap::Args;
 use fedra::study::advise::AdviceRequest;
 
 use crate::console;
+use crate::device::DeviceFlags;
 use crate::experiment::Written;
 use crate::flags::Quiet;
 use crate::interrupt;
@@ -29,6 +30,8 @@ nothing. docs/advise.md says how the pilot decides.";
 pub struct Advise {
     #[command(flatten)]
     written: Written,
+    #[command(flatten)]
+    device: DeviceFlags,
     /// Rounds of the pilot [default: all of the experiment's]
     #[arg(long, value_name = "N")]
     rounds: Option<u32>,
@@ -51,7 +54,7 @@ pub struct Advise {
 impl Advise {
     /// Runs the pilot and prints what it measured and what follows from it.
     pub fn run(self) -> Result<ExitCode> {
-        let experiment = self.written.fetched(self.quiet.voice())?;
+        let experiment = self.written.fetched(self.device, self.quiet.voice())?;
         let Self { rounds, warmups, tolerance, scratch, quiet, .. } = self;
         let asked = AdviceRequest { rounds, warmups, tolerance, scratch };
         let Some(advice) = fedra::advise(&experiment, &asked, &Terminal::new(quiet.voice()))?

@@ -13,6 +13,7 @@ use fedra_privacy::shown;
 use serde_json::json;
 
 use crate::console;
+use crate::device::DeviceFlags;
 use crate::experiment::Written;
 use crate::flags::Quiet;
 use crate::interrupt;
@@ -32,6 +33,8 @@ experiment needs for it.";
 pub struct Audit {
     #[command(flatten)]
     written: Written,
+    #[command(flatten)]
+    device: DeviceFlags,
     /// Number of canaries, over all clients
     #[arg(long, value_name = "M", default_value_t = 1000)]
     canaries: usize,
@@ -52,7 +55,7 @@ impl Audit {
     /// Runs the experiment with canaries, guesses, tells.
     pub fn run(&self) -> Result<ExitCode> {
         let voice = self.quiet.voice();
-        let experiment = self.written.fetched(voice)?;
+        let experiment = self.written.fetched(self.device, voice)?;
         let usual = || PathBuf::from("runs").join(format!("audit-{}", experiment.name));
         let scratch = self.out.clone().unwrap_or_else(usual);
         if scratch.exists() {

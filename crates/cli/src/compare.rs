@@ -18,6 +18,7 @@ use fedra::text::grid::counted;
 use fedra_data::printable;
 
 use crate::console;
+use crate::device::DeviceFlags;
 use crate::experiment::Overrides;
 use crate::flags::{Quiet, Verbosity};
 use crate::hub;
@@ -46,6 +47,8 @@ pub struct Compare {
     files: Vec<PathBuf>,
     #[command(flatten)]
     overrides: Overrides,
+    #[command(flatten)]
+    device: DeviceFlags,
     /// Number of seeds, starting with the experiment's [default: the file's, or 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     seeds: Option<u32>,
@@ -77,7 +80,7 @@ impl Compare {
         let voice = self.quiet.voice();
         let request = CompareRequest {
             files: self.files,
-            overrides: self.overrides.as_given(),
+            overrides: self.device.over(self.overrides.as_given()),
             seeds: self.seeds,
             sweeps: self.sweeps,
             tunes: self.tunes,

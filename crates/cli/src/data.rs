@@ -11,6 +11,7 @@ use fedra::text::grid::{Grid, grouped};
 use fedra_data::{Body, Example, LabelShape, Labels, Small, Table, Task, printable};
 
 use crate::console;
+use crate::device::DeviceFlags;
 use crate::experiment::Written;
 use crate::flags::Verbosity;
 use crate::terminal::Terminal;
@@ -52,7 +53,7 @@ impl Data {
         let terminal = Terminal::new(Verbosity::Lively);
         let (experiment, holdings) = match &self.client {
             None => {
-                let experiment = self.written.experiment()?;
+                let experiment = self.written.experiment(DeviceFlags::default())?;
                 let holdings = PartitionedData::heard(&experiment, &terminal)?;
                 (experiment, holdings)
             }

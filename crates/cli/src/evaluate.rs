@@ -14,6 +14,7 @@ use serde::Deserialize as _;
 use serde_json::Value;
 
 use crate::console;
+use crate::device::DeviceFlags;
 use crate::experiment::Overrides;
 use crate::flags::{MISSING, Threads, Verbosity, one_of};
 use crate::hub;
@@ -44,6 +45,8 @@ pub struct Evaluate {
     file: PathBuf,
     #[command(flatten)]
     overrides: Overrides,
+    #[command(flatten)]
+    device: DeviceFlags,
     /// The task of the rows [default: by the model's head]
     #[arg(long, value_name = "TASK", value_parser = one_of(Task::ALL.map(|task| (task.name(), task))))]
     task: Option<Task>,
@@ -99,7 +102,11 @@ impl Evaluate {
         interrupt::removes(predictions.as_ref().and_then(OutputFile::part));
         let terminal = Terminal::new(Verbosity::Lively);
         let written = predictions.as_mut().map(|file| file as &mut dyn Write);
-        let report = fedra::evaluate(&choice, &data, written, &terminal)?;
+        let device = match &data {
+            EvaluationData::Experiment(experiment) => experiment.device,
+            EvaluationData::File(..) => self.device.choice()?,
+        };
+        let report = fedra::evaluate_on(device, &choice, &data, (written, &terminal))?;
         if let Some(file) = predictions {
             file.finish()?;
         }
@@ -139,7 +146,7 @@ impl Evaluate {
                     );
                 }
             }
-            let overrides = self.overrides.as_given();
+            let overrides = self.device.over(self.overrides.as_given());
             let open = || Experiment::open(&self.file, &overrides);
             let experiment = hub::opened(Verbosity::Lively, open)?;
             return Ok(EvaluationData::Experiment(Box::new(experiment)));

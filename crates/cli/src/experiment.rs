@@ -6,6 +6,7 @@ use clap::Args;
 use fedra::Experiment;
 use fedra::config::Party;
 
+use crate::device::DeviceFlags;
 use crate::flags::{Verbosity, parse_seed};
 use crate::hub;
 
@@ -32,13 +33,13 @@ pub struct Overrides {
 
 impl Written {
     /// Reads and checks it; models of the hub that it names and this machine lacks are fetched.
-    pub fn fetched(&self, voice: Verbosity) -> fedra::Result<Experiment> {
-        hub::opened(voice, || self.experiment())
+    pub fn fetched(&self, device: DeviceFlags, voice: Verbosity) -> fedra::Result<Experiment> {
+        hub::opened(voice, || self.experiment(device))
     }
 
     /// Reads and checks it, and makes no connection.
-    pub fn experiment(&self) -> fedra::Result<Experiment> {
-        Experiment::open(&self.file, &self.overrides.as_given())
+    pub fn experiment(&self, device: DeviceFlags) -> fedra::Result<Experiment> {
+        Experiment::open(&self.file, &device.over(self.overrides.as_given()))
     }
 
     /// The same for one party of a federation over a network.

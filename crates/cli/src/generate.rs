@@ -15,7 +15,7 @@ use fedra_client::generate::{
     CachedDecoder, Ended, GenerateSettings, Generator, Leaving, RandomSampling, Sampling,
     TextStream,
 };
-use fedra_compute::{Device, Seed};
+use fedra_compute::Seed;
 use fedra_data::Tokenizer;
 use fedra_engine::{Noise, NoiseDraw, NoiseKind};
 use fedra_model::{Head, Loaded, Model};
@@ -24,6 +24,7 @@ use fedra_plan::{Cut, Scope, Side};
 use fedra_wire::RowEncoding;
 
 use crate::console;
+use crate::device::DeviceFlags;
 use crate::flags::{Threads, Verbosity, one_of};
 use crate::hub;
 use crate::interrupt;
@@ -68,6 +69,8 @@ pub struct Generate {
     /// Store weights as bf16: half the memory, 1.3 to 1.8 times as fast, slightly less exact
     #[arg(long)]
     bf16: bool,
+    #[command(flatten)]
+    device: DeviceFlags,
     #[command(flatten)]
     threads: Threads,
     /// Print one JSON object at the end instead of text
@@ -207,16 +210,17 @@ impl Generate {
     }
 
     fn write(&self, text: &str, sampling: Sampling) -> Result<ExitCode> {
-        let device = Device::cpu();
+        let device = self.device.open(Verbosity::Lively)?;
         let path = &hub::folder("--model", &self.model, Verbosity::Lively)?;
         let Pretrained { tokenizer, .. } = Pretrained::open(path)?;
         let (mut loaded, cut) = if self.far.server.is_some() {
-            let (loaded, cut) = load_side(path, self.far.ends, Side::Client)?;
+            let (loaded, cut) = load_side(path, (self.far.ends, Side::Client), &device)?;
             (loaded, Some(cut))
         } else {
             let how = (&device, Seed(0));
             (fedra_model::load(path, Head::Language, None, how)?, None)
         };
+        device.check().context("the model does not fit on the device")?;
         if self.bf16 {
             loaded.params = loaded.params.with_bf16_outside(&Scope::empty());
         }

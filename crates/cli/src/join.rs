@@ -20,6 +20,7 @@ use fedra_net::{ClientNode, CutDialer, Dialer, Left, Listener, NetError, Runtime
 use fedra_privacy::Unit;
 
 use crate::console;
+use crate::device::DeviceFlags;
 use crate::experiment::Overrides;
 use crate::files;
 use crate::flags::{Quiet, Verbosity};
@@ -52,6 +53,8 @@ pub struct Join {
     file: PathBuf,
     #[command(flatten)]
     overrides: Overrides,
+    #[command(flatten)]
+    device: DeviceFlags,
     /// The server's address
     #[arg(
         long,
@@ -96,7 +99,7 @@ impl Join {
         fedra_compute::Allocator.keep_little();
         let voice = self.quiet.voice();
         let way = self.way()?;
-        let overrides = self.overrides.as_given();
+        let overrides = self.device.over(self.overrides.as_given());
         let open = || Experiment::open_for(&self.file, Some(Party::Site), &overrides);
         let experiment = hub::opened(voice, open)?;
         let Joining { mut client, agreement, notes } =
@@ -148,7 +151,7 @@ impl Join {
         };
         match left {
             // It worked until something of this machine failed: not a refusal.
-            Err(FlowerError::Net(error @ NetError::System { .. })) => {
+            Err(FlowerError::Net(error)) if is_of_this_machine(&error) => {
                 console::say(format_args!("error: {error}"));
                 console::say("hint: once this is fixed, the same command joins again");
                 Ok(ExitCode::FAILURE)
@@ -241,6 +244,12 @@ impl Join {
             fedra_net::kept_secret(&file, draw).map_err(|error| unusable(error.to_string()))?;
         NodeKey::read(&text).map_err(unusable)
     }
+}
+
+/// Whether a file, or the device that computes, has failed here.
+fn is_of_this_machine(error: &NetError) -> bool {
+    matches!(error, NetError::System { .. })
+        || matches!(error, NetError::Work(work) if work.is_device_failure())
 }
 
 /// How the server is reached.

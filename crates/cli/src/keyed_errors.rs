@@ -38,6 +38,8 @@ pub const FILE: Keys = &[
     "data.delimiter",
     "data.columns",
     "data.missing",
+    "device",
+    "precision",
 ];
 
 /// The same error with flags in the place of keys.

@@ -44,14 +44,18 @@ impl CutFlags {
 const GLANCE: Duration = Duration::from_millis(100);
 
 /// Loads one side of a saved decoder; values of the other side are never read.
-pub fn load_side(path: &Path, ends: CutFlags, side: Side) -> Result<(Loaded, Cut)> {
+pub fn load_side(
+    path: &Path,
+    (ends, side): (CutFlags, Side),
+    device: &Device,
+) -> Result<(Loaded, Cut)> {
     let checkpoint = open_checkpoint(path)?;
     let wanted = Wanted { head: Head::Language, classifier: Classifier::Stored, adapters: None };
     let model = Model::new(checkpoint.config().clone(), Head::Language, None)?;
     let (first, last) = (ends.first.unwrap_or(1), ends.last.unwrap_or(1));
     let cut = Cut::keep(first, last, model.layout().blocks()).context("--first and --last")?;
     let keep = |id: fedra_plan::ParamId| cut.side(id.site) == side;
-    let loaded = load_part(&checkpoint, wanted, (&Device::cpu(), Seed(0)), keep)?;
+    let loaded = load_part(&checkpoint, wanted, (device, Seed(0)), keep)?;
     Ok((loaded, cut))
 }
 
@@ -68,14 +72,13 @@ pub fn blocks(cut: &Cut) -> Result<Range<usize>> {
 
 /// Sessions over the middle of a model.
 pub fn host(
-    (model, params): (&Model, &Params),
+    (model, params, device): (&Model, &Params, &Device),
     cut: &Cut,
     identity: String,
     limits: SessionLimits,
 ) -> Result<Arc<DecodeHost>> {
     let blocks = blocks(cut)?;
-    let device = Device::cpu();
-    let sessions = DecodeSessions::new(&device, (model.clone(), params), blocks.clone(), limits)?;
+    let sessions = DecodeSessions::new(device, (model.clone(), params), blocks.clone(), limits)?;
     let sessions = SharedSessions::start(sessions, Gathering::default())?;
     let (blocks, width) = ((blocks.start, blocks.end), model.width());
     Ok(Arc::new(DecodeHost { sessions, blocks, width, model: identity }))
@@ -84,15 +87,16 @@ pub fn host(
 /// Serves the middle of a decoder, its weights perhaps stored as bf16, until it is interrupted.
 pub fn serve(
     (path, ends): (&Path, CutFlags),
-    bf16: bool,
+    (device, bf16): (&Device, bool),
     options: &ServerOptions,
 ) -> Result<ExitCode> {
-    let (mut loaded, cut) = load_side(path, ends, Side::Server)?;
+    let (mut loaded, cut) = load_side(path, (ends, Side::Server), device)?;
+    device.check().context("the model does not fit on the device")?;
     if bf16 {
         loaded.params = loaded.params.with_bf16_outside(&Scope::empty());
     }
     let limits = SessionLimits::default();
-    let host = host((&loaded.model, &loaded.params), &cut, identity(path)?, limits)?;
+    let host = host((&loaded.model, &loaded.params, device), &cut, identity(path)?, limits)?;
     let runtime = Runtime::start()?;
     let how = match options.security {
         ServerSecurity::Tls(_) => "mutual TLS",

@@ -4,6 +4,7 @@ use anyhow::Result;
 use clap::Args;
 use fedra::folder::summary::travelled;
 use fedra::forecast::cutting::{CutCosts, Cuts, describe};
+use fedra::forecast::gpu_memory::GpuMemory;
 use fedra::forecast::run_memory::RunMemory;
 use fedra::run::plan_report::{PartRow, PlanReport};
 use fedra::text::grid::{Grid, counted, grouped};
@@ -11,6 +12,7 @@ use fedra_engine::{Begins, Bytes, ClientBlocks, Masks, Move, Recipe};
 use fedra_plan::{ByteCount, Layout};
 
 use crate::console;
+use crate::device::DeviceFlags;
 use crate::experiment::Written;
 use crate::flags::Verbosity;
 use crate::terminal::Terminal;
@@ -32,6 +34,8 @@ models that training adds.";
 pub struct Arguments {
     #[command(flatten)]
     written: Written,
+    #[command(flatten)]
+    device: DeviceFlags,
     /// Print the cost of every cut of a model with many blocks
     #[arg(long)]
     cuts: bool,
@@ -41,7 +45,8 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<()> {
     let terminal = Terminal::new(Verbosity::Lively);
     let wanted = if arguments.cuts { Cuts::All } else { Cuts::Few };
-    let report = fedra::plan_with(&arguments.written.experiment()?, wanted, &terminal)?;
+    let report =
+        fedra::plan_with(&arguments.written.experiment(arguments.device)?, wanted, &terminal)?;
     report.notes.iter().for_each(console::say);
     console::table(&parts(&report.parts));
     console::data("");
@@ -214,6 +219,11 @@ fn costs(report: &PlanReport) -> String {
         let scratch = kept.scratch();
         fact("scratch file", format!("about {scratch} in the run's folder, removed when it ends"));
     }
+    if let Some(gpu) = &report.gpu {
+        for (name, value) in gpu_facts(gpu, recipe) {
+            fact(name, value);
+        }
+    }
     let RunMemory { prepared, tensors, first, models, clients } = report.memory;
     let (total, error) = (report.memory.total(), 100.0 * RunMemory::ERROR);
     fact("run memory", format!("about {total} with {everybody} in one process, within {error} %"));
@@ -239,6 +249,23 @@ fn costs(report: &PlanReport) -> String {
         }
     }
     grid.lines()[1..].join("\n")
+}
+
+/// What of a GPU's memory is in use at once.
+fn gpu_facts(gpu: &GpuMemory, recipe: &Recipe) -> Vec<(&'static str, String)> {
+    let GpuMemory { precision, client, server, run, at_once } = gpu;
+    let error = 100.0 * GpuMemory::ERROR;
+    let mut facts = vec![(
+        "GPU memory",
+        format!("about {client} for a client in {precision}, within {error} %"),
+    )];
+    if recipe.split.is_some() {
+        facts.push(("", format!("about {server} for the server's blocks")));
+    }
+    let clients = counted(*at_once, "client");
+    facts
+        .push(("", format!("at most {run} for a run in one process, {clients} at work at a time")));
+    facts
 }
 
 /// How many blocks learn, who says which, and that the table shows a stand-in.

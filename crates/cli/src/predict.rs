@@ -20,6 +20,7 @@ use serde::Deserialize as _;
 use serde::de::IntoDeserializer as _;
 
 use crate::console;
+use crate::device::DeviceFlags;
 use crate::flags::{Threads, Verbosity, one_of};
 use crate::hub;
 use crate::interrupt;
@@ -83,6 +84,8 @@ pub struct Predict {
     /// Skip and count rows that cannot be read, instead of stopping at the first
     #[arg(long)]
     skip_bad: bool,
+    #[command(flatten)]
+    device: DeviceFlags,
     #[command(flatten)]
     threads: Threads,
 }
@@ -149,7 +152,8 @@ impl Predict {
             bail!("--output: {} is the input file; name another one", output.display());
         }
         let choice = self.model.choice()?;
-        let mut model = TrainedModel::open(&choice.folders()?)?;
+        let folders = choice.folders()?;
+        let mut model = TrainedModel::open_on(&folders, self.device.open(Verbosity::Lively)?)?;
         let run = RunModel::of(&choice);
         for note in run.iter().flat_map(RunModel::notes) {
             console::say(format_args!("note: {note}"));

@@ -14,6 +14,7 @@ use fedra::text::shell;
 use fedra::{Experiment, Summary};
 
 use crate::console;
+use crate::device::DeviceFlags;
 use crate::experiment::Overrides;
 use crate::flags::{Quiet, Verbosity};
 use crate::hub;
@@ -41,6 +42,8 @@ pub struct Run {
     file: Option<PathBuf>,
     #[command(flatten)]
     overrides: Overrides,
+    #[command(flatten)]
+    device: DeviceFlags,
     /// Where results go [default: runs/NAME]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -81,7 +84,7 @@ impl Run {
                 let held = folder.join(EXPERIMENT);
                 let open = || Experiment::open(&held, &fedra::Overrides::default());
                 hub::provide(voice, || open().map(drop))?;
-                fedra::resume(folder, self.leash, &Terminal::new(voice))
+                fedra::resume(folder, &self.device.resumes_with(self.leash), &Terminal::new(voice))
             })? {
                 Resumed::WasComplete(summary) => {
                     show_complete(folder, &summary, voice);
@@ -90,7 +93,7 @@ impl Run {
                 Resumed::WentOn(ending) => Ok(show(&ending, folder, voice, &resuming(folder))),
             },
             (None, Some(file)) => {
-                let overrides = self.overrides.as_given();
+                let overrides = self.device.over(self.overrides.as_given());
                 let mut experiment = hub::opened(voice, || Experiment::open(file, &overrides))?;
                 if self.leash.is_some() {
                     experiment.raw.threads = self.leash;

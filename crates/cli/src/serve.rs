@@ -27,6 +27,7 @@ use fedra_net::{
 use fedra_plan::{ByteCount, Layout, Round};
 
 use crate::console;
+use crate::device::DeviceFlags;
 use crate::experiment::Overrides;
 use crate::flags::{Quiet, Verbosity};
 use crate::flower::AtSuperLink;
@@ -67,6 +68,8 @@ pub struct Serve {
     bf16: bool,
     #[command(flatten)]
     overrides: Overrides,
+    #[command(flatten)]
+    device: DeviceFlags,
     /// Address to listen on, as in 127.0.0.1:7400 or [::]:7400
     #[arg(
         long,
@@ -146,10 +149,11 @@ impl Serve {
             let nobody_known = Demand { clients: 0, each: 1 };
             listen.connections = capacity.connections(nobody_known).map_err(anyhow::Error::msg)?;
             let path = hub::folder("--model", path, voice)?;
-            return model_server::serve((&path, self.ends), self.bf16, &listen);
+            let device = self.device.open(voice)?;
+            return model_server::serve((&path, self.ends), (&device, self.bf16), &listen);
         };
         self.ends.refuse_without("--model (an experiment's cut is [split])")?;
-        let overrides = self.overrides.as_given();
+        let overrides = self.device.over(self.overrides.as_given());
         let open = || Experiment::open_for(file, Some(Party::Server), &overrides);
         let experiment = hub::opened(voice, open)?;
         if !self.stock.is_empty() && experiment.recipe.method != "fedavg" {

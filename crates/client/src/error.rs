@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 
+use crate::device_failure::DeviceFailure;
 use crate::generate::SessionError;
 use fedra_compute::ComputeError;
 use fedra_data::DataError;
@@ -98,6 +99,9 @@ pub enum ClientError {
     /// The way to a peer is broken.
     #[error("the peer cannot be reached")]
     Unreachable(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// A GPU failed in a training step.
+    #[error("{0}")]
+    Device(Box<DeviceFailure>),
     /// Data refused.
     #[error(transparent)]
     Data(#[from] DataError),
@@ -117,6 +121,11 @@ impl ClientError {
     pub fn is_divergence(&self) -> bool {
         matches!(self, Self::NotFinite { .. })
             || matches!(self, Self::Wire(error) if error.is_divergence())
+    }
+
+    /// Whether a GPU has failed, on which nothing is computed from now on.
+    pub fn is_device_failure(&self) -> bool {
+        matches!(self, Self::Device(_) | Self::Model(ModelError::Compute(ComputeError::Device(_))))
     }
 
     pub(crate) fn nothing(client: &str, what: &'static str) -> Self {

@@ -76,6 +76,7 @@ mod examples;
 mod labelled_batch;
 
 mod convert;
+mod device_failure;
 mod error;
 
 pub mod generate;
@@ -84,6 +85,7 @@ pub use attention::{PATTERN_EXAMPLES, PATTERN_NUMBERS, PATTERN_TOKENS};
 pub use client::Client;
 pub use convert::{to_params, to_values};
 pub use correction::Correction;
+pub use device_failure::{DeviceFailure, StepSize};
 pub use error::{ClientError, Result};
 pub use evaluator::{Evaluator, evaluation_batches};
 pub use examination::{Examined, Truth};

@@ -159,6 +159,10 @@ impl LocalFleet {
             Ok((reply, next)) => (Outcome::Finished(reply), Some(next)),
             // One that waited for a client that has stopped failed for no reason of its own.
             Err(_) if self.observer.stops() => return Err(EngineError::Stopped),
+            // Nobody else could compute on it either.
+            Err(error) if error.is_device_failure() => {
+                return Err(error.of_fleet("train the clients"));
+            }
             Err(error) => (Outcome::Failed(error.failure()), None),
         };
         let arrival = Arrival { client: request.client, outcome };

@@ -3,15 +3,16 @@
 //! Plain steps, private ones and those of a cut model differ in how a batch's gradients are found, and in
 //! nothing that follows.
 
-use fedra_compute::{Device, Gradients, Params, Tape, Tensor};
+use fedra_compute::{ComputeError, Device, Gradients, Params, Precision, Tape, Tensor};
 use fedra_data::{Encoded, epoch};
 use fedra_engine::{ClassWeights, MomentsLife, StepPlace};
-use fedra_model::PrefixCache;
+use fedra_model::{ModelError, PrefixCache};
 use fedra_plan::{Cut, Plan, Scope};
 use fedra_wire::ParamValues;
 
 use crate::convert::to_values;
 use crate::correction::Correction;
+use crate::device_failure::{DeviceFailure, StepSize};
 use crate::dropout::RoundDropout;
 use crate::error::{ClientError, Result};
 use crate::meter::Meter;
@@ -38,6 +39,36 @@ impl Trainer<'_> {
     /// The same where the middle of the model may be elsewhere, and without taking the change: the plan
     /// then says who trains what, and the scope is the client's part of it.
     pub(crate) fn train_cut(
+        &self,
+        params: &mut Params,
+        task: &TrainTask<'_>,
+        elsewhere: (Option<(&Plan, &mut ClientSegments<'_>)>, &Meter<'_>),
+    ) -> Result<Course> {
+        self.steps(params, task, elsewhere).map_err(|error| self.in_training(error, task))
+    }
+
+    /// The same error, with what a GPU was doing where it is one of a GPU.
+    fn in_training(&self, error: ClientError, task: &TrainTask<'_>) -> ClientError {
+        let ClientError::Model(ModelError::Compute(ComputeError::Device(source))) = error else {
+            return error;
+        };
+        let layout = self.model.layout();
+        let step = StepSize {
+            sequences: task.examples.len().min(task.work.batch as usize),
+            tokens: task.examples.iter().map(|example| example.ids.len()).max().unwrap_or(0),
+            blocks: self.model.blocks(),
+            parameters: layout.elements(),
+            learning: task.scope.elements(layout),
+            precision: match self.device {
+                Device::Cuda(cuda) => cuda.precision(),
+                Device::Cpu(_) | Device::Meta(_) => Precision::F32,
+            },
+        };
+        let client = task.client.to_owned();
+        ClientError::Device(Box::new(DeviceFailure { client, step, source }))
+    }
+
+    fn steps(
         &self,
         params: &mut Params,
         task: &TrainTask<'_>,

@@ -6,9 +6,10 @@
 
 use crate::cpu::amx::NoBf16;
 use crate::cpu::bf16_products::{Products, TileKernel};
-use crate::cuda::{Cuda, CudaError, Precision};
+use crate::cuda::{Cuda, CudaError, WORKSPACE};
 use crate::error::ComputeError;
 use crate::pool::{Counter, Pool, Usage};
+use crate::precision::Precision;
 
 /// A device and its memory.
 ///
@@ -108,6 +109,20 @@ impl Device {
         }
     }
 
+    /// The same for a GPU of this precision: a step here holds what it would hold in that GPU's memory, without
+    /// the tables of a few kilobytes that tell kernels where rows are.
+    pub fn meta_gpu(precision: Precision) -> Self {
+        Self::Meta(Counter::of_gpu(precision, WORKSPACE))
+    }
+
+    /// Takes at most so many bytes of a GPU from now on; main memory has no such limit.
+    pub fn limit_memory(&self, bytes: Option<u64>) {
+        match self {
+            Self::Cpu(_) | Self::Meta(_) => {}
+            Self::Cuda(cuda) => cuda.limit_memory(bytes),
+        }
+    }
+
     /// Whether there are numbers in its tensors.
     pub const fn has_numbers(&self) -> bool {
         match self {
@@ -128,7 +143,8 @@ impl Device {
     /// Whether the backward pass of attention reads its result.
     pub(crate) const fn reads_attention_results(&self) -> bool {
         match self {
-            Self::Cpu(_) | Self::Meta(_) => false,
+            Self::Cpu(_) => false,
+            Self::Meta(counter) => counter.is_gpu(),
             Self::Cuda(_) => true,
         }
     }

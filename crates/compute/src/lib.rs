@@ -30,6 +30,7 @@ mod optimiser;
 mod params;
 mod patches;
 mod pool;
+mod precision;
 mod sequences;
 mod solver;
 mod storage;
@@ -44,7 +45,7 @@ pub use allocator::{Allocator, OUT_OF_MEMORY};
 pub use clipping::{ClipFactors, Clipping};
 pub use cpu::amx::NoBf16;
 pub use cpu::rotary::Angles;
-pub use cuda::{Cuda, CudaError, Gpu, Precision, gpus};
+pub use cuda::{Cuda, CudaError, Gpu, gpus};
 pub use device::Device;
 pub use dropout::{Dropout, DropoutPlace};
 pub use error::ComputeError;
@@ -56,6 +57,7 @@ pub use optimiser::Optimiser;
 pub use params::{Params, Weight, Weights};
 pub use patches::{Patches, Pixels};
 pub use pool::{Buffer, Counter, Pool, Usage, set_worker};
+pub use precision::Precision;
 pub use sequences::Sequences;
 pub use tape::{
     AttentionProbe, ExampleGradients, Logits, Lora, LossWeights, Projected, Projection, RowWeights,

@@ -2,7 +2,10 @@
 //!
 //! The processor's kernels pack operands into panels and keep partial sums. Each function here takes
 //! what its kernel takes, by the lengths that the kernel's own file gives, and gives it back at the
-//! end. A test holds a step on paper to the same step on the processor.
+//! end. A test holds a step on paper to the same step on the processor. What a GPU's operations take is in
+//! `gpu.rs`.
+
+mod gpu;
 
 use crate::cpu::attention;
 use crate::cpu::bf16_products::Products;
@@ -40,6 +43,9 @@ fn rows(counter: &Counter, (shape, strides): Extent) -> Option<Counted> {
 
 /// A product of two views.
 pub(crate) fn matmul(counter: &Counter, (left, right): (&View<'_>, &View<'_>)) {
+    if counter.is_gpu() {
+        return gpu::matmul(counter, [left.tensor, right.tensor]);
+    }
     let _read = [widened(counter, left.tensor), widened(counter, right.tensor)];
     let ((count, depth), (_, step)) = extent_of(left);
     let ((_, cols), _) = extent_of(right);
@@ -66,8 +72,11 @@ fn along_len(counter: &Counter, (rows, depth, cols): (usize, usize, usize)) -> u
     }
 }
 
-/// Projections: biases side by side, weights widened and packed.
-pub(crate) fn linear(counter: &Counter, given: &Linear<'_>) {
+/// Projections: biases side by side, weights widened and packed. A result may be bf16 on a GPU.
+pub(crate) fn linear(counter: &Counter, given: &Linear<'_>, is_bf16: bool) {
+    if counter.is_gpu() {
+        return gpu::linear(counter, given, is_bf16);
+    }
     let outputs = || given.weights.iter().map(|(weight, _)| weight.rows());
     let has_bias = given.weights.iter().any(|(_, bias)| bias.is_some());
     let _bias = has_bias.then(|| counter.take(outputs().sum()));
@@ -90,6 +99,9 @@ pub(crate) fn linear_backward(counter: &Counter, mut given: LinearBackward<'_>) 
     }
     if let Some((dx, _)) = &mut given.dx {
         dx.own();
+    }
+    if counter.is_gpu() {
+        return gpu::linear_backward(counter, &given);
     }
     let weights = if given.dx.is_some() { given.weights } else { &[] };
     let mut taken: Vec<Counted> =
@@ -152,16 +164,26 @@ pub(crate) fn linear_backward(counter: &Counter, mut given: LinearBackward<'_>) 
 
 /// Partial sums of a norm's weights.
 pub(crate) fn norm_backward(counter: &Counter, dy: &Tensor) {
+    if counter.is_gpu() {
+        return gpu::norm_backward(counter, dy);
+    }
     drop(counter.take(norm::partial_len(dy.rows(), dy.cols())));
 }
 
 /// What the tasks of attention work with at a time.
 pub(crate) fn attention(counter: &Counter, given: &Attended<'_>, pass: attention::Pass) {
+    if counter.is_gpu() {
+        return gpu::attention(counter, given, pass);
+    }
     all(counter, attention::workspace(counter.products(), (given.geometry, given.spans), pass));
 }
 
 /// What the tasks that find an example's squares work with at a time.
 pub(crate) fn outer_squares(counter: &Counter, given: &Outer<'_>) {
+    // The processor finds them.
+    if counter.is_gpu() {
+        return;
+    }
     let outputs: Vec<usize> = given.lefts.iter().map(|left| left.columns.len()).collect();
     all(counter, example_squares::workspace(&outputs, given.right.cols(), given.examples));
 }
@@ -178,6 +200,9 @@ fn all(counter: &Counter, buffers: Vec<usize>) {
 
 /// Packed weights and a few rows of logits.
 pub(crate) fn vocabulary_loss(counter: &Counter, given: &Vocabulary<'_>) {
+    if counter.is_gpu() {
+        return gpu::vocabulary_loss(counter, given);
+    }
     let _packed = packed_vocabulary(counter, given);
     let rows = vocabulary::rows_at_once(given.weight.rows()).min(given.x.rows());
     logits(counter, given, (rows, given.dw.is_some()));
@@ -189,6 +214,10 @@ pub(crate) fn vocabulary_loss_by_example(
     given: &Vocabulary<'_>,
     examples: VocabularyExamples<'_>,
 ) {
+    // The processor computes it.
+    if counter.is_gpu() {
+        return;
+    }
     let _packed = packed_vocabulary(counter, given);
     let (words, width) = given.weight.shape();
     let most = vocabulary::rows_of_examples_at_once(words, width);

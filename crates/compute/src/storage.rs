@@ -47,6 +47,9 @@ impl Storage {
             Device::Cuda(cuda) if cuda.is_bf16() => {
                 Self { is_bf16: true, ..Self::allocate(device, elements.div_ceil(2)) }
             }
+            Device::Meta(counter) if counter.is_bf16() => {
+                Self { is_bf16: true, ..Self::allocate(device, elements.div_ceil(2)) }
+            }
             Device::Cpu(_) | Device::Meta(_) | Device::Cuda(_) => Self::allocate(device, elements),
         }
     }
@@ -227,10 +230,41 @@ impl Storage {
         }
     }
 
-    /// Makes the first `count` numbers nobody else's and f32, as whoever writes them needs them.
+    /// Makes the first `count` numbers nobody else's and f32, as whoever writes them needs them. A GPU writes
+    /// bf16 where they are bf16.
     pub fn own(&mut self, count: usize) {
+        if let Memory::Meta(counted) = &self.memory
+            && counted.counter().is_gpu()
+        {
+            counted.forget();
+            if self.is_shared() {
+                self.relocate(count, self.capacity());
+            }
+            return;
+        }
         if self.is_bf16 || self.is_shared() {
             self.relocate(count, self.capacity());
+        }
+    }
+
+    /// The same for an optimiser, on paper: what learns is f32, and a GPU keeps the bf16 copy of it.
+    pub fn own_learning(&mut self, count: usize) {
+        match &self.memory {
+            Memory::Meta(counted) if counted.counter().is_gpu() => {
+                if self.is_bf16 {
+                    *self = Self::allocate(&self.device(), count);
+                } else if self.is_shared() {
+                    self.relocate(count, self.capacity());
+                }
+            }
+            Memory::Meta(_) | Memory::Cpu(_) | Memory::Cuda(_) => self.own(count),
+        }
+    }
+
+    /// A product of a GPU reads the first `count` numbers as bf16, on paper.
+    pub fn round_on_paper(&self, count: usize) {
+        if let Memory::Meta(counted) = &self.memory {
+            counted.round(count);
         }
     }
 
@@ -239,6 +273,14 @@ impl Storage {
         if let Memory::Cuda(buffer) = &self.memory {
             let copy = buffer.copied((count, capacity), self.is_bf16);
             self.memory = Memory::Cuda(Arc::new(copy));
+            return;
+        }
+        if let Memory::Meta(counted) = &self.memory
+            && counted.counter().is_gpu()
+        {
+            let numbers = capacity.max(count);
+            let floats = if self.is_bf16 { numbers.div_ceil(2) } else { numbers };
+            self.memory = Memory::Meta(Arc::new(counted.counter().take(floats)));
             return;
         }
         let mut moved = Self::allocate(&self.device(), capacity.max(count));

@@ -307,6 +307,16 @@ impl Tensor {
         self.storage.own(self.elements());
     }
 
+    /// The same for an optimiser on paper; see [`Storage::own_learning`].
+    pub(crate) fn own_learning(&mut self) {
+        self.storage.own_learning(self.elements());
+    }
+
+    /// A product of a GPU reads it as bf16, on paper.
+    pub(crate) fn round_on_paper(&self) {
+        self.storage.round_on_paper(self.elements());
+    }
+
     /// The GPU that it is on, if it is on one.
     pub(crate) fn cuda(&self) -> Option<Cuda> {
         self.storage.cuda().cloned()

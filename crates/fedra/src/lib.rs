@@ -96,7 +96,7 @@ pub use fedra_client as client;
 /// Tensors and devices.
 pub use fedra_compute as compute;
 
-pub use apply::evaluate::evaluate;
+pub use apply::evaluate::{evaluate, evaluate_on};
 pub use apply::trained_model::{ModelChoice, TrainedModel};
 pub use config::config_error::ConfigError;
 pub use config::{Experiment, Overrides};
@@ -109,6 +109,6 @@ pub use run::federate::{Ending, Run};
 pub use run::plan_report::{PlanReport, plan, plan_of, plan_with};
 pub use run::serve::serve;
 pub use run::site::{Joining, join, site};
-pub use run::start::{Output, Resumed, prepare, resume, resume_with, run};
+pub use run::start::{Machine, Output, Resumed, prepare, resume, resume_with, run};
 pub use study::advise::advise;
 pub use study::compare::compare;

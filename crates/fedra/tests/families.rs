@@ -230,7 +230,7 @@ fn check(family: &str, config: Value) {
     let stopped = experiment(&rows, &model, &[]);
     let ending = fedra::run(&stopped, &Output::new(&parts), &Impatient::default()).unwrap();
     assert!(matches!(ending, Ending::Interrupted { rounds: 1, of: ROUNDS }), "{family}");
-    fedra::resume(&parts, None, &Silent).unwrap();
+    fedra::resume(&parts, &fedra::Machine::default(), &Silent).unwrap();
     assert!(weights(&parts) == weights(&whole), "{family}: resumed to another model");
 
     let choice = ModelChoice { path: whole.clone(), round: WhichRound::Last, base: None };

@@ -64,7 +64,8 @@ fn a_stopped_run_of_ones_own_method_goes_on_to_the_same_model() {
 
     let ending = fedra::run(&halved, &Output::new(&parts), &Impatient::default()).unwrap();
     assert!(matches!(ending, Ending::Interrupted { rounds: 1, of: 3 }));
-    let refused = fedra::resume(&parts, None, &Silent).expect_err("no file has the method");
+    let refused = fedra::resume(&parts, &fedra::Machine::default(), &Silent)
+        .expect_err("no file has the method");
     assert!(refused.to_string().starts_with("method.name: found \"halved\""), "{refused}");
     assert!(fedra::resume_with(&experiment(0.25), &parts, &Silent).is_err());
 
@@ -179,7 +180,8 @@ fn check_stopped_anywhere(more: &str) {
             interrupted += 1;
             let log = fs::read_to_string(parts.join("rounds.jsonl")).unwrap_or_default();
             assert_eq!((log.lines().count(), of), (rounds as usize, 3), "{more}, after {after}");
-            let resumed = fedra::resume(&parts, None, &Silent).expect("it goes on");
+            let resumed =
+                fedra::resume(&parts, &fedra::Machine::default(), &Silent).expect("it goes on");
             assert!(matches!(resumed, Resumed::WentOn(Ending::Complete(_))), "{more}");
         }
         for name in ["model/model.safetensors", "ledger.jsonl"] {
@@ -219,7 +221,7 @@ fn a_round_that_would_be_counted_twice_is_finished_before_the_run_stops() {
     fedra::run(&experiment, &Output::new(&whole), &Silent).unwrap().complete().unwrap();
     let ending = fedra::run(&experiment, &Output::new(&parts), &Sudden::after(2)).unwrap();
     assert!(matches!(ending, Ending::Interrupted { rounds: 1, of: 3 }), "{ending:?}");
-    fedra::resume(&parts, None, &Silent).unwrap();
+    fedra::resume(&parts, &fedra::Machine::default(), &Silent).unwrap();
     for name in ["ledger.jsonl", "model/model.safetensors"] {
         let file = |folder: &std::path::Path| fs::read(folder.join(name)).unwrap();
         assert!(file(&parts) == file(&whole), "{name}");

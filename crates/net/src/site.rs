@@ -185,8 +185,9 @@ impl ClientNode {
             Err(error @ (NetError::Meaning { .. } | NetError::Stopped)) => return Err(error),
             Err(error) => {
                 let diverged = matches!(&error, NetError::Work(work) if work.is_divergence());
+                let is_device = matches!(&error, NetError::Work(work) if work.is_device_failure());
                 let answer = Answer::Failed { reason: error.to_string(), diverged };
-                if matches!(error, NetError::System { .. }) {
+                if is_device || matches!(error, NetError::System { .. }) {
                     self.broken = Some(error);
                 }
                 (answer, Vec::new())

@@ -9,13 +9,14 @@ use clap::{Args, ValueEnum};
 use fedra::prepare::pretrained::Pretrained;
 use fedra::text::grid::grouped;
 use fedra_audit::{Attack, Decoder, FineTuning, Grid, Knowledge, PublicText, Study};
-use fedra_compute::{Device, Seed};
+use fedra_compute::Seed;
 use fedra_engine::{NoiseDraw, NoiseKind};
 use fedra_model::{Classifier, Head, Wanted, load_checkpoint};
 
 use super::lines::{self, Lines};
 use super::telling::tell;
 use crate::console;
+use crate::device::DeviceFlags;
 use crate::flags::{Verbosity, one_of, parse_seed};
 use crate::hub;
 use crate::screen::{self, TextLine};
@@ -97,6 +98,8 @@ pub struct Split {
     /// Random seed
     #[arg(long, value_name = "N", value_parser = parse_seed, default_value = "1")]
     seed: u64,
+    #[command(flatten)]
+    device: DeviceFlags,
     /// Print one JSON object a line instead of tables
     #[arg(long)]
     json: bool,
@@ -143,7 +146,7 @@ impl Split {
         let Pretrained { checkpoint, tokenizer } = Pretrained::open(&path).context("--model")?;
         let wanted =
             Wanted { head: Head::Language, classifier: Classifier::Stored, adapters: None };
-        let (device, seed) = (Device::cpu(), Seed(self.seed));
+        let (device, seed) = (self.device.open(Verbosity::Lively)?, Seed(self.seed));
         let loaded = load_checkpoint(&checkpoint, wanted, (&device, seed)).context("--model")?;
         let decoder = Decoder::new(&loaded.model, &loaded.params, &device).context("--model")?;
         if self.tokens > loaded.model.longest() {

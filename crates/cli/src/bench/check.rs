@@ -6,10 +6,11 @@
 
 use anyhow::{Result, bail};
 use clap::Args;
+use fedra::config::DeviceReport;
 use fedra::text::grid::Grid;
 use fedra_compute::{
-    Clipping, Device, Gradients, LossWeights, Optimiser, Params, RowWeights, Seed, Solver, Tape,
-    Tensor,
+    Clipping, Device, Gradients, LossWeights, Optimiser, Params, Precision, RowWeights, Seed,
+    Solver, Tape, Tensor,
 };
 use fedra_model::hf::Config;
 use fedra_model::{Batch, BlockProbe, Head, KeyValueCache, Model, Relevant, Targets, Weighted};
@@ -18,7 +19,7 @@ use serde_json::{Value, json};
 use std::path::Path;
 
 use crate::console;
-use crate::device::{Compute, precision};
+use crate::device::{DeviceFlags, peers_precision};
 
 /// Configurations of tiny models: every family, and every property that a family may have.
 const FAMILIES: &str = include_str!("check/families.json");
@@ -30,7 +31,7 @@ const LENGTHS: [usize; 5] = [1, 7, 12, 3, 16];
 #[derive(Args)]
 pub struct Check {
     #[command(flatten)]
-    compute: Compute,
+    device: DeviceFlags,
     /// Print one JSON object instead of a table
     #[arg(long)]
     json: bool,
@@ -46,11 +47,11 @@ struct Found {
 impl Check {
     /// Compares and prints; a difference beyond its bound is an error.
     pub fn run(&self) -> Result<()> {
-        let device = self.compute.open_to_check()?;
-        let bound = match precision(&device) {
-            "fp32" => 2e-5,
-            "tf32" => 3e-2,
-            _ => 0.3,
+        let device = self.device.open_to_check()?;
+        let bound = match device.precision() {
+            Precision::F32 => 2e-5,
+            Precision::Tf32 => 3e-2,
+            Precision::Bf16 => 0.3,
         };
         let configurations: Vec<Value> = serde_json::from_str(FAMILIES)?;
         let mut found = Vec::new();
@@ -78,10 +79,10 @@ impl Check {
             }
         }
         device.check()?;
-        self.print(&device, &found, bound)
+        self.print((&device, &found), bound)
     }
 
-    fn print(&self, device: &Device, found: &[Found], bound: f64) -> Result<()> {
+    fn print(&self, (device, found): (&Device, &[Found]), bound: f64) -> Result<()> {
         let wrong = |found: &&Found| found.difference.is_nan() || found.difference > bound;
         let failed: Vec<&Found> = found.iter().filter(wrong).collect();
         let kinds = ["loss", "gradients", "optimiser", "private", "probe", "cache"];
@@ -97,7 +98,7 @@ impl Check {
                 )
                 .collect();
             console::json(json!({
-                "device": self.compute.name(), "precision": precision(device),
+                "device": DeviceReport::of(device).device, "precision": peers_precision(device),
                 "bound": bound, "failed": failed.len(), "compared": rows,
             }));
         } else {

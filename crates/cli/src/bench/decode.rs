@@ -3,6 +3,7 @@
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use fedra::config::DeviceReport;
 use fedra_compute::{Device, Params, Seed, Tape, Tensor};
 use fedra_model::{Batch, Head, KeyValueCache, Model, Preset};
 use serde_json::json;
@@ -10,7 +11,7 @@ use std::time::Instant;
 
 use super::report::{Format, median, rounded};
 use super::step::shapes;
-use crate::device::Compute;
+use crate::device::{DeviceFlags, peers_precision};
 use crate::flags::Threads;
 
 /// Tokens before the clock counts.
@@ -36,7 +37,7 @@ pub struct DecodeBench {
     #[arg(long, default_value_t = 64)]
     new: usize,
     #[command(flatten)]
-    compute: Compute,
+    device: DeviceFlags,
     #[command(flatten)]
     threads: Threads,
     #[command(flatten)]
@@ -60,7 +61,7 @@ impl DecodeBench {
             bail!("--context is {}, expected at most {most} for this shape", self.context);
         }
         let start = Instant::now();
-        let device = self.compute.open()?;
+        let device = self.device.open_apart()?;
         let params = filled(&device, &model)?;
         let mut decoding = Decoding::new(self, &device, (&model, &params))?;
         for _ in 0..WARM_UP {
@@ -79,7 +80,7 @@ impl DecodeBench {
         let gb_per_s = (weight_bytes as f64 / seconds / 1e9).round() as u64;
         let (shape, peak) = (self.shape.name(), device.usage().peak_bytes);
         let object = json!({
-            "device": self.compute.name(), "precision": self.compute.precision(), "shape": shape,
+            "device": DeviceReport::of(&device).device, "precision": peers_precision(&device), "shape": shape,
             "batch": self.batch, "context": self.context, "ms_per_token": ms, "tokens_per_s": each,
             "weight_bytes": weight_bytes, "gb_per_s": gb_per_s, "warm_s": warm_s,
             "pool_bytes": peak,

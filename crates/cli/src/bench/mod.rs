@@ -3,6 +3,7 @@
 mod check;
 mod decode;
 mod fold;
+mod frozen;
 mod private_step;
 mod report;
 mod round;

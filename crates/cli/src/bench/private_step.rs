@@ -40,7 +40,7 @@ pub fn run(given: &Step) -> Result<()> {
         let (median, best) = (figure(middle(times)? * 1e3), figure(least(times) * 1e3));
         Ok((median, best, bench.device.usage().peak_bytes))
     };
-    let (setting, mut object) = given.setting(&plain.device);
+    let device = plain.device.clone();
     let (plain, private) = (side(&times[0], &plain)?, side(&times[1], &private)?);
     let side = |(median, best, bytes): (f64, f64, usize)| json!({ "median_ms": median, "best_ms": best, "pool_bytes": bytes });
     let mean_ms = |seconds: f64| figure(seconds * 1e3 / given.steps as f64);
@@ -50,6 +50,7 @@ pub fn run(given: &Step) -> Result<()> {
     // steps, and by the best of each.
     let (speed, speed_of_best) = (figure(middle(&ratios)?), figure(plain.1 / private.1));
     let memory = figure(private.2 as f64 / plain.2 as f64);
+    let (setting, mut object) = given.setting(&device);
     (object["plain"], object["private"]) = (side(plain), side(private));
     (object["speed"], object["speed_of_best"]) = (speed.into(), speed_of_best.into());
     (object["memory"], object["passes_ms"]) = (memory.into(), passes_ms.into());

@@ -236,7 +236,8 @@ impl Loopback {
         let client = identity(CLIENT, &authority.client(CLIENT, days)?)?;
 
         let limits = SessionLimits { cache_bytes: usize::MAX, ..SessionLimits::default() };
-        let host = model_server::host(given, cut, CLIENT.to_owned(), limits)?;
+        let host =
+            model_server::host((given.0, given.1, &Device::cpu()), cut, CLIENT.to_owned(), limits)?;
         let server_runtime = Runtime::start()?;
         let address = SocketAddr::from(([127, 0, 0, 1], 0));
         let options = ServerOptions::new(address, ServerSecurity::Tls(server));

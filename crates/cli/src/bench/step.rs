@@ -4,15 +4,19 @@
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use clap::builder::TypedValueParser;
+use fedra::config::DeviceReport;
 use fedra::process::peak_resident_bytes;
-use fedra_compute::{Device, Gradients, Optimiser, Params, Seed, Solver, Tape, Tensor, ThreadPool};
-use fedra_model::{Batch, Head, Model, PrefixCache, Preset, Targets};
-use fedra_plan::{Layer, Scope};
+use fedra_compute::{
+    Device, Gradients, Optimiser, Params, Precision, Seed, Solver, Tape, Tensor, ThreadPool,
+};
+use fedra_model::{Adapters, Batch, Head, Model, PrefixCache, Preset, Targets};
+use fedra_plan::{ByteCount, Layer, Part, Role, Scope};
 use serde_json::{Value, json};
 use std::time::Instant;
 
+use super::frozen::frozen_in_bf16;
 use super::report::{Format, least, median, rounded};
-use crate::device::{Compute, precision};
+use crate::device::{DeviceFlags, peers_precision};
 use crate::flags::{Threads, one_of};
 
 /// Classes of the encoders' benchmark head.
@@ -40,8 +44,14 @@ pub struct Step {
     /// Replay the frozen blocks below from a cache, as in a later local epoch
     #[arg(long, requires = "train_blocks")]
     cached_prefix: bool,
+    /// Train low-rank adapters of this rank on query and value, and nothing else
+    #[arg(long, value_name = "RANK", conflicts_with_all = ["train_blocks", "cached_prefix"])]
+    lora: Option<usize>,
     #[command(flatten)]
-    compute: Compute,
+    device: DeviceFlags,
+    /// Take at most so much of a GPU's memory
+    #[arg(long, value_name = "SIZE", hide = true)]
+    device_memory: Option<ByteCount>,
     #[command(flatten)]
     threads: Threads,
     /// Steps to time
@@ -86,14 +96,19 @@ impl Step {
         let seconds = median(&times).context("at least one step")?;
         let (median_ms, best_ms) = (rounded(seconds * 1e3, 2), rounded(least(&times) * 1e3, 2));
         let tokens_per_s = ((self.batch * self.seq()) as f64 / seconds).round() as u64;
-        let peak_bytes = peak_resident_bytes().unwrap_or(0);
+        let pool = bench.device.usage().peak_bytes as u64;
+        let is_gpu = matches!(bench.device, Device::Cuda(_));
+        let peak_bytes = if is_gpu { pool } else { peak_resident_bytes().unwrap_or(0) };
         let (setting, mut object) = self.setting(&bench.device);
         object["cached_prefix"] = self.cached_prefix.into();
         object["median_ms"] = median_ms.into();
         object["best_ms"] = best_ms.into();
         object["tokens_per_s"] = tokens_per_s.into();
         object["peak_bytes"] = peak_bytes.into();
-        object["pool_bytes"] = bench.device.usage().peak_bytes.into();
+        object["pool_bytes"] = pool.into();
+        if is_gpu {
+            object["foreseen_bytes"] = self.foreseen()?.into();
+        }
         let peak = peak_bytes / 1_000_000;
         let words = format_args!(
             "{setting}: {median_ms} ms a step (best {best_ms}), {tokens_per_s} tokens/s, {peak} MB peak"
@@ -104,21 +119,48 @@ impl Step {
 
     /// A fresh model with memory of its own, ready to be trained.
     pub(super) fn bench(&self) -> Result<Bench> {
-        let device = self.compute.open()?;
+        let device = self.device.open_apart()?;
+        device.limit_memory(self.device_memory.map(|ByteCount(bytes)| bytes));
+        let bench = self.bench_on(device)?;
+        bench.device.synchronise();
+        bench.device.check().context("the model does not fit on the device")?;
+        // What making the weights took is not what a step takes.
+        bench.device.reset_peak();
+        Ok(bench)
+    }
+
+    /// What `fedra plan` foresees of a GPU's memory: the same steps on a device without numbers.
+    fn foreseen(&self) -> Result<usize> {
+        let mut bench = self.bench_on(Device::meta_gpu(self.device.precision()))?;
+        bench.device.reset_peak();
+        for number in 0..2 {
+            bench.step(self, number)?;
+        }
+        Ok(bench.device.usage().peak_bytes)
+    }
+
+    fn bench_on(&self, device: Device) -> Result<Bench> {
         let config = without_segments(self.shape);
         let head = if config.causal {
             Head::Language
         } else {
             Head::Sequence { classes: CLASSES as usize, pooler: false }
         };
-        let model = Model::new(config, head, None)?;
+        let roles = [Role::Query, Role::Value];
+        let adapters = self.lora.map(|rank| Adapters::new(rank, 2.0 * rank as f32, roles));
+        let model = Model::new(config, head, adapters.transpose().context("--lora")?)?;
         if self.seq() > model.longest() {
             bail!("--seq is {}, expected at most {} for this shape", self.seq(), model.longest());
         }
         let scope = self.scope(&model)?;
         let first = scope.blocks().first().copied().unwrap_or(0);
+        let is_bf16 = self.device.precision() == Precision::Bf16;
         Ok(Bench {
-            params: model.fresh_params(&device, Seed(0))?,
+            params: if self.lora.is_some() && is_bf16 {
+                frozen_in_bf16(&model, &device, &scope)?
+            } else {
+                model.fresh_params(&device, Seed(0))?
+            },
             optimiser: Optimiser::new(&device, Solver::adamw(1e-4, 0.01))?,
             cache: self.cached_prefix.then(|| PrefixCache::new(usize::from(first), usize::MAX)),
             model,
@@ -128,6 +170,9 @@ impl Step {
     }
 
     fn scope(&self, model: &Model) -> Result<Scope> {
+        if self.lora.is_some() {
+            return Ok(Scope::of_parts(model.layout(), [Part::LoraA, Part::LoraB]));
+        }
         if self.train_blocks.is_empty() {
             return Ok(Scope::everything(model.layout()));
         }
@@ -152,15 +197,23 @@ impl Step {
         let (batch, seq) = (self.batch, self.seq());
         let (shape, threads) = (self.shape.name(), self.threads.count());
         let blocks: Vec<String> = self.train_blocks.iter().map(ToString::to_string).collect();
-        let blocks = if blocks.is_empty() { "all".to_owned() } else { blocks.join(",") };
+        let blocks = match self.lora {
+            Some(rank) => format!("lora {rank}"),
+            None if blocks.is_empty() => "all".to_owned(),
+            None => blocks.join(","),
+        };
+        let precision = peers_precision(device);
+        let device = DeviceReport::of(device).device;
         let object = json!({
-            "device": self.compute.name(), "shape": shape, "batch": batch, "seq": seq,
-            "precision": precision(device),
+            "device": device, "shape": shape, "batch": batch, "seq": seq, "precision": precision,
             "train_blocks": blocks, "threads": threads,
         });
-        let precision = precision(device);
-        let words = format!("{shape} {batch}x{seq} in {precision} on {threads} threads");
-        (format!("{words}, training {blocks}"), object)
+        let on = if device == "cpu" {
+            format!("{threads} threads in {precision}")
+        } else {
+            format!("{device} in {precision}")
+        };
+        (format!("{shape} {batch}x{seq} on {on}, training {blocks}"), object)
     }
 }
 

@@ -7,6 +7,7 @@ mod attack;
 mod audit;
 mod best;
 mod data;
+mod devices;
 #[cfg(unix)]
 mod documents;
 mod endings;

@@ -56,16 +56,31 @@ pub struct MemoryDryRun<'a> {
     pub clients: u64,
     /// The sequences of all of them in the step that has the most tokens, by their lengths.
     pub joined: &'a [usize],
-    /// Of matrix products: operands that are packed as bf16 take less.
+    /// The precision of the GPU that computes; `None` for the processor.
+    pub gpu: Option<Precision>,
+    /// Of the processor's matrix products: operands that are packed as bf16 take less.
     pub precision: Precision,
 }
 
 impl MemoryDryRun<'_> {
+    /// Who counts.
     fn device(&self) -> Device {
-        match self.precision {
-            Precision::F32 | Precision::Tf32 => Device::meta(),
-            Precision::Bf16 => Device::meta().with_emulated_bf16(),
+        match (self.gpu, self.precision) {
+            (Some(precision), _) => Device::meta_gpu(precision),
+            (None, Precision::F32 | Precision::Tf32) => Device::meta(),
+            (None, Precision::Bf16) => Device::meta().with_emulated_bf16(),
         }
+    }
+
+    /// The most tensor memory of whoever scores the whole model, its weights among it.
+    pub fn scoring(&self) -> Result<ByteCount> {
+        let device = self.device();
+        let params = self.model.fresh_params(&device, Seed(0))?;
+        let (model, task, labels) = (self.model, self.task, self.labels);
+        let evaluator =
+            Evaluator { model, device: &device, task, labels, tokens: EVALUATION_TOKENS };
+        evaluator.rehearse(&params, &self.scored.iter().cloned().collect())?;
+        Ok(ByteCount(device.usage().peak_bytes as u64))
     }
 
     /// The most tensor memory of a client.

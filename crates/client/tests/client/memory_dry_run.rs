@@ -33,6 +33,7 @@ fn held(world: &World, scope: &Scope, work: &Work, device: &Device) -> (u64, u64
         clients: 1,
         joined: &[],
         precision: device.precision(),
+        gpu: None,
     };
     assert_eq!(rehearsal.server().unwrap(), ByteCount(0));
     let foreseen = rehearsal.client().unwrap();

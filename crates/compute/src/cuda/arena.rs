@@ -21,6 +21,8 @@ pub(super) struct Arena {
     pub peak: u64,
     pub held: u64,
     pub allocations: usize,
+    /// The most that may be held, where somebody limits it.
+    pub limit: Option<u64>,
 }
 
 /// Bytes that a piece of at least `bytes` takes.
@@ -39,6 +41,11 @@ impl Arena {
         self.live += length;
         self.peak = self.peak.max(self.live);
         Some(address)
+    }
+
+    /// Bytes that may still be asked of the driver; `None` where nobody limits that.
+    pub fn room(&self) -> Option<u64> {
+        Some(self.limit?.saturating_sub(self.held))
     }
 
     /// A stretch from the driver.
@@ -83,6 +90,17 @@ impl Arena {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_limit_counts_what_is_held_and_not_what_is_in_use() {
+        let mut arena = Arena::default();
+        assert_eq!(arena.room(), None);
+        arena.limit = Some(3 << 20);
+        arena.add(1 << 20, 2 << 20);
+        assert_eq!((arena.live, arena.room()), (0, Some(1 << 20)));
+        arena.limit = Some(1 << 20);
+        assert_eq!(arena.room(), Some(0));
+    }
 
     #[test]
     fn pieces_never_overlap_and_neighbours_join_again() {

@@ -1,5 +1,7 @@
 //! What can go wrong on a GPU.
 
+use fedra_plan::ByteCount;
+
 /// A refusal of the driver or one of its libraries.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CudaError {
@@ -48,9 +50,7 @@ pub enum CudaError {
         reason: String,
     },
     /// No more memory.
-    #[error(
-        "out of GPU memory: {wanted} bytes more were needed; this process holds {held} bytes and {free} of {total} are free"
-    )]
+    #[error("out of GPU memory: {}", room(*wanted, *held, (*free, *total), *limit))]
     OutOfMemory {
         /// What was asked for.
         wanted: u64,
@@ -60,6 +60,8 @@ pub enum CudaError {
         free: u64,
         /// What the GPU has.
         total: u64,
+        /// What the process may hold, where somebody limits it.
+        limit: Option<u64>,
     },
     /// A kernel does not compile.
     #[error("the kernels of {file} do not compile: {log}")]
@@ -71,10 +73,43 @@ pub enum CudaError {
     },
 }
 
+/// What was wanted and what there is, in words.
+fn room(wanted: u64, held: u64, (free, total): (u64, u64), limit: Option<u64>) -> String {
+    let [wanted, held, free, total] = [wanted, held, free, total].map(ByteCount);
+    let there = match limit {
+        Some(limit) => format!("device_memory limits it to {}", ByteCount(limit)),
+        None => format!("{free} of the GPU's {total} are free"),
+    };
+    format!("{wanted} more were needed, this process holds {held}, and {there}")
+}
+
 fn counted(count: usize) -> String {
     match count {
         0 => "there is none".to_owned(),
         1 => "there is one, number 0".to_owned(),
         many => format!("there are {many}, numbered from 0"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_out_of_memory_reads_what_was_wanted_and_what_there_is() {
+        let full = |limit| CudaError::OutOfMemory {
+            wanted: 1_200_000_000,
+            held: 7_900_000_000,
+            free: 90_000_000,
+            total: 8_000_000_000,
+            limit,
+        };
+        assert_eq!(
+            full(None).to_string(),
+            "out of GPU memory: 1.2 GB more were needed, this process holds 7.9 GB, and 90.0 MB of the GPU's \
+             8.0 GB are free"
+        );
+        let limited = full(Some(8_000_000_000)).to_string();
+        assert!(limited.ends_with("and device_memory limits it to 8.0 GB"), "{limited}");
     }
 }

@@ -23,4 +23,5 @@ pub(crate) use arguments::Numbers;
 pub use driver::{Gpu, gpus};
 pub use error::CudaError;
 pub(crate) use opened::Buffer;
-pub use opened::{Cuda, Precision};
+pub use opened::Cuda;
+pub(crate) use products::WORKSPACE;

@@ -11,23 +11,12 @@ use super::products::{Product, Products, WORKSPACE};
 use super::uploads::{Plain, Uploads};
 use crate::cpu::bf16;
 use crate::pool::Usage;
+use crate::precision::Precision;
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-
-/// In which precision a GPU computes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Precision {
-    /// f32 throughout.
-    #[default]
-    F32,
-    /// Tensors are f32; products round their factors to TF32 (10 bits of mantissa).
-    Tf32,
-    /// Activations and the factors of products are bf16; weights that learn, sums, norms and moments f32.
-    Bf16,
-}
 
 /// An opened GPU. Clones are the same.
 #[derive(Clone, Debug)]
@@ -69,8 +58,24 @@ thread_local! {
 }
 
 impl Cuda {
-    /// Opens a GPU by its number.
+    /// Opens a GPU by its number. It stays open until the process ends, so who opens it again gets the same one,
+    /// unless that has failed.
     pub fn open(number: usize, precision: Precision) -> Result<Self, CudaError> {
+        static OPENED: Mutex<Vec<Cuda>> = Mutex::new(Vec::new());
+        let mut opened = lock(&OPENED);
+        let is_it = |cuda: &&Self| {
+            (cuda.0.gpu.number, cuda.0.precision) == (number, precision) && cuda.check().is_ok()
+        };
+        if let Some(cuda) = opened.iter().find(is_it) {
+            return Ok(cuda.clone());
+        }
+        let cuda = Self::open_apart(number, precision)?;
+        opened.push(cuda.clone());
+        Ok(cuda)
+    }
+
+    /// The same with memory of its own, whoever has opened it before.
+    pub fn open_apart(number: usize, precision: Precision) -> Result<Self, CudaError> {
         let driver = Driver::get()?;
         let (gpu, context) = driver.open(number)?;
         CURRENT.set(context);
@@ -141,6 +146,11 @@ impl Cuda {
         }
     }
 
+    /// Takes at most so many bytes of the GPU from now on; `None`: what there is.
+    pub fn limit_memory(&self, bytes: Option<u64>) {
+        lock(&self.0.arena).limit = bytes;
+    }
+
     pub(crate) fn reset_peak(&self) {
         let mut arena = lock(&self.0.arena);
         arena.peak = arena.live;
@@ -163,6 +173,9 @@ impl Cuda {
     fn grow(&self, bytes: u64) -> Option<Address> {
         let mut arena = lock(&self.0.arena);
         for stretch in [bytes.max(STRETCH).next_multiple_of(2 << 20), bytes] {
+            if arena.room().is_some_and(|room| room < stretch) {
+                continue;
+            }
             let mut address = 0;
             let mut status = 0;
             self.with_context(|driver, _| {
@@ -175,7 +188,7 @@ impl Cuda {
                 return arena.take(bytes);
             }
         }
-        let held = arena.held;
+        let (held, limit) = (arena.held, arena.limit);
         let (mut free, mut total) = (0, 0);
         self.with_context(|driver, _| {
             // SAFETY: writes two numbers.
@@ -183,7 +196,7 @@ impl Cuda {
             driver.check("cuMemGetInfo", status)
         });
         let (free, total) = (free as u64, total as u64);
-        self.fail(CudaError::OutOfMemory { wanted: bytes, held, free, total });
+        self.fail(CudaError::OutOfMemory { wanted: bytes, held, free, total, limit });
         None
     }
 

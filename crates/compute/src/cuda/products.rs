@@ -54,7 +54,7 @@ const WORKSPACE_BYTES: c_int = 1;
 const ALIGNMENTS: [c_int; 4] = [5, 6, 7, 8];
 
 /// Bytes that products may work with.
-pub(super) const WORKSPACE: u64 = 32 << 20;
+pub(crate) const WORKSPACE: u64 = 32 << 20;
 
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]

@@ -94,7 +94,7 @@ pub(crate) fn optimise(device: &Device, changes: &mut [Change<'_>]) {
         Device::Cpu(_) => solver::run(changes),
         Device::Meta(_) => {
             for Change { weight, moments: [first, second], .. } in changes {
-                weight.own();
+                weight.own_learning();
                 first.own();
                 second.own();
             }

@@ -84,7 +84,7 @@ pub(crate) fn linear(
         Device::Meta(counter) => {
             y.own();
             derivative.into_iter().for_each(Tensor::own);
-            meta::linear(counter, given);
+            meta::linear(counter, given, y.is_bf16());
         }
         Device::Cuda(cuda) => ops::linear(cuda, given, y, derivative),
     }

@@ -27,7 +27,8 @@ pub(crate) fn gather(device: &Device, into: &mut Tensor, tables: &[(&Tensor, &[u
         Device::Meta(counter) => {
             into.own();
             let converted = |(table, index): &(&Tensor, &[u32])| {
-                table.is_bf16().then(|| counter.take(index.len() * table.cols()))
+                (table.is_bf16() && !counter.is_gpu())
+                    .then(|| counter.take(index.len() * table.cols()))
             };
             drop(tables.iter().map(converted).collect::<Vec<_>>());
         }

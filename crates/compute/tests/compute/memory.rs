@@ -3,8 +3,8 @@
 use crate::chain::{Chain, LENGTHS};
 use crate::draw::{frozen, id, indices, mean, spans, tensor, trained};
 use fedra_compute::{
-    Activation, Attention, Device, Logits, Mask, Optimiser, Projected, Seed, Sequences, Solver,
-    Tape, Tensor, ThreadPool, Usage, Weight,
+    Activation, Attention, Cuda, Device, Logits, Mask, Optimiser, Precision, Projected, Seed,
+    Sequences, Solver, Tape, Tensor, ThreadPool, Usage, Weight,
 };
 use fedra_plan::Role;
 
@@ -69,6 +69,33 @@ fn a_device_without_numbers_counts_what_a_step_holds_on_the_processor() {
         assert_eq!(foreseen, held);
         assert_ne!(foreseen, peak(Device::meta()), "packed operands are of another size");
     });
+}
+
+#[test]
+fn a_step_on_paper_holds_what_it_holds_on_a_gpu() {
+    let peak = |device: Device| {
+        let mut chain = Chain::on(device, &LENGTHS);
+        let scope = chain.everything();
+        let mut optimiser = Optimiser::new(&chain.device, Solver::adamw(1e-3, 0.01)).unwrap();
+        for _ in 0..3 {
+            chain.device.reset_peak();
+            let gradients = chain.run(&scope).1;
+            optimiser.step(&mut chain.params, &gradients).unwrap();
+        }
+        chain.device.usage().peak_bytes as f64
+    };
+    let foreseen = Precision::ALL.map(|precision| peak(Device::meta_gpu(precision)));
+    assert_eq!(foreseen[0], foreseen[1]);
+    assert!(foreseen[2] < foreseen[0], "activations are half as large: {foreseen:?}");
+    for (precision, foreseen) in Precision::ALL.into_iter().zip(foreseen) {
+        // Where there is no GPU the rest is for a machine that has one.
+        let Ok(gpu) = Cuda::open_apart(0, precision) else { return };
+        let measured = peak(Device::Cuda(gpu));
+        assert!(
+            (0.9..1.1).contains(&(foreseen / measured)),
+            "{precision}: {foreseen} for {measured}"
+        );
+    }
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use fedra_client::{Evaluator, Examples, Scores};
-use fedra_compute::{Device, ThreadPool};
+use fedra_compute::ThreadPool;
 use fedra_data::{ByLabel, Calibration, CalibrationScore, ConfusionMatrix, Split, Task};
 use fedra_engine::EvaluationSet;
 use fedra_model::hf::config::Problem;
@@ -25,12 +25,12 @@ use crate::apply::trained_model::{ModelChoice, ModelFolders, adapter_answers, on
 use crate::config::raw_config::{
     Data, Federation, HeadChoice, Model as ModelTable, RawConfig, Source,
 };
-use crate::config::{ConfigError, Experiment};
+use crate::config::{ComputeDevice, ConfigError, Experiment, OpenedDevice};
 use crate::error::{Context, Error, Result, refuse};
 use crate::folder::predictions::{self, Place};
 use crate::listener::{Listener, followed};
 use crate::prepare::partitioned_data::PartitionedData;
-use crate::prepare::prepared::{Prepared, evaluator};
+use crate::prepare::prepared::{Prepared, check_weights, evaluator};
 use crate::prepare::remarks;
 use crate::prepare::token_lengths::TokenLengths;
 use crate::text::grid::{Grid, counted, grouped};
@@ -85,13 +85,29 @@ pub(crate) const IMAGE: &str = "image";
 /// The name of the set that a file's rows make.
 const ROWS: &str = "rows";
 
-/// Scores a model, and writes each example's truth and answer where that is asked for.
+/// Scores a model, and writes each example's truth and answer where that is asked for. The device of an experiment
+/// computes, or for a file the processor.
 pub fn evaluate(
     choice: &ModelChoice,
     data: &EvaluationData,
     predictions: Option<&mut dyn Write>,
     listener: &dyn Listener,
 ) -> Result<EvaluationReport> {
+    let own = match data {
+        EvaluationData::Experiment(experiment) => experiment.device,
+        EvaluationData::File(..) => ComputeDevice::default(),
+    };
+    evaluate_on(own, choice, data, (predictions, listener))
+}
+
+/// The same with another device that computes.
+pub fn evaluate_on(
+    device: ComputeDevice,
+    choice: &ModelChoice,
+    data: &EvaluationData,
+    (predictions, listener): (Option<&mut dyn Write>, &dyn Listener),
+) -> Result<EvaluationReport> {
+    let OpenedDevice { device, note } = device.open()?;
     let folders = choice.folders()?;
     let run = RunModel::of(choice);
     let mut notes = run.as_ref().map(RunModel::notes).unwrap_or_default();
@@ -109,7 +125,7 @@ pub fn evaluate(
     };
     // Rows are prepared by as many threads as score them.
     experiment.raw.threads = Some(ThreadPool::current_threads());
-    let device = Device::cpu();
+    notes.splice(..0, note.map(|note| note.trim_start_matches("note: ").to_owned()));
     let (prepared, division, owners, read) = followed(&experiment, listener, |work| {
         let holdings = match data {
             EvaluationData::Experiment(_) => PartitionedData::of_with(&experiment, None, work)?,
@@ -129,6 +145,7 @@ pub fn evaluate(
             read.extend(run.note_on_rows(&holdings));
         }
         let prepared = Prepared::of(&experiment, holdings, (&device, None), work)?;
+        check_weights(&device)?;
         Ok((prepared, division, owners, read))
     })?;
     let shards = &prepared.shards;

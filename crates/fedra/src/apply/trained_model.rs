@@ -21,6 +21,7 @@ use serde_json::Value;
 
 use crate::config::ConfigError;
 use crate::error::{Context, Result, refuse};
+use crate::prepare::prepared::check_weights;
 use crate::prepare::pretrained::{OpenedModel, RowReader};
 use crate::run_files::{ADAPTER, ADAPTER_BEST, EXPERIMENT, MODEL, MODEL_BEST};
 
@@ -152,9 +153,13 @@ fn declared_base(adapter: &Path) -> Result<PathBuf> {
 }
 
 impl TrainedModel {
-    /// Opens and reads the folders.
+    /// Opens and reads the folders; the processor computes.
     pub fn open(folders: &ModelFolders) -> Result<Self> {
-        let device = Device::cpu();
+        Self::open_on(folders, Device::cpu())
+    }
+
+    /// The same with another device that computes.
+    pub fn open_on(folders: &ModelFolders, device: Device) -> Result<Self> {
         let OpenedModel { checkpoint, reader } =
             OpenedModel::open(&folders.model).context("model.path")?;
         let mut notes = Vec::new();
@@ -164,6 +169,7 @@ impl TrainedModel {
                 adapted(&checkpoint, (&folders.model, adapter), (&device, &mut notes))?
             }
         };
+        check_weights(&device)?;
         let Loaded { model, params, companions, .. } = loaded;
         let vocabulary = model.config().vocab_size;
         if let RowReader::Tokenizer(tokenizer) = &reader

@@ -20,6 +20,7 @@ pub mod split_table;
 mod catalogue;
 mod check;
 mod compute_device;
+mod device_name;
 mod layers;
 mod reading;
 
@@ -34,8 +35,10 @@ mod unused_settings;
 
 pub use check::{of_engine as config_error_of, prompt as prompt_of};
 pub use checked::{DataFile, Experiment, ModelSource, Source, Vocabulary};
-pub(crate) use compute_device::ComputeDevice;
+pub(crate) use compute_device::peak_of_gpu;
+pub use compute_device::{ComputeDevice, DeviceReport, OpenedDevice};
 pub use config_error::{ConfigError, Found, Problem};
+pub use device_name::DeviceName;
 pub use image_processor::image_processor;
 pub use kind::read_setting;
 pub use layers::value_of as read_value;

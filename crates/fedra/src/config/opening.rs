@@ -2,7 +2,11 @@
 
 use std::path::Path;
 
+use fedra_compute::Precision;
+
 use super::checked::Experiment;
+use super::compute_device::ComputeDevice;
+use super::device_name::DeviceName;
 use super::origin::Origin;
 use super::overrides::Overrides;
 use super::raw_config::{RawConfig, Source};
@@ -39,12 +43,22 @@ impl Experiment {
         let (mut raw, written) =
             draft_of(text, file, overrides).map_err(|error| origin.point(error))?;
         raw.name.get_or_insert_with(|| name.to_owned());
+        // Who says that the processor computes has not to take back what the file says of a GPU.
+        if raw.device == DeviceName::Cpu && overrides.names("device") {
+            if !overrides.names("precision") {
+                raw.precision = Precision::F32;
+            }
+            raw.device_memory = raw.device_memory.filter(|_| overrides.names("device_memory"));
+        }
         let method = raw.method.name.clone();
         let ready = party.map_or(Ok(()), |party| party.leave_out_others(&mut raw));
         let checked = ready.and_then(|()| check::check(raw, None));
         let experiment =
             checked.map_err(|error| origin.place(left_over(error, written.as_ref(), &method)))?;
-        Ok(Self { origin, ..experiment })
+        let device = experiment.device;
+        let is_required = party.is_none() || overrides.names("device");
+        let device = if is_required { device } else { device.proposed() };
+        Ok(Self { device, origin, ..experiment })
     }
 
     /// Reads and checks an experiment that no file holds; it is called `experiment` unless it says.
@@ -88,6 +102,24 @@ impl Experiment {
         }
         raw.method.settings.insert("warmup".to_owned(), i64::from(self.rounds).into());
         Ok(check::check(raw, self.own_rows())?)
+    }
+}
+
+impl Experiment {
+    /// Computes on another device, or in another precision.
+    pub fn compute_on(
+        &mut self,
+        device: Option<DeviceName>,
+        precision: Option<Precision>,
+    ) -> Result<(), ConfigError> {
+        let raw = &mut self.raw;
+        if device == Some(DeviceName::Cpu) {
+            (raw.precision, raw.device_memory) = (Precision::F32, None);
+        }
+        raw.device = device.unwrap_or(raw.device);
+        raw.precision = precision.unwrap_or(raw.precision);
+        self.device = ComputeDevice::of(raw)?;
+        Ok(())
     }
 }
 
@@ -138,6 +170,9 @@ fn draft_of(
     let written = table.get("method").cloned();
     for assignment in &overrides.sets {
         layers::set(&mut table, assignment)?;
+    }
+    for (key, value) in &overrides.flags {
+        layers::put(&mut table, key, value.as_str().into())?;
     }
     for (key, value) in &overrides.assigned {
         layers::put(&mut table, key, value.clone())?;
@@ -262,7 +297,7 @@ mod tests {
         );
         refused(
             &["device=gpu"],
-            "device: found \"gpu\", expected auto, cpu or cuda:N, as in cuda:0",
+            "device: found \"gpu\", expected cpu, auto or cuda:N, as in cuda:0",
         );
         refused(
             &["precision=tf32"],
@@ -272,5 +307,22 @@ mod tests {
             &["data.source=jsonl"],
             "data.path is missing: expected a file (or data.train and data.test)",
         );
+    }
+
+    #[test]
+    fn a_party_of_a_network_may_lack_the_device_that_its_file_names() {
+        let text = WHOLE.replace("\"auto\"", "\"cuda:4000\"");
+        let open = |party, overrides: &Overrides| {
+            let experiment = Experiment::read((&text, "study.toml"), "study", party, overrides);
+            experiment.unwrap().device.open()
+        };
+        let (file, flag) =
+            (Overrides::default(), Overrides::default().flag("device", &"cuda:4000"));
+        assert!(open(None, &file).is_err());
+        for party in [Party::Server, Party::Site] {
+            assert!(open(Some(party), &file).unwrap().note.is_some());
+            assert!(open(Some(party), &flag).is_err());
+            assert!(open(Some(party), &Overrides::default().set("device=cuda:4000")).is_err());
+        }
     }
 }

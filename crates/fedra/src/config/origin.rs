@@ -59,6 +59,10 @@ impl Origin {
             let own = set.split_once('=').map_or(set.as_str(), |(own, _)| own).trim();
             rest_of(&key, own).is_some()
         };
+        let flag = self.overrides.flags.iter().rev().find(|(own, _)| *own == key);
+        if let Some((name, value)) = flag {
+            return refusal.at(format!("  --> --{name} {value}"));
+        }
         if let Some(set) = self.overrides.sets.iter().rev().find(of) {
             return refusal.at(format!("  --> --set {set}"));
         }

@@ -10,6 +10,8 @@ pub struct Overrides {
     /// Assignments as given.
     pub(super) sets: Vec<String>,
     pub(super) seed: Option<u64>,
+    /// Keys that have a flag of the same name.
+    pub(super) flags: Vec<(&'static str, String)>,
     /// Values that a comparison puts over them.
     pub(super) assigned: Vec<(String, toml::Value)>,
 }
@@ -17,7 +19,7 @@ pub struct Overrides {
 impl Overrides {
     /// These assignments, and this seed instead of the file's.
     pub fn new(sets: Vec<String>, seed: Option<u64>) -> Self {
-        Self { sets, seed, assigned: Vec::new() }
+        Self { sets, seed, ..Self::default() }
     }
 
     /// The same with one more key, as in `method.k=3`; of two assignments to a key the later counts.
@@ -31,9 +33,23 @@ impl Overrides {
         Self { seed: Some(seed), ..self }
     }
 
+    /// The same with a key that has a flag of its name, as in `--device cuda:0`; it counts more than assignments.
+    pub fn flag(mut self, key: &'static str, value: &impl ToString) -> Self {
+        self.flags.push((key, value.to_string()));
+        self
+    }
+
+    /// Whether a key is overridden.
+    pub(super) fn names(&self, key: &str) -> bool {
+        let set = |set: &String| set.split_once('=').is_some_and(|(own, _)| own.trim() == key);
+        self.sets.iter().any(set)
+            || self.flags.iter().any(|(own, _)| *own == key)
+            || self.assigned.iter().any(|(own, _)| own == key)
+    }
+
     /// The same with more values over them, and with this seed.
     pub fn with(&self, assigned: &[(String, toml::Value)], seed: u64) -> Self {
         let assigned = [&self.assigned, assigned].concat();
-        Self { sets: self.sets.clone(), seed: Some(seed), assigned }
+        Self { seed: Some(seed), assigned, ..self.clone() }
     }
 }

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
+use fedra_compute::Precision;
 use fedra_data::{
     Augment, ChoiceTemplates, Clinic, Columns, Encoding as Letters, Format, LengthNorm, Mimic,
     Missing, PromptTemplate, Shares, Small, Task,
@@ -19,6 +20,7 @@ use fedra_plan::Role;
 use serde::{Deserialize, Serialize};
 use toml::Table;
 
+use super::device_name::DeviceName;
 use super::privacy_table::PrivacyTable;
 use super::split_table::SplitTable;
 
@@ -29,10 +31,13 @@ settings! {
         pub name: Option<String> = None,
         /// Where every draw starts.
         pub seed: u64 = 1,
-        /// Who computes: `auto`, `cpu` or `cuda:N`.
-        pub device: String = "auto".to_owned(),
+        /// Who computes: `cpu`, `auto` or `cuda:N`.
+        pub device: DeviceName = DeviceName::default(),
         /// In which precision a GPU computes: `f32`, `tf32` or `bf16`.
-        pub precision: String = "f32".to_owned(),
+        #[serde(with = "super::device_name::precision")]
+        pub precision: Precision = Precision::default(),
+        /// The most of a GPU's memory to take, as in `8 GB`; all of it unless given.
+        pub device_memory: Option<String> = None,
         /// How many threads; all cores unless given.
         pub threads: Option<usize> = None,
         /// Where a simulation keeps what its idle clients keep.

@@ -9,6 +9,7 @@ use fedra_engine::{
 use fedra_plan::ByteCount;
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::config::DeviceReport;
 use crate::folder::best::{Best, TIED};
 use crate::forecast::private::PrivacySummary;
 use crate::prepare::baseline::Baseline;
@@ -68,6 +69,12 @@ pub struct Summary {
     pub seconds: f64,
     /// The most memory the process held.
     pub peak_rss_bytes: u64,
+    /// Which device computed; absent in summaries of older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<DeviceReport>,
+    /// The most of a GPU's memory that was in use; absent where the processor computed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device_peak_bytes: Option<u64>,
     /// What a client and a server on machines of their own would hold, about, as `fedra plan` foresees it;
     /// absent where both were measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -237,7 +244,13 @@ impl Summary {
             fact("model", "none saved: every client keeps its own model".to_owned());
         }
         fact("time", duration(self.seconds));
-        fact("memory", format!("{} at most", ByteCount(self.peak_rss_bytes)));
+        if let Some(device) = self.device.as_ref().filter(|device| device.name.is_some()) {
+            fact("device", device.in_words());
+        }
+        let on_gpu =
+            self.device_peak_bytes.map(|peak| format!("{} of the GPU's, ", ByteCount(peak)));
+        let on_gpu = on_gpu.unwrap_or_default();
+        fact("memory", format!("{on_gpu}{} at most", ByteCount(self.peak_rss_bytes)));
         grid.lines()[1..].join("\n")
     }
 }

@@ -10,7 +10,7 @@ use fedra_compute::Precision;
 use fedra_data::{Encoded, LabelSet, Target, Task, epoch};
 use fedra_engine::{Recipe, SideMemory};
 use fedra_model::{Head, Model};
-use fedra_plan::{ByteCount, Layer, Plan, Round, Side};
+use fedra_plan::{ByteCount, Cut, Layer, Plan, Round, Scope, Side};
 
 use crate::config::Experiment;
 use crate::error::Result;
@@ -21,6 +21,7 @@ use crate::forecast::traffic::crossing::client_seed;
 const DRAWS: u32 = 4;
 
 /// The batches by which memory is foreseen, and who has them.
+#[derive(Clone)]
 pub struct LargestBatches {
     task: Task,
     labels: LabelSet,
@@ -34,6 +35,8 @@ pub struct LargestBatches {
     clients: u64,
     /// Of the processor's products.
     precision: Precision,
+    /// The precision of the GPU whose memory is foreseen; `None`: main memory.
+    gpu: Option<Precision>,
 }
 
 /// A step with the most tokens.
@@ -110,7 +113,21 @@ impl LargestBatches {
             scored_here: scored_here.batch,
             clients,
             precision: experiment.device.processor_precision(),
+            gpu: None,
         }
+    }
+
+    /// The same for the memory of a GPU.
+    pub fn on_gpu(self, precision: Precision) -> Self {
+        Self { gpu: Some(precision), ..self }
+    }
+
+    /// The most tensor memory of whoever scores the whole model, its weights among it.
+    pub fn scoring(&self, model: &Model, recipe: &Recipe) -> Result<ByteCount> {
+        let plan = Plan::new(model.layout(), Scope::empty(), Cut::none())?;
+        let step = LargestStep::default();
+        let rehearsal = self.rehearsal(model, recipe, (&plan, &step));
+        Ok(MemoryDryRun { scored: &self.scored_here, ..rehearsal }.scoring()?)
     }
 
     /// Sequences as long as the experiment allows, of which every token is another one and labelled.
@@ -142,6 +159,7 @@ impl LargestBatches {
             scored_here: Vec::new(),
             clients: 1,
             precision: experiment.device.processor_precision(),
+            gpu: None,
         }
     }
 
@@ -164,7 +182,7 @@ impl LargestBatches {
     }
 
     /// The most tensor memory of the server's half.
-    fn server(&self, model: &Model, recipe: &Recipe, plan: &Plan) -> Result<ByteCount> {
+    pub fn server(&self, model: &Model, recipe: &Recipe, plan: &Plan) -> Result<ByteCount> {
         let server = |step| self.rehearsal(model, recipe, (plan, step)).server();
         most(self.steps.iter().map(server))
     }
@@ -205,6 +223,7 @@ impl LargestBatches {
             clients: self.clients,
             joined: &step.joined,
             precision: self.precision,
+            gpu: self.gpu,
         }
     }
 }
@@ -248,7 +267,7 @@ mod tests {
     use fedra_compute::ThreadPool;
     use fedra_engine::{ClientBlocks, OptimiserConfig, SplitConfig, Work};
     use fedra_model::{Adapters, Preset};
-    use fedra_plan::{Cut, Part, Role, Scope, Side};
+    use fedra_plan::{Part, Role};
 
     use super::*;
 
@@ -265,6 +284,7 @@ mod tests {
             scored_here: Vec::new(),
             clients: 1,
             precision: Precision::F32,
+            gpu: None,
         }
     }
 

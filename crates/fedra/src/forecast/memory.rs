@@ -28,7 +28,11 @@ pub(crate) fn sides(
     let updates = recipe.sampler.about(prepared.shards.clients.len()).clamp(1, 5) as u64;
     let mut most = SideMemory { client: ByteCount(0), server: ByteCount(0) };
     for (_, plan) in stages {
-        let tensors = batches.sides(model, recipe, plan)?;
+        // Those of a GPU are not in main memory.
+        let tensors = match experiment.device.gpu() {
+            None => batches.sides(model, recipe, plan)?,
+            Some(_) => SideMemory { client: ByteCount(0), server: ByteCount(0) },
+        };
         let client = client(tensors.client, model, (recipe, experiment), plan);
         most.client = most.client.max(client).max(receiving(model, recipe.start, plan));
         most.server = most.server.max(tensors.server + server(model, recipe, plan, updates));

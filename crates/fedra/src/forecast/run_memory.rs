@@ -71,8 +71,11 @@ impl RunMemory {
         let mut all = Self { prepared: held, clients, ..Self::default() };
         for (_, plan) in stages {
             let cached = prefix(model, (recipe, plan), &prepared.shards.clients);
-            let tensors = batches.together((model, recipe, plan), threads)?;
-            all.tensors = all.tensors.max(tensors + ByteCount(threads * cached.0));
+            // Those of a GPU are not in main memory.
+            if experiment.device.gpu().is_none() {
+                let tensors = batches.together((model, recipe, plan), threads)?;
+                all.tensors = all.tensors.max(tensors + ByteCount(threads * cached.0));
+            }
             let saved = memory::saved(model, recipe, plan);
             all.first = all.first.max(saved + memory::sending(model, recipe, plan));
             let updates = memory::folding(model, recipe, plan, threads);
@@ -83,13 +86,17 @@ impl RunMemory {
 }
 
 /// Clients that are at work at a time.
-fn threads(experiment: &Experiment, placement: &StatePlacement) -> u64 {
+pub(crate) fn threads(experiment: &Experiment, placement: &StatePlacement) -> u64 {
     let cores = || std::thread::available_parallelism().map_or(1, usize::from);
     experiment.raw.threads.unwrap_or_else(cores).min(placement.keepers).max(1) as u64
 }
 
 /// Hidden states behind a frozen prefix that are kept from epoch to epoch, at most.
-fn prefix(model: &Model, (recipe, plan): (&Recipe, &Plan), clients: &[Shard]) -> ByteCount {
+pub(crate) fn prefix(
+    model: &Model,
+    (recipe, plan): (&Recipe, &Plan),
+    clients: &[Shard],
+) -> ByteCount {
     if !plan.crossings().is_empty() || plan.frozen_prefix().is_none() || recipe.work.epochs < 2 {
         return ByteCount(0);
     }

@@ -288,6 +288,11 @@ fn open(
     Ok(Opened { model, params, companions, reader, first_weights })
 }
 
+/// Refuses a GPU whose memory has no room for the weights that were sent there.
+pub(crate) fn check_weights(device: &Device) -> Result<()> {
+    device.check().context("the model does not fit on the device")
+}
+
 /// What scores a model on these examples.
 pub(crate) fn evaluator<'a>(
     model: &'a Model,

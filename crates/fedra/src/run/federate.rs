@@ -14,7 +14,7 @@ use fedra_engine::{
 };
 use fedra_plan::{Round, Scope};
 
-use crate::config::{ConfigError, Experiment, config_error_of};
+use crate::config::{ConfigError, Experiment, OpenedDevice, config_error_of};
 use crate::error::{Breakdown, Context, Result};
 use crate::folder::best::BestRound;
 use crate::folder::client_names::ClientNames;
@@ -33,7 +33,7 @@ use crate::prepare::baseline::Baseline;
 use crate::prepare::client_counts::ClientCounts;
 use crate::prepare::fingerprint::Inputs;
 use crate::prepare::partitioned_data::PartitionedData;
-use crate::prepare::prepared::Prepared;
+use crate::prepare::prepared::{Prepared, check_weights};
 use crate::prepare::public_text::PublicRows;
 use crate::prepare::remarks;
 use crate::prepare::token_lengths::TokenLengths;
@@ -113,11 +113,11 @@ impl Run {
 
     /// The same with a listener.
     pub fn heard(experiment: &Experiment, listener: &dyn Listener) -> Result<Self> {
-        let (device, note) = experiment.device.open()?;
-        if let Some(note) = note {
-            listener.note(&note);
-        }
-        Self::prepare_on(experiment, device, listener)
+        let OpenedDevice { device, note } = experiment.device.open()?;
+        device.reset_peak();
+        let mut run = Self::prepare_on(experiment, device, listener)?;
+        run.remarks.splice(..0, note);
+        Ok(run)
     }
 
     /// The same on a device of which planning needs no numbers.
@@ -147,6 +147,7 @@ impl Run {
     ) -> Result<Self> {
         let inputs = Inputs::of(experiment, &holdings)?;
         let mut prepared = Prepared::of(experiment, holdings, (&device, None), work)?;
+        check_weights(&device)?;
         let mut recipe = experiment.recipe.clone();
         if recipe.population == Population::Pooled {
             prepared.shards = prepared.shards.pooled();

@@ -13,10 +13,11 @@ use fedra_wire::payload_length;
 use crate::config::{Experiment, ModelSource, unused_settings};
 use crate::error::Result;
 use crate::forecast::cutting::{self, CutCosts, Cuts};
+use crate::forecast::gpu_memory::GpuMemory;
 use crate::forecast::largest_batches::LargestBatches;
 use crate::forecast::memory;
 use crate::forecast::private::PrivacySummary;
-use crate::forecast::run_memory::RunMemory;
+use crate::forecast::run_memory::{self, RunMemory};
 use crate::forecast::state_placement::StatePlacement;
 use crate::forecast::traffic::choices::Overlap;
 use crate::forecast::traffic::{Alike, Forecast};
@@ -67,6 +68,8 @@ pub struct PlanReport {
     pub checkpoint: ByteCount,
     /// What all of it takes in one process.
     pub memory: RunMemory,
+    /// What of it is on a GPU, where one computes.
+    pub gpu: Option<GpuMemory>,
     /// The first round, counted from 0, in which every attempt draws too few clients.
     pub hopeless: Option<usize>,
     /// Whether clients fail or are late on purpose, which no forecast follows.
@@ -197,6 +200,7 @@ pub fn plan_of(run: &Run, cuts: Cuts) -> Result<PlanReport> {
         cuts: cutting::costs(of, &batches, cuts)?,
         checkpoint: saved.unwrap_or_default() + kept.total(),
         memory: RunMemory::of(of, (&kept, stages), &batches, resident)?,
+        gpu: GpuMemory::of(of, (stages, run_memory::threads(experiment, &kept)), &batches)?,
         kept,
         hopeless: hopeless.filter(|_| needs_clients),
         has_conditions: experiment.raw.conditions.is_some(),

@@ -16,7 +16,7 @@ use fedra_engine::{
 };
 use fedra_plan::{ByteCount, Layout, Round};
 
-use crate::config::{ComputeDevice, ConfigError, Experiment, unused_settings};
+use crate::config::{ConfigError, Experiment, OpenedDevice, unused_settings};
 use crate::error::Result;
 use crate::folder::run_folder::Folder;
 use crate::folder::{output_folder, round_log};
@@ -129,7 +129,7 @@ fn rounds<H: Host>(
         layout: model.layout().clone(),
         initial: initial.clone(),
         middle: middle.clone(),
-        central: central(&run.prepared, run.experiment.device),
+        central: central(&run.prepared, &run.device),
         folder: folder.path(),
     };
     let Some((mut fleet, census)) = host.meet(serving)? else {
@@ -171,21 +171,29 @@ fn prepare(experiment: &Experiment, listener: &dyn Listener) -> Result<Run> {
     let expected = "a method with clients: clients do not send rows to a server";
     ConfigError::new("method.name", "\"centralised\"", expected)
         .when(experiment.recipe.population == Population::Pooled)?;
-    let (device, note) = experiment.device.on_processor(Device::frugal_cpu());
+    let OpenedDevice { device, note } = experiment.device.open_or(Device::frugal_cpu())?;
     if let Some(note) = note {
         listener.note(&note);
     }
-    followed(experiment, listener, |work| {
+    let mut run = followed(experiment, listener, |work| {
         let holdings = PartitionedData::of_server(experiment, work)?;
-        let run = Run::with_holdings(experiment, holdings, (device, work));
+        // The first weights are sent, not computed with.
+        let run = Run::with_holdings(experiment, holdings, (Device::frugal_cpu(), work));
         run.map_err(|error| experiment.origin.point(error))
-    })
+    })?;
+    if matches!(device, Device::Cuda(_)) {
+        run.device = device;
+    }
+    Ok(run)
 }
 
-fn central(prepared: &Prepared, on: ComputeDevice) -> CentralTest {
+fn central(prepared: &Prepared, device: &Device) -> CentralTest {
     let (model, shards) = (prepared.model.clone(), prepared.shards.clone());
+    let device = device.clone();
     Box::new(move |values, observer| {
-        let (device, _) = on.on_processor(Device::frugal_cpu());
+        // Main memory goes back when the model is scored.
+        let device =
+            if let Device::Cuda(_) = device { device.clone() } else { Device::frugal_cpu() };
         let evaluator = evaluator(&model, &device, &shards);
         let counts = (0, shards.central_test.len() as u64);
         let meter = Meter::new(observer, Activity::Evaluating, counts);

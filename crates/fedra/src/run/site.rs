@@ -12,11 +12,11 @@ use fedra_data::{LabelShape, Work};
 use fedra_engine::ClientId;
 use fedra_plan::{Layout, Plan, Round, Scope, Side};
 
-use crate::config::{ConfigError, Experiment, ModelSource, Source, Vocabulary};
+use crate::config::{ConfigError, Experiment, ModelSource, OpenedDevice, Source, Vocabulary};
 use crate::error::Result;
 use crate::listener::{Listener, Silent, followed};
 use crate::prepare::partitioned_data::PartitionedData;
-use crate::prepare::prepared::{PartHeld, Prepared};
+use crate::prepare::prepared::{PartHeld, Prepared, check_weights};
 use crate::prepare::remarks;
 use crate::prepare::token_lengths::TokenLengths;
 use crate::run::agreement::agreement;
@@ -24,7 +24,7 @@ use crate::run::agreement::agreement;
 /// The named client with its rows, its tokens and the weights that all start from. It gives the
 /// answers, to the bit, that it gives in a run of the whole federation in one process.
 pub fn site(experiment: &Experiment, name: &str, id: ClientId) -> Result<Client> {
-    let (device, _) = experiment.device.on_processor(Device::frugal_cpu());
+    let device = experiment.device.open_or(Device::frugal_cpu())?.device;
     let (prepared, _, _) = prepare(experiment, name, &device, &Silent)?;
     client(experiment, (prepared, device), (name, id))
 }
@@ -41,14 +41,14 @@ pub struct Joining {
 
 /// The named client of a federation over a network.
 pub fn join(experiment: &Experiment, name: &str, listener: &dyn Listener) -> Result<Joining> {
-    let (device, note) = experiment.device.on_processor(Device::frugal_cpu());
+    let OpenedDevice { device, note } = experiment.device.open_or(Device::frugal_cpu())?;
     let (prepared, names, remarks) = prepare(experiment, name, &device, listener)?;
     let place = names.iter().position(|other| other == name).unwrap_or_default();
     let agreement = agreement(experiment, &prepared)?;
     let longest = experiment.max_tokens;
     let notes = prepared.notes.iter().map(|note| format!("note: {note}"));
     let lengths = TokenLengths::of(&prepared.shards, longest, prepared.model.longest());
-    let notes = notes.chain(note).chain(remarks).chain(lengths.note()).collect();
+    let notes = note.into_iter().chain(notes).chain(remarks).chain(lengths.note()).collect();
     let id = ClientId(place as u32);
     let client = client(experiment, (prepared, device), (name, id))?;
     Ok(Joining { client, agreement, notes })
@@ -102,6 +102,7 @@ fn prepare(
         let part: Option<PartHeld<'_>> = if is_part(experiment) { Some(&part) } else { None };
         let untrained = remarks::without_training(&holdings);
         let mut prepared = Prepared::of(experiment, holdings, (device, part), work)?;
+        check_weights(device)?;
         prepared.notes.extend(others.into_iter().chain(untrained));
         Ok((prepared, if declared.is_empty() { names } else { declared.clone() }, remarks))
     })

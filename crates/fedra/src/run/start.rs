@@ -5,7 +5,9 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::config::{Experiment, unused_settings};
+use fedra_compute::Precision;
+
+use crate::config::{DeviceName, Experiment, unused_settings};
 use crate::error::{Result, refuse};
 use crate::folder::lock::Lock;
 use crate::folder::output_folder::{self, OverwritePolicy};
@@ -91,13 +93,24 @@ pub enum Resumed {
     WentOn(Ending),
 }
 
-/// Resumes the run in a folder, to the same bytes as one that was never stopped. The number of
-/// threads may be another than the experiment's.
-pub fn resume(path: &Path, threads: Option<usize>, listener: &dyn Listener) -> Result<Resumed> {
+/// What of the machine a run may go on with that it did not begin with; what is absent stays as it was.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Machine {
+    /// Threads, which change no bit.
+    pub threads: Option<usize>,
+    /// The device; another one rounds otherwise.
+    pub device: Option<DeviceName>,
+    /// The precision of a GPU.
+    pub precision: Option<Precision>,
+}
+
+/// Resumes the run in a folder; on the device that it began with, to the same bytes as one that was never stopped.
+pub fn resume(path: &Path, machine: &Machine, listener: &dyn Listener) -> Result<Resumed> {
     let (folder, mut experiment) = Folder::open(path)?;
-    if threads.is_some() {
-        experiment.raw.threads = threads;
+    if machine.threads.is_some() {
+        experiment.raw.threads = machine.threads;
     }
+    experiment.compute_on(machine.device, machine.precision)?;
     go_on(folder, &experiment, listener)
 }
 

@@ -42,6 +42,7 @@ pub struct CanaryRun {
     /// The orders that its clients' steps were made under.
     pub steps: PrivateSteps,
     model: Model,
+    device: Device,
     work: Work,
     /// Its clients and their canaries.
     pub clients: Vec<CanaryClient>,
@@ -93,7 +94,7 @@ impl CanaryRun {
     ) -> Result<Option<Self>> {
         let mut run = Run::prepare(experiment)?;
         let steps = check(&run)?;
-        let model = run.prepared.model.clone();
+        let (model, device) = (run.prepared.model.clone(), run.device.clone());
         let clients = planted(&run, canaries, experiment.seed.of("canaries"))?;
         let inside = |client: &CanaryClient| -> Examples {
             let both = client.canaries.iter().zip(&client.coins);
@@ -122,7 +123,7 @@ impl CanaryRun {
             updates.insert((round, client), opened.tensors());
         }
         let models = watch.models.into_inner();
-        Ok(Some(Self { privacy, steps, model, work, clients, models, updates }))
+        Ok(Some(Self { privacy, steps, model, device, work, clients, models, updates }))
     }
 
     /// By how much a canary counts in a sight of a client: the share of steps that it is in, for one
@@ -144,12 +145,12 @@ impl CanaryRun {
         (reading, clip): (Reading, f64),
         see: &mut dyn FnMut(Sight) -> Result<()>,
     ) -> Result<()> {
-        let device = Device::cpu();
+        let device = &self.device;
         for ((round, client), update) in &self.updates {
             let (place, scope) = (client.0 as usize, update.scope());
-            let params = to_params(&device, self.model.layout(), &self.models[round.0 as usize])?;
+            let params = to_params(device, self.model.layout(), &self.models[round.0 as usize])?;
             let model = &self.model;
-            let read = Reader { model, device: &device, params: &params, scope, reading, clip };
+            let read = Reader { model, device, params: &params, scope, reading, clip };
             let OptimiserConfig::Sgd { rate, .. } = self.work.solver else { continue };
             let examples = self.examples(place);
             let mean = self.steps.mean_batch(self.work.step_batch(), examples) as f64;

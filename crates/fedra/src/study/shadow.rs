@@ -172,13 +172,14 @@ fn halves(shards: &Shards, seed: Seed, number: u64) -> Result<Vec<Vec<bool>>> {
 /// What is asked of a model that was given away.
 struct Subject {
     model: Model,
+    device: Device,
     shards: Shards,
     test: Examples,
 }
 
 impl Subject {
     fn of(run: &Run) -> Result<Self> {
-        let Run { prepared, recipe, .. } = run;
+        let Run { prepared, recipe, device, .. } = run;
         let expected = "a method in which clients share the whole model";
         ConfigError::new("method", "parameters that stay with each client", expected)
             .when(!recipe.personal.select(prepared.model.layout())?.is_empty())?;
@@ -187,7 +188,7 @@ impl Subject {
         if test.is_empty() {
             shards.clients.iter().for_each(|shard| test.extend_from(&shard.test));
         }
-        Ok(Self { model: prepared.model.clone(), shards, test })
+        Ok(Self { model: prepared.model.clone(), device: device.clone(), shards, test })
     }
 
     fn check(&self, released: Released) -> Result<(), ConfigError> {
@@ -200,18 +201,17 @@ impl Subject {
         if self.test.is_empty() {
             return Ok(None);
         }
-        let device = Device::cpu();
-        let params = to_params(&device, self.model.layout(), model)?;
-        let scores = evaluator(&self.model, &device, &self.shards).score(&params, &self.test)?;
+        let params = to_params(&self.device, self.model.layout(), model)?;
+        let scores =
+            evaluator(&self.model, &self.device, &self.shards).score(&params, &self.test)?;
         let (name, value) = scores.headline();
         Ok(Some(TestScore { name: name.to_owned(), value }))
     }
 
     /// The loss on everybody's examples; none for one without a target.
     fn losses(&self, model: &ParamValues) -> Result<Vec<Option<f64>>> {
-        let device = Device::cpu();
-        let params = to_params(&device, self.model.layout(), model)?;
-        let evaluator = evaluator(&self.model, &device, &self.shards);
+        let params = to_params(&self.device, self.model.layout(), model)?;
+        let evaluator = evaluator(&self.model, &self.device, &self.shards);
         let mut losses = Vec::new();
         for shard in &self.shards.clients {
             losses.extend(evaluator.losses(&params, &shard.train)?);

@@ -20,6 +20,7 @@ use fedra_client::Observer;
 use fedra_engine::durable;
 
 use crate::console;
+use crate::device::DeviceFlags;
 use crate::experiment::Overrides;
 use crate::files;
 use crate::flags::{Quiet, Verbosity};
@@ -48,6 +49,8 @@ pub struct Membership {
     file: PathBuf,
     #[command(flatten)]
     overrides: Overrides,
+    #[command(flatten)]
+    device: DeviceFlags,
     /// Give a key several values; several keys give all combinations
     #[arg(long = "sweep", value_name = "KEY=V1,V2,...")]
     sweeps: Vec<String>,
@@ -78,7 +81,7 @@ impl Membership {
         }
         let request = CompareRequest {
             files: vec![self.file.clone()],
-            overrides: self.overrides.as_given(),
+            overrides: self.device.over(self.overrides.as_given()),
             seeds: Some(1),
             sweeps: self.sweeps.clone(),
             ..CompareRequest::default()

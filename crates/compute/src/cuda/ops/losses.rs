@@ -11,7 +11,7 @@ use crate::tensor::Tensor;
 use std::ops::Range;
 
 /// Logits held at once, in numbers.
-const HELD: usize = 1 << 27;
+pub(crate) const HELD: usize = 1 << 27;
 
 pub(crate) fn cross_entropy(
     cuda: &Cuda,

@@ -16,7 +16,7 @@ pub(crate) use elementwise::{
     activate, add_scaled, add_scaled_difference, divide, gated, gated_backward, multiply, rotate,
     scale, scale_by, scale_rows, shifted, soft_cap, soft_cap_backward, subtract, sum_of_squares,
 };
-pub(crate) use losses::{binary_cross_entropy, cross_entropy, vocabulary_loss};
+pub(crate) use losses::{HELD, binary_cross_entropy, cross_entropy, vocabulary_loss};
 pub(crate) use norms::{
     column_weight_sums, norm, norm_backward, norm_columns_backward, norm_example_sums,
     scale_columns,
@@ -24,5 +24,5 @@ pub(crate) use norms::{
 pub(crate) use optimiser::optimise;
 pub(crate) use products::{linear, linear_backward, matmul};
 pub(crate) use rows::{
-    column_sums, example_sums, gather, patches, scatter_add, sum_by_row, weighted_rows,
+    PART, column_sums, example_sums, gather, patches, scatter_add, sum_by_row, weighted_rows,
 };

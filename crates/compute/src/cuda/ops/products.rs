@@ -1,9 +1,10 @@
 //! Projections and other products.
 
 use crate::cuda::products::{Operand, Product};
-use crate::cuda::{Buffer, Cuda, Numbers, Precision};
+use crate::cuda::{Buffer, Cuda, Numbers};
 use crate::fill::Fill;
 use crate::operands::{Factor, Linear, LinearBackward, View};
+use crate::precision::Precision;
 use crate::tensor::Tensor;
 use std::ops::Range;
 use std::sync::Arc;

@@ -69,7 +69,7 @@ fn sum_places(cuda: &Cuda, into: Numbers, from: &Tensor, of: &Occurrences, adds:
 }
 
 /// Rows of a partial sum, so that a sum over all rows keeps every processor busy.
-const PART: usize = 128;
+pub(crate) const PART: usize = 128;
 
 /// Cuts all rows into parts.
 pub(super) fn parts(rows: usize) -> Vec<Range<usize>> {

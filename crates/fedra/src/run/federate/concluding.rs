@@ -1,6 +1,6 @@
 //! What a run leaves when its rounds are over: the models, the scores, the summary.
 
-use crate::config::ModelSource;
+use crate::config::{DeviceReport, ModelSource, peak_of_gpu};
 use crate::error::{Context, Result};
 use crate::folder::best::{self, BestRound};
 use crate::folder::json_file;
@@ -19,6 +19,7 @@ use crate::run_files::{
 };
 use crate::text::headline::set_name;
 use fedra_client::{Examined, Meter, Scores, to_params};
+use fedra_compute::Device;
 use fedra_data::Task;
 use fedra_engine::{
     EngineError, EvaluationSet, Federation, Fleet, ParamValues, RoundReport, SetScores, SideMemory,
@@ -108,6 +109,8 @@ impl Run {
             }
         }
         summary.peak_rss_bytes = peak_resident_bytes().unwrap_or(0);
+        summary.device = Some(DeviceReport::of(&self.device));
+        summary.device_peak_bytes = peak_of_gpu(&self.device);
         json_file::write(&folder.path().join(SUMMARY), &summary)?;
         Ok(Box::new(summary))
     }
@@ -281,7 +284,10 @@ impl Run {
         tensors: &ParamValues,
     ) -> Result<()> {
         let Prepared { model, companions, shards, problem, .. } = &self.prepared;
-        let params = to_params(&self.device, model.layout(), tensors)?;
+        // What is written is read in main memory.
+        let host =
+            if let Device::Cuda(_) = self.device { Device::cpu() } else { self.device.clone() };
+        let params = to_params(&host, model.layout(), tensors)?;
         let labels = Some(shards.labels.names().to_vec()).filter(|names| !names.is_empty());
         if let (ModelSource::Folder(base), Some(_)) = (&self.experiment.model, model.adapters()) {
             let name = self.hub_model();

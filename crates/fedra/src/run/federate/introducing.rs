@@ -2,14 +2,16 @@
 
 use crate::config::{ModelSource, hub};
 use crate::error::Result;
+use crate::forecast::gpu_memory::GpuMemory;
 use crate::forecast::largest_batches::LargestBatches;
 use crate::forecast::memory;
 use crate::forecast::private::PrivacySummary;
-use crate::forecast::run_memory::RunMemory;
+use crate::forecast::run_memory::{self, RunMemory};
 use crate::forecast::traffic::stages::Stages;
 use crate::prepare::prepared::Prepared;
 use crate::process::{available_bytes, resident_bytes};
 use crate::text::grid::{counted, grouped};
+use fedra_compute::{Device, Precision};
 use fedra_hub::ModelName;
 use fedra_plan::ByteCount;
 use fedra_privacy::{Budget, shown};
@@ -84,8 +86,16 @@ impl Run {
             let sides = memory::sides(of, &stages.plans, &batches)?;
             let _the_same = self.foreseen.set(sides);
         }
-        let Some((held, free)) = before else { return Ok(None) };
         let placement = stages.placement(&self.experiment, &self.prepared);
+        if let Device::Cuda(cuda) = &self.device {
+            let at_once = run_memory::threads(&self.experiment, &placement);
+            let needed = GpuMemory::of(of, (&stages.plans, at_once), &batches)?;
+            let free = ByteCount(cuda.gpu().free);
+            if let Some(needed) = needed.filter(|needed| needed.run > free) {
+                return Ok(Some(too_large(&needed, free)));
+            }
+        }
+        let Some((held, free)) = before else { return Ok(None) };
         let kept = (&placement, &stages.plans[..]);
         let needed = RunMemory::of(of, kept, &batches, ByteCount(held))?.total();
         Ok((needed.0 > held.saturating_add(free)).then(|| {
@@ -95,5 +105,48 @@ impl Run {
                  it; fewer threads, a smaller work.batch or data.max_tokens need less"
             )
         }))
+    }
+}
+
+/// That a GPU may lack the memory for a run.
+fn too_large(needed: &GpuMemory, free: ByteCount) -> String {
+    let GpuMemory { run, at_once, client, precision, .. } = needed;
+    let fewer = if *at_once > 1 {
+        format!("threads = 1 needs {client}, since fewer clients are at work at a time; ")
+    } else {
+        String::new()
+    };
+    let half = if *precision == Precision::Bf16 { "" } else { ", or precision = \"bf16\"," };
+    format!(
+        "warning: the run needs about {run} of the GPU's memory, and {free} are free: {fewer}a smaller work.batch or \
+         data.max_tokens{half} needs less"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gpu_that_may_be_too_small_is_told_with_what_needs_less() {
+        let mut needed = GpuMemory {
+            precision: Precision::F32,
+            client: ByteCount(3_000_000_000),
+            server: ByteCount(0),
+            run: ByteCount(9_000_000_000),
+            at_once: 4,
+        };
+        let free = ByteCount(8_000_000_000);
+        assert_eq!(
+            too_large(&needed, free),
+            "warning: the run needs about 9.0 GB of the GPU's memory, and 8.0 GB are free: threads = 1 needs 3.0 GB, \
+             since fewer clients are at work at a time; a smaller work.batch or data.max_tokens, or precision = \
+             \"bf16\", needs less"
+        );
+        (needed.at_once, needed.precision) = (1, Precision::Bf16);
+        assert!(
+            too_large(&needed, free)
+                .ends_with("free: a smaller work.batch or data.max_tokens needs less")
+        );
     }
 }

@@ -36,6 +36,7 @@ const TOLERABLE: f64 = 0.1;
 pub struct Pilot<'e> {
     experiment: &'e Experiment,
     prepared: &'e Prepared,
+    device: &'e Device,
     recipe: Recipe,
     shards: Shards,
     /// What is tried.
@@ -133,7 +134,7 @@ pub struct Drifting {
 impl<'e> Pilot<'e> {
     /// Refuses an experiment without validation examples.
     pub fn new(experiment: &'e Experiment, run: &'e Run, plan: PilotPlan) -> Result<Self> {
-        let Run { prepared, recipe, .. } = run;
+        let Run { prepared, recipe, device, .. } = run;
         let mut shards = prepared.shards.clone();
         shards.central_test = Examples::default();
         for client in &mut shards.clients {
@@ -145,7 +146,7 @@ impl<'e> Pilot<'e> {
         let mut recipe = recipe.clone();
         recipe.evaluation.on = vec![EvaluationSet::ClientValidation];
         recipe.evaluation.every = 1;
-        Ok(Self { experiment, prepared, recipe, shards, plan })
+        Ok(Self { experiment, prepared, device, recipe, shards, plan })
     }
 
     /// What is about to happen and what it costs.
@@ -189,9 +190,13 @@ impl<'e> Pilot<'e> {
         let PilotPlan { horizon, warmups, .. } = &self.plan;
         let kernel = Scope::of_roles(model.layout(), [Role::Query, Role::Key]);
         let initial = to_values(params);
-        let mut fleet =
-            LocalFleet::new(model.clone(), params.clone(), Device::cpu(), self.shards.clone())?
-                .with_depths(&self.recipe.depths)?;
+        let mut fleet = LocalFleet::new(
+            model.clone(),
+            params.clone(),
+            self.device.clone(),
+            self.shards.clone(),
+        )?
+        .with_depths(&self.recipe.depths)?;
         if let Some((placement, file)) = scratch {
             fleet = placement.furnish(fleet, file)?;
         }

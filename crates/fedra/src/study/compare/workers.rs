@@ -10,7 +10,7 @@ use super::process_pool::{Ending, Job, News, ProcessPool};
 use crate::listener::{Event, Listener, Rounds};
 use crate::process::forget_peak;
 use crate::run::federate;
-use crate::run::start::{Resumed, resume};
+use crate::run::start::{Machine, Resumed, resume};
 use crate::text::headline::round_line;
 
 /// Who carries out the runs. Either way they come to the same bytes.
@@ -53,7 +53,8 @@ fn here(jobs: &[&Job], stops: &dyn Fn() -> bool, tell: &mut dyn FnMut(usize, New
         forget_peak();
         let round = |told: String| (tell.borrow_mut())(place, News::Round(told));
         let listener = OneOf { stops, round: &round, rounds: Cell::new(0) };
-        let ending = match resume(&job.folder, job.experiment.raw.threads, &listener) {
+        let machine = Machine { threads: job.experiment.raw.threads, ..Machine::default() };
+        let ending = match resume(&job.folder, &machine, &listener) {
             Ok(Resumed::WasComplete(_) | Resumed::WentOn(federate::Ending::Complete(_))) => {
                 Ending::Complete
             }
