@@ -50,7 +50,12 @@ pub(crate) fn patches(device: &Device, how: Patches, pixels: Pixels<'_>, into: &
     match (device, pixels) {
         (Device::Cpu(_), Pixels::Host(pixels)) => how.cut(pixels, into.write()),
         (Device::Cpu(_), Pixels::Placed(pixels)) => how.cut(&pixels.read(), into.write()),
-        (Device::Meta(_), _) => into.own(),
+        (Device::Meta(counter), Pixels::Host(_)) => {
+            into.own();
+            // A GPU is sent the images first.
+            drop(counter.is_gpu().then(|| counter.take(into.elements())));
+        }
+        (Device::Meta(_), Pixels::Placed(_)) => into.own(),
         (Device::Cuda(cuda), Pixels::Placed(pixels)) => {
             ops::patches(cuda, how, &pixels.to(device), into);
         }
