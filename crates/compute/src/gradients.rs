@@ -127,6 +127,13 @@ impl Gradient {
         }
     }
 
+    /// The stored numbers, whatever they cover, and nothing else.
+    pub(crate) fn into_values(self) -> Tensor {
+        match self {
+            Self::Dense(values) | Self::Rows { values, .. } => values,
+        }
+    }
+
     /// Every element on the host, zeros included.
     pub fn to_dense(&self) -> Vec<f32> {
         match self {

@@ -30,10 +30,12 @@ impl Gradients {
             let (what, expected) = ("deviation of noise", "zero or a positive number");
             return Err(ComputeError::Setting { what, found: deviation, expected });
         }
-        for (stream, (_, gradient)) in self.iter_mut().enumerate() {
-            let values = gradient.densify();
-            kernels::add_noise(values, deviation, &key.with(stream as u64));
-        }
+        let mut tensors: Vec<_> = self
+            .iter_mut()
+            .enumerate()
+            .map(|(stream, (_, gradient))| (gradient.densify(), key.with(stream as u64)))
+            .collect();
+        kernels::add_noise(deviation, &mut tensors);
         Ok(())
     }
 }

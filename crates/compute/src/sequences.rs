@@ -64,8 +64,11 @@ impl Sequences {
 
     /// A number for each row from a number for each sequence.
     pub fn spread(&self, numbers: &[f32]) -> Vec<f32> {
-        let runs = self.ranges().zip(numbers);
-        runs.flat_map(|(range, number)| std::iter::repeat_n(*number, range.len())).collect()
+        let mut all = Vec::with_capacity(self.rows());
+        for (range, number) in self.ranges().zip(numbers) {
+            all.resize(range.end, *number);
+        }
+        all
     }
 }
 

@@ -77,6 +77,11 @@ impl SecretKey {
         })
     }
 
+    /// The key itself, for a device that draws from its stream; as secret as the key.
+    pub fn words(&self) -> [u32; 8] {
+        self.0
+    }
+
     fn derived(&self, domain: u32, number: u64) -> Self {
         let block = one_block(&self.0, [domain, number as u32, (number >> 32) as u32], 0);
         let mut words = [0; 8];

@@ -35,31 +35,38 @@ functions! {
 
 const COMMON: &str = include_str!("kernels/common.cuh");
 const ATTENTION: &str = include_str!("kernels/attention.cuh");
+const TENSOR: &str = include_str!("kernels/tensor.cuh");
 
 /// A file of kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Source {
     Attention,
     Decode,
+    Draws,
     Elementwise,
+    Examples,
     FewRows,
     Losses,
     Norm,
     Optimiser,
+    Probe,
     Rows,
     TensorAttention,
 }
 
 impl Source {
     #[cfg(test)]
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 12] = [
         Self::Attention,
         Self::Decode,
+        Self::Draws,
         Self::Elementwise,
+        Self::Examples,
         Self::FewRows,
         Self::Losses,
         Self::Norm,
         Self::Optimiser,
+        Self::Probe,
         Self::Rows,
         Self::TensorAttention,
     ];
@@ -68,11 +75,14 @@ impl Source {
         match self {
             Self::Attention => ("attention.cu", include_str!("kernels/attention.cu")),
             Self::Decode => ("decode.cu", include_str!("kernels/decode.cu")),
+            Self::Draws => ("draws.cu", include_str!("kernels/draws.cu")),
             Self::Elementwise => ("elementwise.cu", include_str!("kernels/elementwise.cu")),
+            Self::Examples => ("examples.cu", include_str!("kernels/examples.cu")),
             Self::FewRows => ("few_rows.cu", include_str!("kernels/few_rows.cu")),
             Self::Losses => ("losses.cu", include_str!("kernels/losses.cu")),
             Self::Norm => ("norm.cu", include_str!("kernels/norm.cu")),
             Self::Optimiser => ("optimiser.cu", include_str!("kernels/optimiser.cu")),
+            Self::Probe => ("probe.cu", include_str!("kernels/probe.cu")),
             Self::Rows => ("rows.cu", include_str!("kernels/rows.cu")),
             Self::TensorAttention => {
                 ("tensor_attention.cu", include_str!("kernels/tensor_attention.cu"))
@@ -81,15 +91,18 @@ impl Source {
     }
 
     /// What stands in front of the file.
-    const fn headers(self) -> [&'static str; 2] {
+    const fn headers(self) -> [&'static str; 3] {
         match self {
-            Self::Attention | Self::Decode | Self::TensorAttention => [COMMON, ATTENTION],
-            Self::Elementwise
+            Self::Attention | Self::Decode | Self::Probe => [COMMON, ATTENTION, ""],
+            Self::TensorAttention => [COMMON, ATTENTION, TENSOR],
+            Self::Examples => [COMMON, TENSOR, ""],
+            Self::Draws
+            | Self::Elementwise
             | Self::FewRows
             | Self::Losses
             | Self::Norm
             | Self::Optimiser
-            | Self::Rows => [COMMON, ""],
+            | Self::Rows => [COMMON, "", ""],
         }
     }
 
@@ -161,8 +174,8 @@ impl Compiler {
             }
         };
         let string = |text: String| CString::new(text).expect("no zero in a source file");
-        let [common, more] = source.headers();
-        let text = string(format!("{common}\n{more}\n#line 1 \"{file}\"\n{text}"));
+        let headers = source.headers().join("\n");
+        let text = string(format!("{headers}\n#line 1 \"{file}\"\n{text}"));
         let name = string(file.to_owned());
         let options =
             [format!("--gpu-architecture={target}"), "--std=c++17".to_owned()].map(string);

@@ -40,6 +40,7 @@ struct Shared {
     counters: OnceLock<Address>,
     /// Whether the last work was a kernel that waits by itself for those in front of it.
     overlaps: AtomicBool,
+    jumps: OnceLock<Table>,
     failure: Mutex<Option<CudaError>>,
 }
 
@@ -100,6 +101,7 @@ impl Cuda {
             workspace: OnceLock::new(),
             counters: OnceLock::new(),
             overlaps: AtomicBool::new(false),
+            jumps: OnceLock::new(),
             failure: Mutex::default(),
             gpu,
         })))
@@ -311,6 +313,11 @@ impl Cuda {
             buffer
         };
         Table(lock(&self.0.uploads).get(T::bytes(data), send))
+    }
+
+    /// The tables by which dropout's generators jump, made and sent once.
+    pub(super) fn jumps(&self, make: impl FnOnce() -> Vec<u64>) -> Table {
+        self.0.jumps.get_or_init(|| self.upload(&make())).clone()
     }
 
     /// Copies numbers, from one precision to another where they differ.

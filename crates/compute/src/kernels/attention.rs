@@ -31,8 +31,16 @@ pub(crate) fn attention(
             vec![0.0; given.spans.len() * given.geometry.kv_heads]
         }
         Device::Cuda(cuda) => {
-            ops::attention(cuda, given, (out, log_sums));
-            probe.map_or_else(Vec::new, |probe| given.on_host(|given| masses(given, probe)))
+            let Some(probe) = probe else {
+                ops::attention(cuda, given, (out, log_sums));
+                return Vec::new();
+            };
+            let mut own = None;
+            let log_sums = log_sums.unwrap_or_else(|| {
+                own.insert(Tensor::scratch(device, given.queries.rows(), given.geometry.heads))
+            });
+            ops::attention(cuda, given, (out, Some(log_sums)));
+            ops::probe(cuda, given, log_sums, probe)
         }
     }
 }
@@ -54,14 +62,6 @@ pub(crate) fn attention_decoding(
 ) {
     let cuda = out.cuda().expect("only a GPU decodes at once");
     ops::attention_decoding(&cuda, given, turned, out);
-}
-
-/// What a probe reads, of attention that the processor computes again.
-fn masses(given: &Attended<'_>, probe: ProbeWeights<'_>) -> Vec<f64> {
-    let device = given.queries.device();
-    let columns = given.geometry.heads * given.geometry.width;
-    let mut out = Tensor::scratch(&device, given.queries.rows(), columns);
-    attention(&device, given, (&mut out, None), Some(probe))
 }
 
 /// Gradients of attention, from its result `out` where the device reads that. Where `dq` is absent, the gradients of the queries go into the first

@@ -49,11 +49,14 @@ pub(crate) fn soft_cap_backward((y, cap): (&Tensor, f32), dy: &mut Tensor) {
 /// Makes zeros of a share of `x` and divides the rest by theirs, as a seed decides.
 pub(crate) fn drop_out(x: &mut Tensor, rate: f32, rows: &[(Range<usize>, Seed)]) {
     let cols = x.cols();
-    x.change(|x| {
-        for (rows, seed) in rows {
-            elementwise::drop_out(&mut x[rows.start * cols..rows.end * cols], rate, *seed);
-        }
-    });
+    match x.cuda() {
+        Some(cuda) => ops::drop_out(&cuda, x, rate, rows),
+        None => x.change(|x| {
+            for (rows, seed) in rows {
+                elementwise::drop_out(&mut x[rows.start * cols..rows.end * cols], rate, *seed);
+            }
+        }),
+    }
 }
 
 /// `x + offset`; the tensor itself where that is zero.

@@ -1,59 +1,14 @@
 //! Gradients by example, and noise.
 
+use crate::cpu::example_squares;
 use crate::cpu::norm::Saved;
-use crate::cpu::{elementwise, example_squares};
 use crate::cuda::ops;
 use crate::device::Device;
-use crate::operands::{Outer, View};
+use crate::operands::View;
 use crate::tensor::Tensor;
-use crate::{meta, thread_pool};
+use crate::thread_pool;
 use fedra_seed::{NOISE_GROUP, SecretKey};
 use std::ops::Range;
-
-/// For each example the squared norm of its gradients of some weights that share their input.
-pub(crate) fn outer_squares(device: &Device, given: &Outer<'_>) -> Vec<f64> {
-    let mut squares = vec![0.0; given.examples.len()];
-    match device {
-        Device::Cpu(pool) => {
-            let (right, numbers) = (
-                given.right.read(),
-                given.lefts.iter().map(|left| left.tensor.read()).collect::<Vec<_>>(),
-            );
-            let lefts: Vec<_> =
-                given.lefts.iter().zip(&numbers).map(|(view, numbers)| view.mat(numbers)).collect();
-            let outer = example_squares::Outer { lefts: &lefts, right: right.mat(given.right) };
-            example_squares::outer(pool, outer, given.examples, &mut squares);
-        }
-        Device::Meta(counter) => meta::outer_squares(counter, given),
-        Device::Cuda(_) => {
-            let host = Device::cpu();
-            let lefts: Vec<Tensor> = given.lefts.iter().map(|left| left.tensor.to(&host)).collect();
-            let views = given.lefts.iter().zip(&lefts);
-            let lefts: Vec<_> =
-                views.map(|(view, tensor)| View { tensor, ..view.clone() }).collect();
-            let right = given.right.to(&host);
-            let given = Outer { lefts: &lefts, right: &right, examples: given.examples };
-            return outer_squares(&host, &given);
-        }
-    }
-    squares
-}
-
-/// For each example the squared norm of the sums of its rows with the same index.
-pub(crate) fn lookup_squares(
-    device: &Device,
-    (from, index): (&Tensor, &[u32]),
-    examples: &[Range<usize>],
-) -> Vec<f64> {
-    let mut squares = vec![0.0; examples.len()];
-    match device {
-        Device::Cpu(_) | Device::Cuda(_) => {
-            example_squares::lookup(from.read().mat(from), index, examples, &mut squares);
-        }
-        Device::Meta(_) => {}
-    }
-    squares
-}
 
 /// One row for each example: the sum of its rows.
 pub(crate) fn example_sums(device: &Device, x: &Tensor, examples: &[Range<usize>]) -> Tensor {
@@ -87,18 +42,6 @@ pub(crate) fn norm_example_sums(
     sums
 }
 
-/// The sum of squares of each row, in some columns.
-pub(crate) fn row_squares(device: &Device, x: &View<'_>) -> Vec<f64> {
-    match device {
-        Device::Cpu(_) | Device::Cuda(_) => {
-            let numbers = x.tensor.read();
-            let mat = x.mat(&numbers);
-            (0..mat.rows()).map(|row| elementwise::sum_of_squares(mat.row(row))).collect()
-        }
-        Device::Meta(_) => vec![0.0; x.tensor.rows()],
-    }
-}
-
 /// `into = sum over rows of factor * row`, in some columns; a factor of zero leaves a row out.
 pub(crate) fn weighted_rows(into: &mut Tensor, x: &View<'_>, factors: &[f32]) {
     let run = |into: &mut [f32]| {
@@ -110,21 +53,36 @@ pub(crate) fn weighted_rows(into: &mut Tensor, x: &View<'_>, factors: &[f32]) {
     }
 }
 
+/// [`weighted_rows`] of several views, each into a row of its own; all have as many rows.
+pub(crate) fn weighted_rows_together(device: &Device, given: &[(View<'_>, &[f32])]) -> Vec<Tensor> {
+    if let Device::Cuda(cuda) = device {
+        return ops::weighted_rows_together(cuda, given);
+    }
+    let one = |(x, factors): &(View<'_>, &[f32])| {
+        let mut sum = Tensor::scratch(device, 1, x.columns.len());
+        weighted_rows(&mut sum, x, factors);
+        sum
+    };
+    given.iter().map(one).collect()
+}
+
 /// `x[i] *= factors[i]`, row by row; a factor of zero makes zeros of anything.
 pub(crate) fn scale_rows(x: &mut Tensor, factors: &[f32]) {
     let width = x.cols();
     match x.cuda() {
-        Some(cuda) => {
-            let from = x.clone();
-            ops::scale_rows(&cuda, x, (&from, 0), factors);
-        }
+        Some(cuda) => ops::scale_own_rows(&cuda, x, factors),
         None => x.change(|x| example_squares::scale_rows(x, width, factors)),
     }
 }
 
-/// `x += deviation * normal`, by a key.
-pub(crate) fn add_noise(x: &mut Tensor, deviation: f32, key: &SecretKey) {
+/// `x += deviation * normal` for each of some tensors of one device, by its key.
+pub(crate) fn add_noise(deviation: f32, tensors: &mut [(&mut Tensor, SecretKey)]) {
     const RUN: usize = 32 * NOISE_GROUP;
-    let add = |task: usize, run: &mut [f32]| key.add_normal(run, task * RUN, deviation);
-    x.change(|x| thread_pool::each_chunk(x, RUN, add));
+    if let Some(cuda) = tensors.first().and_then(|(x, _)| x.cuda()) {
+        return ops::add_noise(&cuda, deviation, tensors);
+    }
+    for (x, key) in tensors {
+        let add = |task: usize, run: &mut [f32]| key.add_normal(run, task * RUN, deviation);
+        x.change(|x| thread_pool::each_chunk(x, RUN, add));
+    }
 }

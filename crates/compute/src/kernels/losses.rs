@@ -1,5 +1,6 @@
 //! Losses. Each turns logits into the gradient of the loss and returns the loss.
 
+use super::squares::VocabularySquares;
 use crate::cpu::bf16_products::Products;
 use crate::cpu::losses::Factors;
 use crate::cpu::vocabulary::VocabularyExamples;
@@ -79,45 +80,38 @@ pub(crate) fn vocabulary_loss(device: &Device, given: Vocabulary<'_>) -> Tensor 
     }
 }
 
-/// [`vocabulary_loss`] without gradients of weights, and for each example the squared norms of its own. On
-/// the processor it is f32, as the sum of clipped gradients is that is made later.
+/// [`vocabulary_loss`] without gradients of weights, and for each example the squared norms of its own of weight and
+/// bias, where wanted. On the processor it is f32, as the sum of clipped gradients is that is made
+/// later.
 pub(crate) fn vocabulary_loss_by_example(
     device: &Device,
     given: Vocabulary<'_>,
     examples: VocabularyExamples<'_>,
-) -> (Tensor, [Vec<f64>; 2]) {
+) -> (Tensor, [Option<VocabularySquares>; 2]) {
+    let wanted = [examples.weight, examples.bias];
+    let known = |squares: [Vec<f64>; 2]| {
+        let mut wanted = wanted.into_iter();
+        squares.map(|squares| {
+            wanted.next().filter(|wanted| *wanted).map(|_| VocabularySquares::Known(squares))
+        })
+    };
     match device {
         Device::Cpu(pool) => {
             let (factors, pool) = (given.factors, &pool.with_products(Products::F32));
             let (sum, squares) =
                 given.on_cpu(|loss| vocabulary::run_by_example(pool, loss, examples));
-            (divided(device, factors, sum), squares)
+            (divided(device, factors, sum), known(squares))
         }
         Device::Meta(counter) => {
             let counter = counter.with_products(Products::F32);
             meta::vocabulary_loss_by_example(&counter, &given, examples);
             let nothing = || vec![0.0; examples.rows.len()];
-            (Tensor::scalar(device, 0.0), [nothing(), nothing()])
+            (Tensor::scalar(device, 0.0), known([nothing(), nothing()]))
         }
-        Device::Cuda(_) => {
-            let host = Device::cpu();
-            let [x, weight] = [given.x, given.weight].map(|tensor| tensor.to(&host));
-            let bias = given.bias.map(|bias| bias.to(&host));
-            let mut dx = given.dx.as_ref().map(|dx| Tensor::scratch(&host, dx.rows(), dx.cols()));
-            let on_host = Vocabulary {
-                x: &x,
-                weight: &weight,
-                bias: bias.as_ref(),
-                dx: dx.as_mut(),
-                dw: None,
-                db: None,
-                ..given
-            };
-            let (loss, squares) = vocabulary_loss_by_example(&host, on_host, examples);
-            if let (Some(into), Some(dx)) = (given.dx, dx) {
-                into.overwrite(&dx.read()).expect("both have the input's shape");
-            }
-            (loss.to(device), squares)
+        Device::Cuda(cuda) => {
+            let mut loss = Tensor::scratch(device, 1, 1);
+            let squares = ops::vocabulary_loss_by_example(cuda, given, examples, &mut loss);
+            (loss, squares.map(|squares| squares.map(VocabularySquares::Cuda)))
         }
     }
 }

@@ -11,6 +11,7 @@ mod examples;
 mod losses;
 mod products;
 mod rows;
+mod squares;
 
 pub(crate) use self::attention::*;
 pub(crate) use self::block::*;
@@ -19,9 +20,11 @@ pub(crate) use self::examples::*;
 pub(crate) use self::losses::*;
 pub(crate) use self::products::*;
 pub(crate) use self::rows::*;
+pub(crate) use self::squares::*;
 pub(crate) use crate::cpu::attention::ProbeWeights;
 pub(crate) use crate::cpu::losses::{Factors, Smoothing};
 pub(crate) use crate::cpu::norm::Kind as NormKind;
+pub(crate) use crate::cpu::rows::Occurrences;
 pub(crate) use crate::cpu::vocabulary::VocabularyExamples;
 pub(crate) use crate::fill::Fill;
 pub(crate) use crate::operands::{

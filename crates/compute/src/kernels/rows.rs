@@ -77,14 +77,20 @@ pub(crate) fn scatter_add(into: &mut Tensor, index: &[u32], from: &Tensor) {
 
 /// The rows that occur in an index, ascending, and for each the sum of `from` where it occurs.
 pub(crate) fn sum_by_row(device: &Device, index: &[u32], from: &Tensor) -> (Vec<u32>, Tensor) {
-    let width = from.cols();
     let occurrences = Occurrences::of(index);
+    let sums = sum_occurrences(device, &occurrences, from);
+    (occurrences.rows, sums)
+}
+
+/// For each row that occurs the sum of `from` where it occurs.
+pub(crate) fn sum_occurrences(device: &Device, occurrences: &Occurrences, from: &Tensor) -> Tensor {
+    let width = from.cols();
     let mut sums = Tensor::scratch(device, occurrences.rows.len(), width);
     match device {
-        Device::Cuda(cuda) => ops::sum_by_row(cuda, &mut sums, &occurrences, from),
+        Device::Cuda(cuda) => ops::sum_by_row(cuda, &mut sums, occurrences, from),
         Device::Cpu(_) | Device::Meta(_) => {
             sums.change(|sums| occurrences.sum_rows(sums, width, &from.read()));
         }
     }
-    (occurrences.rows, sums)
+    sums
 }

@@ -3,9 +3,10 @@
 use super::example_factors::ExampleFactors;
 use crate::device::Device;
 use crate::gradients::Gradient;
+use crate::kernels::ExampleSquares;
 use crate::params::Weight;
 use crate::sequences::Sequences;
-use fedra_plan::{Layer, ParamId};
+use fedra_plan::ParamId;
 use std::collections::BTreeMap;
 
 /// What a tape that tells examples apart knows before it is replayed.
@@ -29,11 +30,11 @@ impl Examples {
 }
 
 /// What operations have found out and kept.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Book {
     pub examples: usize,
     /// Squared norms by site and example.
-    pub squares: BTreeMap<Layer, Vec<f64>>,
+    pub squares: ExampleSquares,
     /// In the order of the backward pass.
     pub kept: Vec<ExampleFactors>,
     /// Weights that several operations train: an example's gradient is the sum of what each gives, so
@@ -42,30 +43,22 @@ pub(super) struct Book {
 }
 
 impl Book {
-    /// Adds squares of a weight; those of a shared one are left to [`Book::add_shared`].
-    pub fn add(&mut self, id: ParamId, squares: &[f64]) {
-        if !self.shared.contains(&id) {
-            self.add_to_site(id.site, squares);
-        }
-    }
-
-    fn add_to_site(&mut self, site: Layer, squares: &[f64]) {
-        let sums = self.squares.entry(site).or_insert_with(|| vec![0.0; self.examples]);
-        sums.iter_mut().zip(squares).for_each(|(sum, square)| *sum += square);
+    pub fn new(device: &Device, examples: usize, shared: Vec<ParamId>) -> Self {
+        let squares = ExampleSquares::new(device, examples);
+        Self { examples, squares, kept: Vec::new(), shared }
     }
 
     /// The squares of weights that several operations train, from each example's gradient itself.
     pub fn add_shared(&mut self, device: &Device) {
-        for id in self.shared.clone() {
-            let square = |example| {
-                let parts = self.kept.iter().filter_map(|kept| kept.gradient(device, id, example));
+        for id in &self.shared {
+            let gradient = |example| {
+                let parts = self.kept.iter().filter_map(|kept| kept.gradient(device, *id, example));
                 let sum = parts.reduce(|sum, part| {
                     Gradient::plus(sum, &part).expect("both have the weight's shape")
                 });
-                sum.map_or(0.0, |sum| sum.values().sum_of_squares())
+                sum.map(Gradient::into_values)
             };
-            let squares: Vec<f64> = (0..self.examples).map(square).collect();
-            self.add_to_site(id.site, &squares);
+            self.squares.add_gradients(id.site, (0..self.examples).map(gradient));
         }
     }
 }

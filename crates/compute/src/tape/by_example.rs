@@ -17,6 +17,7 @@ use super::record::{Flow, Tape};
 use crate::device::Device;
 use crate::error::ComputeError;
 use crate::gradients::Gradient;
+use crate::kernels::VocabularySquares;
 use crate::params::Weight;
 use crate::sequences::Sequences;
 use crate::tensor::Tensor;
@@ -69,13 +70,16 @@ impl Tape {
         let Examples { sequences, trained } =
             *self.examples.take().ok_or(ComputeError::NotByExample)?;
         let shared = trained.into_iter().filter(|(_, uses)| *uses > 1).map(|(id, _)| id).collect();
-        let book = Book { examples: sequences.len(), shared, ..Book::default() };
+        let book = Book::new(&self.device, sequences.len(), shared);
         let flow = self.replay(seeds, Some(book))?;
         // What was clipped by a norm is summed as the norm was computed.
         let device = flow.device.with_f32_products();
         let mut book = flow.book.expect("it was put there");
         book.add_shared(&device);
-        Ok(ExampleGradients { device, book })
+        let Book { examples, squares, kept, .. } = book;
+        let squares = squares.by_site();
+        device.check()?;
+        Ok(ExampleGradients { device, examples, squares, kept })
     }
 
     /// The rows of each example in a value that these weights read; `None` where no weight trains or
@@ -130,11 +134,21 @@ impl Flow {
     /// Finds out the norms of what an operation hands over, and keeps it.
     pub(super) fn keep(&mut self, kept: ExampleFactors) {
         let book = self.book.as_mut().expect("examples are told apart only where there is a book");
-        let shared = book.shared.clone();
-        for (id, squares) in kept.squares(&self.device, &|id| shared.contains(&id)) {
-            book.add(id, &squares);
-        }
+        kept.add_squares(&mut book.squares, &book.shared);
         book.kept.push(kept);
+    }
+
+    /// Adds squares that were found with a vocabulary's loss.
+    pub(super) fn add_vocabulary_squares(
+        &mut self,
+        id: ParamId,
+        squares: VocabularySquares,
+        upstream: &Tensor,
+    ) {
+        let book = self.book.as_mut().expect("examples are told apart only where there is a book");
+        if !book.shared.contains(&id) {
+            book.squares.add_vocabulary(id.site, squares, upstream);
+        }
     }
 
     /// Adds or keeps the gradients of vectors. `sums` gives a row of sums for each of some runs of rows:

@@ -36,7 +36,7 @@ impl Tape {
                 for (Weight { id, tensor, .. }, index) in tables {
                     let of = tensor.rows();
                     if let Some(examples) = examples.clone() {
-                        let lookup = Lookup { id, of, index, dy: dy.clone(), examples };
+                        let lookup = Lookup::new((id, of), index, dy.clone(), examples);
                         flow.keep(ExampleFactors::Lookup(lookup));
                     } else {
                         let (rows, values) = kernels::sum_by_row(&flow.device, &index, &dy);
@@ -72,7 +72,7 @@ impl Tape {
             move |flow: &mut Flow, dy: Tensor| {
                 match (index, examples) {
                     (Some(index), Some(examples)) => {
-                        let lookup = Lookup { id, of, index, dy: dy.clone(), examples };
+                        let lookup = Lookup::new((id, of), index, dy.clone(), examples);
                         flow.keep(ExampleFactors::Lookup(lookup));
                     }
                     (Some(index), None) => {

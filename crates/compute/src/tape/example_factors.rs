@@ -7,7 +7,9 @@
 use super::weights::Resolved;
 use crate::device::Device;
 use crate::gradients::{Gradient, Gradients};
-use crate::kernels::{self, Factor, Fill, LinearBackward, Outer, View, WeightGradient};
+use crate::kernels::{
+    self, ExampleSquares, Factor, Fill, LinearBackward, Occurrences, Outer, View, WeightGradient,
+};
 use crate::params::Weight;
 use crate::sequences::Sequences;
 use crate::tensor::Tensor;
@@ -21,8 +23,8 @@ pub(super) enum ExampleFactors {
     Linear(LinearFactors),
     /// Rows of a table.
     Lookup(Lookup),
-    /// A vocabulary's weight and bias; with the squares of both, found with the loss.
-    Vocabulary(VocabularyFactors, [Vec<f64>; 2]),
+    /// A vocabulary's weight and bias; their squares were found with the loss.
+    Vocabulary(VocabularyFactors),
     /// Biases and weights of norms: each example's gradient as it is, a row each.
     Sums {
         sums: Tensor,
@@ -32,31 +34,21 @@ pub(super) enum ExampleFactors {
 }
 
 impl ExampleFactors {
-    /// The squares of each example's gradients, by weight or for several weights of one site together;
+    /// Adds the squares of each example's gradients, by weight or for several weights of one site together;
     /// not of weights that are to be left out.
-    pub fn squares(
-        &self,
-        device: &Device,
-        left_out: &dyn Fn(ParamId) -> bool,
-    ) -> Vec<(ParamId, Vec<f64>)> {
+    pub fn add_squares(&self, into: &mut ExampleSquares, left_out: &[ParamId]) {
         match self {
-            Self::Linear(linear) => linear.squares(device, left_out),
-            Self::Lookup(lookup) if left_out(lookup.id) => Vec::new(),
+            Self::Linear(linear) => linear.add_squares(into, left_out),
+            Self::Lookup(lookup) if left_out.contains(&lookup.id) => {}
             Self::Lookup(Lookup { id, index, dy, examples, .. }) => {
                 let ranges: Vec<_> = examples.ranges().collect();
-                vec![(*id, kernels::lookup_squares(device, (dy, index), &ranges))]
+                into.add_lookup(id.site, (dy, index), &ranges);
             }
-            Self::Vocabulary(kept, squares) => {
-                let trained = kept.trained().into_iter().zip(squares);
-                trained
-                    .filter_map(|(weight, squares)| Some((weight?.id, squares.clone())))
-                    .collect()
-            }
+            Self::Vocabulary(_) => {}
             Self::Sums { sums, of } => {
-                let square = |(id, columns): &(ParamId, Range<usize>)| {
-                    (*id, kernels::row_squares(device, &View::columns(sums, columns.clone())))
-                };
-                of.iter().filter(|(id, _)| !left_out(*id)).map(square).collect()
+                for (id, columns) in of.iter().filter(|(id, _)| !left_out.contains(id)) {
+                    into.add_rows(id.site, &View::columns(sums, columns.clone()));
+                }
             }
         }
     }
@@ -66,7 +58,7 @@ impl ExampleFactors {
         match self {
             Self::Linear(linear) => linear.gradient(device, id, example),
             Self::Lookup(lookup) => lookup.gradient(device, id, example),
-            Self::Vocabulary(kept, _) => kept.gradient(device, id, example),
+            Self::Vocabulary(kept) => kept.gradient(device, id, example),
             Self::Sums { sums, of } => {
                 let (_, columns) = of.iter().find(|(of, _)| *of == id)?;
                 let mut only = vec![0.0; sums.rows()];
@@ -76,20 +68,41 @@ impl ExampleFactors {
         }
     }
 
-    /// Adds the gradients of all examples, each with its factor.
-    pub fn add_weighted(self, device: &Device, into: &mut Gradients, factors: &Factors) {
+    /// Adds the gradients of all examples, each with its factor. Rows that are gradients themselves are handed back:
+    /// their sums are made together.
+    pub fn add_weighted(
+        self,
+        device: &Device,
+        into: &mut Gradients,
+        factors: &Factors,
+    ) -> Option<ExampleRows> {
         match self {
             Self::Linear(linear) => linear.add_weighted(device, into, factors),
             Self::Lookup(lookup) => lookup.add_weighted(device, into, factors),
-            Self::Vocabulary(kept, _) => kept.add_weighted(device, into, factors),
-            Self::Sums { sums, of } => {
-                for (id, columns) in of {
-                    let factors = factors.of(id.site);
-                    let sum = weighted_columns(device, &sums, columns, factors);
-                    add(into, id, Gradient::Dense(sum));
-                }
-            }
+            Self::Vocabulary(kept) => kept.add_weighted(device, into, factors),
+            Self::Sums { sums, of } => return Some((sums, of)),
         }
+        None
+    }
+}
+
+/// A row for each example, and whose gradients are in which columns.
+pub(super) type ExampleRows = (Tensor, Vec<(ParamId, Range<usize>)>);
+
+/// Adds the gradients of all examples, each with its factor, of rows that are gradients themselves.
+pub(super) fn add_weighted_rows(
+    device: &Device,
+    into: &mut Gradients,
+    factors: &Factors,
+    rows: &[ExampleRows],
+) {
+    let all = || rows.iter().flat_map(|(sums, of)| of.iter().map(move |of| (sums, of)));
+    let views: Vec<_> = all()
+        .map(|(sums, (id, columns))| (View::columns(sums, columns.clone()), factors.of(id.site)))
+        .collect();
+    let sums = kernels::weighted_rows_together(device, &views);
+    for ((_, (id, _)), sum) in all().zip(sums) {
+        add(into, *id, Gradient::Dense(sum));
     }
 }
 
@@ -171,15 +184,10 @@ impl LinearFactors {
     }
 
     /// Weights of one site that read the same input count together: its inner products are found once.
-    fn squares(
-        &self,
-        device: &Device,
-        left_out: &dyn Fn(ParamId) -> bool,
-    ) -> Vec<(ParamId, Vec<f64>)> {
+    fn add_squares(&self, into: &mut ExampleSquares, left_out: &[ParamId]) {
         let ranges: Vec<_> = self.examples.ranges().collect();
-        let mut found = Vec::new();
         let mut rest: Vec<&WeightFactors> =
-            self.parts.iter().filter(|part| !left_out(part.id)).collect();
+            self.parts.iter().filter(|part| !left_out.contains(&part.id)).collect();
         while let Some(first) = rest.first().copied() {
             let beside = |part: &&WeightFactors| match (&first.left, &part.left) {
                 (Left::Columns(_), Left::Columns(_)) => {
@@ -191,10 +199,9 @@ impl LinearFactors {
             let (together, others): (Vec<_>, Vec<_>) = rest.iter().copied().partition(beside);
             let lefts: Vec<_> = together.iter().map(|part| self.left(part)).collect();
             let given = Outer { lefts: &lefts, right: self.right(first), examples: &ranges };
-            found.push((first.id, kernels::outer_squares(device, &given)));
+            into.add_outer(first.id.site, &given);
             rest = others;
         }
-        found
     }
 
     fn gradient(&self, device: &Device, id: ParamId, example: usize) -> Option<Gradient> {
@@ -278,11 +285,23 @@ pub(super) struct Lookup {
     /// Rows of the table.
     pub of: usize,
     pub index: Vec<u32>,
+    /// Sorted while a GPU is still busy with the backward pass.
+    occurrences: Occurrences,
     pub dy: Tensor,
     pub examples: Sequences,
 }
 
 impl Lookup {
+    pub fn new(
+        (id, of): (ParamId, usize),
+        index: Vec<u32>,
+        dy: Tensor,
+        examples: Sequences,
+    ) -> Self {
+        let occurrences = Occurrences::of(&index);
+        Self { id, of, index, occurrences, dy, examples }
+    }
+
     fn gradient(&self, device: &Device, id: ParamId, example: usize) -> Option<Gradient> {
         let rows = self.examples.ranges().nth(example).filter(|_| id == self.id)?;
         let dy = self.dy.row_range(device, rows.start, rows.len()).expect("these rows are inside");
@@ -293,7 +312,8 @@ impl Lookup {
     fn add_weighted(mut self, device: &Device, into: &mut Gradients, factors: &Factors) {
         let by_row = self.examples.spread(factors.of(self.id.site));
         kernels::scale_rows(&mut self.dy, &by_row);
-        let (rows, values) = kernels::sum_by_row(device, &self.index, &self.dy);
+        let values = kernels::sum_occurrences(device, &self.occurrences, &self.dy);
+        let rows = self.occurrences.rows;
         add(into, self.id, Gradient::Rows { of: self.of, rows, values });
     }
 }
@@ -309,13 +329,13 @@ pub(super) struct VocabularyFactors {
     pub labels: Vec<u32>,
     pub weights: Resolved,
     /// The gradient of the loss.
-    pub upstream: f32,
+    pub upstream: Tensor,
     pub examples: Sequences,
 }
 
 impl VocabularyFactors {
     /// Weight and bias, if they train.
-    fn trained(&self) -> [Option<&Weight>; 2] {
+    pub fn trained(&self) -> [Option<&Weight>; 2] {
         let trains = |weight: &&Weight| weight.trains;
         [Some(&self.weight).filter(trains), self.bias.as_ref().filter(trains)]
     }
@@ -371,7 +391,8 @@ impl VocabularyFactors {
         let mut x = Tensor::activation(device, places.len(), width);
         kernels::gather(device, &mut x, &[(&self.x, &places)]);
         let labels: Vec<u32> = places.iter().map(|&row| self.labels[row as usize]).collect();
-        let scaled: Vec<f32> = by_row.iter().map(|factor| factor * self.upstream).collect();
+        let upstream = self.upstream.item();
+        let scaled: Vec<f32> = by_row.iter().map(|factor| factor * upstream).collect();
         let weights = self.weights.scaled(&scaled, &places);
         let given = kernels::Vocabulary {
             x: &x,

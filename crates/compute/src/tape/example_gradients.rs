@@ -1,10 +1,10 @@
 //! What a backward pass that tells examples apart brings back.
 
-use super::book::Book;
-use super::example_factors::Factors;
+use super::example_factors::{ExampleFactors, Factors, add_weighted_rows};
 use crate::device::Device;
 use crate::gradients::Gradients;
 use fedra_plan::Layer;
+use std::collections::BTreeMap;
 
 /// The norms of each example's gradient, and all that their weighted sum is made of.
 ///
@@ -13,28 +13,31 @@ use fedra_plan::Layer;
 #[derive(Debug)]
 pub struct ExampleGradients {
     pub(super) device: Device,
-    pub(super) book: Book,
+    pub(super) examples: usize,
+    /// By site and example.
+    pub(super) squares: BTreeMap<Layer, Vec<f64>>,
+    pub(super) kept: Vec<ExampleFactors>,
 }
 
 impl ExampleGradients {
     /// Number of examples.
     pub fn examples(&self) -> usize {
-        self.book.examples
+        self.examples
     }
 
     /// The sites where something trains, in order.
     pub fn sites(&self) -> impl ExactSizeIterator<Item = Layer> {
-        self.book.squares.keys().copied()
+        self.squares.keys().copied()
     }
 
     /// The squared norm of an example's gradient of everything that trains.
     pub fn square(&self, example: usize) -> f64 {
-        self.book.squares.values().map(|squares| squares[example]).sum()
+        self.squares.values().map(|squares| squares[example]).sum()
     }
 
     /// The squared norm of an example's gradient of one site's weights.
     pub fn square_at(&self, site: Layer, example: usize) -> f64 {
-        self.book.squares.get(&site).map_or(0.0, |squares| squares[example])
+        self.squares.get(&site).map_or(0.0, |squares| squares[example])
     }
 
     /// The sum of all gradients, each multiplied by the factor of its site and example.
@@ -42,13 +45,15 @@ impl ExampleGradients {
     /// A factor of zero leaves the example out, also where its gradient is not finite. A weight that no
     /// example's loss depends on has no gradient here, as in [`Tape::backward`](crate::Tape::backward).
     pub fn weighted_sum(self, factor: impl Fn(Layer, usize) -> f32) -> Gradients {
-        let Book { examples, squares, kept, .. } = self.book;
+        let Self { device, examples, squares, kept } = self;
         let of_site = |site: Layer| (site, (0..examples).map(|e| factor(site, e)).collect());
         let factors = Factors(squares.into_keys().map(of_site).collect());
         let mut sum = Gradients::default();
+        let mut rows = Vec::new();
         for kept in kept {
-            kept.add_weighted(&self.device, &mut sum, &factors);
+            rows.extend(kept.add_weighted(&device, &mut sum, &factors));
         }
+        add_weighted_rows(&device, &mut sum, &factors, &rows);
         sum
     }
 }

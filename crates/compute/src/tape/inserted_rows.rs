@@ -81,7 +81,7 @@ impl Tape {
                 if let Some(dy) = of_table {
                     if examples {
                         let examples = Sequences::of_lengths(&vec![more; lengths.len()]);
-                        let lookup = Lookup { id, of: more, index, dy, examples };
+                        let lookup = Lookup::new((id, more), index, dy, examples);
                         flow.keep(ExampleFactors::Lookup(lookup));
                     } else {
                         let (rows, values) = kernels::sum_by_row(&flow.device, &index, &dy);

@@ -95,7 +95,7 @@ impl Tape {
                     soft_cap,
                     labels,
                     weights,
-                    upstream: 1.0,
+                    upstream: Tensor::scalar(&device, 1.0),
                     examples,
                 };
                 (value, Some((kept, squares)))
@@ -116,10 +116,13 @@ impl Tape {
                     flow.add_gradient(id, Gradient::Dense(scaled(gradient)));
                 }
                 if let Some((mut kept, squares)) = kept {
-                    kept.upstream = upstream.item();
-                    let square = f64::from(kept.upstream).powi(2);
-                    let scaled = |squares: Vec<f64>| squares.iter().map(|x| x * square).collect();
-                    flow.keep(ExampleFactors::Vocabulary(kept, squares.map(scaled)));
+                    for (weight, squares) in kept.trained().into_iter().zip(squares) {
+                        if let (Some(weight), Some(squares)) = (weight, squares) {
+                            flow.add_vocabulary_squares(weight.id, squares, &upstream);
+                        }
+                    }
+                    kept.upstream = upstream;
+                    flow.keep(ExampleFactors::Vocabulary(kept));
                 }
             }
         }))

@@ -3,8 +3,9 @@
 #![expect(clippy::unwrap_used, reason = "the functions that serve tests are tests too")]
 
 use fedra_compute::{
-    Activation, Angles, Attention, Device, LossWeights, Mask, Precision, Projected, Projection,
-    Seed, Sequences, Span, Tape, Tensor, Weight,
+    Activation, Angles, Attention, AttentionProbe, Clipping, Device, ExampleGradients, Gradients,
+    Logits, Lora, LossWeights, Mask, Precision, Projected, Projection, SecretKey, Seed, Sequences,
+    Span, Tape, Tensor, Value, Weight,
 };
 use fedra_plan::{Layer, ParamId, Part, Role};
 use std::sync::Arc;
@@ -203,6 +204,96 @@ fn products_with_few_rows_are_the_processors() {
     }
 }
 
+/// Lengths of examples: shorter than a tile of the kernels, longer, without a target, of one row.
+const EXAMPLES: [usize; 5] = [3, 70, 1, 5, 140];
+
+/// A weight with numbers of its own.
+fn weight(device: &Device, (role, part): (Role, Part), shape: (usize, usize)) -> Weight {
+    let seed = role as usize * 7 + part as usize;
+    let small: Vec<f32> = numbers(shape.0 * shape.1, seed).iter().map(|x| 0.2 * x).collect();
+    let tensor = Tensor::from_slice(device, shape.0, shape.1, &small).unwrap();
+    Weight { id: ParamId::new(Layer::Block(0), role, part), tensor, trains: true }
+}
+
+/// A network with looked-up rows, wide and narrow weights, low ranks, biases and a vocabulary, recorded on a tape;
+/// sums over each example.
+fn private_loss(tape: &mut Tape, device: &Device) -> Value {
+    let rows: usize = EXAMPLES.iter().sum();
+    let of = |role, part, shape| weight(device, (role, part), shape);
+    let index: Vec<u32> = (0..rows as u32).map(|row| row * row % 11).collect();
+    let table = of(Role::Token, Part::Weight, (11, 72));
+    let x = tape.embed(&[(&table, &index)]).unwrap();
+    let lora = Lora {
+        a: of(Role::Up, Part::LoraA, (8, 72)),
+        b: of(Role::Up, Part::LoraB, (136, 8)),
+        scale: 0.5,
+    };
+    let up = Projection {
+        weight: of(Role::Up, Part::Weight, (136, 72)),
+        bias: Some(of(Role::Up, Part::Bias, (1, 136))),
+        lora: Some(lora),
+    };
+    let x = tape.linear_activated(&x, &up, Activation::GeluTanh).unwrap();
+    let plain =
+        |role, shape| Projection { weight: of(role, Part::Weight, shape), bias: None, lora: None };
+    let both = [plain(Role::Query, (40, 136)), plain(Role::Key, (16, 136))];
+    let x = tape.linear(&x, &both).unwrap();
+    let words = of(Role::Classifier, Part::Weight, (200, 56));
+    let bias = of(Role::Classifier, Part::Bias, (1, 200));
+    // The fourth example has no target.
+    let target = |row: usize| (!(74..79).contains(&row)).then_some((row * 31 % 200) as u32);
+    let targets: Vec<_> = (0..rows).map(target).collect();
+    let logits = Logits::new(&words, Some(&bias));
+    tape.vocabulary_cross_entropy(&x, logits, &targets, LossWeights::SUM).unwrap()
+}
+
+fn by_example(device: &Device) -> ExampleGradients {
+    let mut tape = Tape::by_example(device, &Sequences::of_lengths(&EXAMPLES));
+    let loss = private_loss(&mut tape, device);
+    tape.backward_by_example(&[(&loss, Tensor::scalar(device, 0.5))]).unwrap()
+}
+
+#[test]
+fn norms_of_examples_are_the_processors() {
+    let theirs = by_example(&Device::cpu());
+    // Where numbers are rounded again, a norm is an upper bound.
+    for (precision, below, above) in
+        [(Precision::F32, 1e-5, 1e-5), (Precision::Tf32, 0.02, 0.1), (Precision::Bf16, 0.05, 0.25)]
+    {
+        let Some(device) = gpu(precision) else { return };
+        let ours = by_example(&device);
+        for example in 0..EXAMPLES.len() {
+            let (found, expected) = (ours.square(example).sqrt(), theirs.square(example).sqrt());
+            let range = (1.0 - below) * expected..=(1.0 + above) * expected + 1e-12;
+            assert!(range.contains(&found), "{precision:?} {example}: {found}, {expected}");
+        }
+        let again = by_example(&device);
+        let same = |example| ours.square(example).to_bits() == again.square(example).to_bits();
+        assert!((0..EXAMPLES.len()).all(same), "{precision:?}: not the same bits twice");
+    }
+}
+
+#[test]
+fn no_example_contributes_more_than_the_clip() {
+    for precision in [Precision::F32, Precision::Tf32, Precision::Bf16] {
+        let Some(device) = gpu(precision) else { return };
+        for example in 0..EXAMPLES.len() {
+            let gradients = by_example(&device);
+            let clip = 0.3 * gradients.square(example).sqrt();
+            let factors = Clipping::Flat(clip).factors(&gradients);
+            let only = |site, e: usize| if e == example { factors.at(site, e) } else { 0.0 };
+            let sum = gradients.weighted_sum(only);
+            let norm = sum.sum_of_squares().sqrt();
+            assert!(norm <= clip * (1.0 + 1e-6), "{precision:?} {example}: {norm} of {clip}");
+            // The fourth has no gradient, and a bound of what was too small to be seen.
+            assert!(
+                norm >= 0.75 * clip || clip < 1e-15,
+                "{precision:?} {example}: {norm} of {clip}"
+            );
+        }
+    }
+}
+
 #[test]
 fn the_highest_of_each_row_is_the_first_of_equals_and_nothing_beside_nan() {
     let Some(device) = gpu(Precision::F32) else { return };
@@ -214,5 +305,100 @@ fn the_highest_of_each_row_is_the_first_of_equals_and_nothing_beside_nan() {
     for device in [device, Device::cpu()] {
         let x = Tensor::from_slice(&device, 3, 5000, &numbers).unwrap();
         assert_eq!(x.argmax(), [Some(1234), Some(4999), None]);
+    }
+}
+
+#[test]
+fn an_example_that_is_not_finite_is_known_by_its_square() {
+    for precision in [Precision::F32, Precision::Bf16] {
+        let Some(device) = gpu(precision) else { return };
+        let examples = Sequences::of_lengths(&[2, 70, 3]);
+        let mut rows = numbers(75 * 16, 3);
+        rows[5 * 16 + 1] = f32::INFINITY;
+        let mut tape = Tape::by_example(&device, &examples);
+        let x = tape.constant(Tensor::from_slice(&device, 75, 16, &rows).unwrap());
+        let x = x.in_sequences(&examples).unwrap();
+        let up = weight(&device, (Role::Up, Part::Weight), (24, 16));
+        let up = Projection { weight: up, bias: None, lora: None };
+        let y = tape.linear(&x, &[up]).unwrap();
+        let dy = Tensor::from_slice(&device, 75, 24, &numbers(75 * 24, 4)).unwrap();
+        let gradients = tape.backward_by_example(&[(&y, dy)]).unwrap();
+        assert!(gradients.square(0).is_finite() && gradients.square(2).is_finite());
+        assert!(!gradients.square(1).is_finite(), "{precision:?}");
+    }
+}
+
+fn noised(device: &Device) -> Gradients {
+    let mut tape = Tape::new(device);
+    let loss = private_loss(&mut tape, device);
+    let mut gradients = tape.backward(&[(&loss, Tensor::scalar(device, 1.0))]).unwrap();
+    for (_, gradient) in gradients.iter_mut() {
+        let count = gradient.densify().to_host().len();
+        gradient.densify().overwrite(&numbers(count, 9)).unwrap();
+    }
+    gradients.add_noise(0.7, &SecretKey::simulated(Seed(11))).unwrap();
+    gradients
+}
+
+#[test]
+fn noise_has_the_processors_bits() {
+    let Some(device) = gpu(Precision::Bf16) else { return };
+    let (ours, theirs) = (noised(&device), noised(&Device::cpu()));
+    assert!(ours.iter().len() > 6);
+    for ((id, ours), (_, theirs)) in ours.iter().zip(theirs.iter()) {
+        assert!(ours.to_dense() == theirs.to_dense(), "{id}");
+    }
+}
+
+#[test]
+fn dropout_drops_what_the_processor_drops() {
+    let Some(device) = gpu(Precision::F32) else { return };
+    let host = Device::cpu();
+    for (rows, cols) in [(1, 1), (7, 3), (130, 384), (900, 77)] {
+        let found = [&device, &host].map(|device| {
+            let x = Tensor::from_slice(device, rows, cols, &numbers(rows * cols, 2)).unwrap();
+            let mut tape = Tape::new(device);
+            let x = tape.input(x);
+            let y = tape.dropout(x.clone(), 0.3, Seed(5)).unwrap();
+            let dy = Tensor::from_slice(device, rows, cols, &numbers(rows * cols, 6)).unwrap();
+            let dropped = y.tensor.to_host().into_owned();
+            let gradients = tape.backward(&[(&y, dy)]).unwrap();
+            (dropped, gradients.of_input(&x).unwrap().to_host().into_owned())
+        });
+        assert!(found[0] == found[1], "{rows} x {cols}");
+    }
+}
+
+#[test]
+fn a_probe_counts_what_the_processor_counts() {
+    let lengths = [1, 70, 33];
+    let tokens: usize = lengths.iter().sum();
+    let spans: Vec<Span> = Sequences::of_lengths(&lengths)
+        .ranges()
+        .map(|rows| Span { queries: rows.clone(), keys: rows, offset: 0 })
+        .collect();
+    for (mask, window) in [(Mask::Bidirectional, None), (Mask::Causal, Some(9))] {
+        let count = |device: &Device| {
+            let x = Tensor::from_slice(device, tokens, 8 * 32, &numbers(tokens * 8 * 32, 1));
+            let mut tape = Tape::new(device);
+            let x = tape.input(x.unwrap());
+            let mut probe = AttentionProbe {
+                queries: (0..tokens).map(|row| (row % 3) as f32).collect(),
+                keys: (0..tokens).map(|row| f32::from(row % 7 == 0)).collect(),
+                scores: Vec::new(),
+                heads: Vec::new(),
+                received: Some(Vec::new()),
+                patterns: None,
+            };
+            let geometry = Attention { window, ..Attention::new(4, 2, 32, mask) };
+            let all = Projected::Together(&x);
+            tape.attention(geometry, all, &spans, Some(&mut probe)).unwrap();
+            let heads = probe.heads.iter().chain(&probe.scores).flatten().map(|x| *x as f32);
+            let heads: Vec<f32> = heads.collect();
+            [heads, probe.received.unwrap().concat()].concat()
+        };
+        let Some(device) = gpu(Precision::F32) else { return };
+        let found = difference(&count(&device), &count(&Device::cpu()));
+        assert!(found < 1e-5, "{mask:?}: {found:e}");
     }
 }

@@ -165,14 +165,29 @@ extern "C" __global__ void rotate(
         one);
 }
 
-// x[i] *= factors[i], row by row; a factor of zero makes zeros of anything.
-extern "C" __global__ void scale_rows(Numbers into, Numbers x, const float *factors, u32 rows, u32 cols, u32 stride) {
-    u64 n = (u64)rows * cols, step = (u64)gridDim.x * blockDim.x;
-    for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) {
-        u64 row = i / cols;
+// into[i] = factors[i] * x[i], row by row, of the columns of x from `first` on; a factor of zero makes zeros of
+// anything. Both may be the same.
+extern "C" __global__ void scale_rows(
+    Numbers into, Numbers x, const float *factors, u32 rows, u32 cols, u32 first, u32 stride) {
+    bool whole = first % 4 == 0 && stride % 4 == 0;
+    auto one = [=](u64 row, u32 i) {
         float factor = factors[row];
-        put(into, i, factor == 0.f ? 0.f : get(x, row * stride + i % cols) * factor);
-    }
+        put(into, row * cols + i, factor == 0.f ? 0.f : get(x, row * stride + first + i) * factor);
+    };
+    each_of_rows(
+        rows, cols,
+        [=](u64 row, u32 i) {
+            if (!whole) {
+                for (u32 k = 0; k < 4; k++) one(row, i + k);
+                return;
+            }
+            float factor = factors[row];
+            Four f = {};
+            if (factor != 0.f) f = get4(x, row * stride + first + i);
+            for (int k = 0; k < 4; k++) f.v[k] *= factor;
+            put4(into, row * cols + i, f);
+        },
+        one);
 }
 
 // The sum of squares of each block's share; `total` adds them in order.

@@ -1,5 +1,6 @@
 //! Attention and its gradients.
 
+use crate::cpu::attention::ProbeWeights;
 use crate::cuda::Cuda;
 use crate::cuda::arguments::{Argument, Grid, Words, arguments};
 use crate::cuda::compiler::Source;
@@ -24,6 +25,9 @@ const TENSOR_KERNELS: [(usize, [&str; 3]); 4] = [
     (96, ["tensor_attention_96", "tensor_attention_queries_96", "tensor_attention_keys_96"]),
     (128, ["tensor_attention_128", "tensor_attention_queries_128", "tensor_attention_keys_128"]),
 ];
+
+/// Queries, or keys, of a block without tensor cores.
+const BLOCK: usize = 16;
 
 /// How attention is carried out.
 struct Way {
@@ -51,7 +55,7 @@ fn way(given: &Attended<'_>, others: &[&Tensor]) -> Way {
         KERNELS.iter().find(|(most, _)| *most >= width).expect("heads are at most 256 wide");
     let backward = 4 * (64 * (d + 1) + 2 * 16 * d);
     let shared = [4 * (32 * (d + 1) + 32 * d + 16 * d), backward, backward];
-    Way { source: Source::Attention, names: *names, block: 16, shared }
+    Way { source: Source::Attention, names: *names, block: BLOCK, shared }
 }
 
 /// What a kernel is told, and the tables that must stay until it is on the stream.
@@ -134,6 +138,41 @@ pub(crate) fn attention(
         let given = arguments![described.words, out.numbers_mut(), log_sums];
         cuda.launch((source, name), grid, given);
     }
+}
+
+/// For each span and key head, the attention that counts; see [`ProbeWeights`].
+pub(crate) fn probe(
+    cuda: &Cuda,
+    given: &Attended<'_>,
+    log_sums: &Tensor,
+    probe: ProbeWeights<'_>,
+) -> Vec<f64> {
+    let Attended { geometry, spans, .. } = *given;
+    let count = spans.len() * geometry.kv_heads;
+    if count == 0 {
+        return Vec::new();
+    }
+    let masses = cuda.take(2 * count);
+    let (queries, keys) = (cuda.upload(probe.queries), cuda.upload(probe.keys));
+    let received = probe.received.as_ref().map(|received| cuda.take(received.len().max(1)));
+    let described = described(cuda, given, Over::Queries, BLOCK);
+    let width = geometry.width;
+    let shared = 4 * (32 * (width + 1) + 16 * width);
+    let arguments = arguments![
+        described.words,
+        log_sums.numbers().address,
+        &queries,
+        &keys,
+        probe.keys.len() as u32,
+        received.as_ref().map_or(0, |received| received.address),
+        masses.address
+    ];
+    let grid = grid(spans.len(), geometry.kv_heads, shared);
+    cuda.launch((Source::Probe, "probe"), grid, arguments);
+    if let (Some(found), Some(received)) = (probe.received, received) {
+        found.copy_from_slice(&cuda.read::<f32>(received.address, found.len()));
+    }
+    cuda.read(masses.address, count)
 }
 
 pub(crate) fn attention_backward(

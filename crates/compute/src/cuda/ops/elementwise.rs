@@ -2,9 +2,9 @@
 
 use crate::activation::Activation;
 use crate::cpu::rotary::{Angles, Turn};
-use crate::cuda::Cuda;
 use crate::cuda::arguments::{Grid, arguments};
 use crate::cuda::compiler::Source::Elementwise;
+use crate::cuda::{Cuda, Numbers};
 use crate::tensor::Tensor;
 
 /// Threads do four elements each.
@@ -153,12 +153,26 @@ pub(crate) fn scale_rows(
     (x, first): (&Tensor, usize),
     factors: &[f32],
 ) {
-    let ((rows, cols), stride) = (into.shape(), x.cols());
-    let from = x.numbers().from(first);
+    let (shape, from) = (into.shape(), (x.numbers(), first, x.cols()));
+    scaled_rows(cuda, (into.numbers_mut(), shape), from, factors);
+}
+
+/// `x[i] *= factors[i]`, row by row.
+pub(crate) fn scale_own_rows(cuda: &Cuda, x: &mut Tensor, factors: &[f32]) {
+    let (numbers, shape) = (x.numbers_mut(), x.shape());
+    scaled_rows(cuda, (numbers, shape), (numbers, 0, shape.1), factors);
+}
+
+fn scaled_rows(
+    cuda: &Cuda,
+    (into, (rows, cols)): (Numbers, (usize, usize)),
+    (from, first, stride): (Numbers, usize, usize),
+    factors: &[f32],
+) {
     let factors = cuda.upload(factors);
-    let sizes = [rows, cols, stride].map(|size| size as u32);
-    let given = arguments![into.numbers_mut(), from, &factors, sizes[0], sizes[1], sizes[2]];
-    cuda.launch((Elementwise, "scale_rows"), Grid::over((rows * cols) as u64), given);
+    let sizes = [rows, cols, first, stride].map(|size| size as u32);
+    let given = arguments![into, from, &factors, sizes[0], sizes[1], sizes[2], sizes[3]];
+    cuda.launch((Elementwise, "scale_rows"), fours(rows * cols), given);
 }
 
 pub(crate) fn sum_of_squares(cuda: &Cuda, x: &Tensor) -> f64 {

@@ -3,20 +3,27 @@
 
 mod attention;
 mod decode;
+mod draws;
 mod elementwise;
+mod examples;
 mod losses;
 mod norms;
 mod optimiser;
 mod products;
 mod rows;
 
-pub(crate) use attention::{attention, attention_backward};
+pub(crate) use attention::{attention, attention_backward, probe};
 pub(crate) use decode::{argmax, attention_decoding, decodes, gates, linear_gated};
+pub(crate) use draws::{add_noise, drop_out};
 pub(crate) use elementwise::{
     activate, add_scaled, add_scaled_difference, divide, gated, gated_backward, multiply, rotate,
-    scale, scale_by, scale_rows, shifted, soft_cap, soft_cap_backward, subtract, sum_of_squares,
+    scale, scale_by, scale_own_rows, scale_rows, shifted, soft_cap, soft_cap_backward, subtract,
+    sum_of_squares,
 };
-pub(crate) use losses::{HELD, binary_cross_entropy, cross_entropy, vocabulary_loss};
+pub(crate) use examples::{PendingSquares, weighted_rows_together};
+pub(crate) use losses::{
+    HELD, binary_cross_entropy, cross_entropy, vocabulary_loss, vocabulary_loss_by_example,
+};
 pub(crate) use norms::{
     column_weight_sums, norm, norm_backward, norm_columns_backward, norm_example_sums,
     scale_columns,
