@@ -95,6 +95,13 @@ def opened(data):
     return ImageOps.exif_transpose(image)
 
 
+def on_white(image):
+    """As convert_to_rgb of transformers 5 does it."""
+    if "A" in image.getbands() or image.info.get("transparency") is not None:
+        image = Image.alpha_composite(Image.new("RGBA", image.size, (255,) * 4), image.convert("RGBA"))
+    return image.convert("RGB")
+
+
 def decoded():
     for name, data, within in files():
         rgb, grey = opened(data).convert("RGB"), opened(data).convert("L")
@@ -104,6 +111,7 @@ def decoded():
             "size": rgb.size,
             "rgb": text(rgb.tobytes()),
             "grey": text(grey.tobytes()),
+            "white": text(on_white(opened(data)).tobytes()),
             "within": within,
         }
 

@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use fedra_client::evaluation_batches;
 use fedra_compute::{Device, Params, Tape, Tensor};
-use fedra_model::{Batch, Head, KeyValueCache, Model, Packing, Reading, Targets};
+use fedra_model::{Batch, Head, KeyValueCache, Model, Reading, Targets};
 
 use crate::error::{AuditError, Result};
 
@@ -96,9 +96,9 @@ impl<'a> Decoder<'a> {
         let hidden = tape.constant(states);
         let next: Vec<Option<u32>> =
             sequence[1..].iter().map(|&token| Some(token)).chain([None]).collect();
-        let packing = Packing::new(vec![sequence.len()])?;
+        let batch = Batch::new(&[sequence])?;
         let (weights, targets) = (self.params.frozen(), Targets::Classes(&next));
-        let loss = self.model.loss_from(&mut tape, weights, (hidden, first), &packing, targets)?;
+        let loss = self.model.loss_from(&mut tape, weights, (hidden, first), &batch, targets)?;
         Ok(f64::from(loss.tensor.item()) * (sequence.len() - 1) as f64)
     }
 

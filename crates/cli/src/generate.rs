@@ -15,10 +15,12 @@ use fedra_client::generate::{
     CachedDecoder, Ended, GenerateSettings, Generator, Leaving, RandomSampling, Sampling,
     TextStream,
 };
-use fedra_compute::Seed;
+use fedra_compute::{Device, Seed};
 use fedra_data::Tokenizer;
 use fedra_engine::{Noise, NoiseDraw, NoiseKind};
-use fedra_model::{Head, Loaded, Model};
+use fedra_model::hf::TrainedHead;
+use fedra_model::peft::AdapterFolder;
+use fedra_model::{Classifier, Head, Loaded, Model, Wanted};
 use fedra_net::{DecodeDialer, Dialer, NetDecodePeer, Runtime, ServerSecurity};
 use fedra_plan::{Cut, Scope, Side};
 use fedra_wire::RowEncoding;
@@ -26,21 +28,22 @@ use fedra_wire::RowEncoding;
 use crate::console;
 use crate::device::DeviceFlags;
 use crate::flags::{Threads, Verbosity, one_of};
-use crate::hub;
 use crate::interrupt;
 use crate::join::Said;
+use crate::keyed_errors::{MODEL, in_flags};
 use crate::model_server::{self, CutFlags, identity, load_side};
+use crate::predict::Chosen;
 
 use crate::tls::Tls;
 
 const EXAMPLES: &str = "\
 Examples:
   fedra generate --model models/smollm2 --prompt 'The patient was admitted with'
-  fedra generate --model models/smollm2 --prompt-file note.txt --max-tokens 200 --stop '\\n\\n'
+  fedra generate --model runs/letters --best --prompt-file note.txt --max-tokens 200 --stop '\\n\\n'
   fedra generate --server 127.0.0.1:7400 --model models/smollm2 --prompt 'The patient'
   echo 'Once upon a time' | fedra generate --model models/stories260k - --temperature 0.8 --seed 7
 
-Text goes to stdout as it is generated; speed and counts go to stderr. Filters apply in this order:
+--model may also be one GGUF file. Text goes to stdout as it is generated; speed and counts go to stderr. Filters apply in this order:
 temperature, top-k, top-p. The same seed draws the same text on any number of threads.";
 
 const ENCODINGS: [(&str, RowEncoding); 3] =
@@ -53,9 +56,8 @@ const LONGEST_PROMPT: u64 = 64 << 20;
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Generate {
-    /// A decoder: a folder in Hugging Face layout, one GGUF file, or hf:ORG/NAME
-    #[arg(long, value_name = "DIR")]
-    model: PathBuf,
+    #[command(flatten)]
+    chosen: Chosen,
     #[command(flatten)]
     prompt: Prompt,
     /// Most tokens to generate
@@ -206,19 +208,26 @@ impl Generate {
         }
         let pool = self.threads.pool()?;
         let text = self.prompt.read()?;
-        pool.install(|| self.write(&text, settings))
+        let written = pool.install(|| self.write(&text, settings));
+        written.map_err(|error| in_flags(error, MODEL))
     }
 
     fn write(&self, text: &str, sampling: Sampling) -> Result<ExitCode> {
         let device = self.device.open(Verbosity::Lively)?;
-        let path = &hub::folder("--model", &self.model, Verbosity::Lively)?;
+        let folders = self.chosen.choice()?.folders()?;
+        let path = &folders.model;
         let Pretrained { tokenizer, .. } = Pretrained::open(path)?;
-        let (mut loaded, cut) = if self.far.server.is_some() {
-            let (loaded, cut) = load_side(path, (self.far.ends, Side::Client), &device)?;
-            (loaded, Some(cut))
-        } else {
-            let how = (&device, Seed(0));
-            (fedra_model::load(path, Head::Language, None, how)?, None)
+        let (mut loaded, cut) = match (&self.far.server, &folders.adapter) {
+            (Some(_), Some(adapter)) => bail!(
+                "--model: found the adapters {}, expected a whole model: the server has to have the same one\n\
+                 hint: a run with adapters writes the whole model too, into its folder model",
+                adapter.display()
+            ),
+            (Some(_), None) => {
+                let (loaded, cut) = load_side(path, (self.far.ends, Side::Client), &device)?;
+                (loaded, Some(cut))
+            }
+            (None, adapter) => (decoder(path, adapter.as_deref(), &device)?, None),
         };
         device.check().context("the model does not fit on the device")?;
         if self.bf16 {
@@ -346,6 +355,26 @@ impl Choice {
         let (temperature, seed) = (temperature.unwrap_or(1.0), Seed(seed.unwrap_or(0)));
         Ok(Sampling::Random(RandomSampling { temperature, top_k, top_p, seed }))
     }
+}
+
+/// A decoder, with adapters over it where there are some.
+fn decoder(path: &Path, adapter: Option<&Path>, device: &Device) -> Result<Loaded> {
+    let checkpoint = fedra_model::open_checkpoint(path)?;
+    let opened = adapter.map(|it| AdapterFolder::open(it, checkpoint.config())).transpose()?;
+    let adapters = opened.as_ref().map(|opened| opened.adapters().clone());
+    let wanted = Wanted { head: Head::Language, classifier: Classifier::Stored, adapters };
+    let mut loaded = fedra_model::load_checkpoint(&checkpoint, wanted, (device, Seed(0)))?;
+    if let (Some(opened), Some(adapter)) = (&opened, adapter) {
+        if !matches!(opened.trained_head(), TrainedHead::Absent) {
+            bail!(
+                "{}: found adapters with a head that classifies, expected those of a decoder that writes text\n\
+                 hint: fedra predict labels texts",
+                adapter.display()
+            );
+        }
+        opened.load((&loaded.model, &mut loaded.params), &Classifier::Stored, device)?;
+    }
+    Ok(loaded)
 }
 
 /// The prompt between what the tokenizer puts in front of a text and nothing: what it puts behind

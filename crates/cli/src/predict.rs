@@ -15,7 +15,7 @@ use fedra::apply::run_model::RunModel;
 use fedra::apply::trained_model::{ModelChoice, Reading, TrainedModel, WhichRound};
 use fedra::prepare::token_lengths::cut_rows;
 use fedra::text::grid::{counted, grouped};
-use fedra_data::{Encoding, TextColumns, TextFile, TextFormat, printable};
+use fedra_data::{Encoding, OtherFormats, TextColumns, TextFile, TextFormat, printable};
 use serde::Deserialize as _;
 use serde::de::IntoDeserializer as _;
 
@@ -271,7 +271,7 @@ impl Predict {
             lines.push(serde_json::json!({ "image": path.to_string_lossy() }));
         }
         if let Some(folder) = self.texts.input.as_ref().filter(|input| input.is_dir()) {
-            for file in fedra_data::image_files(folder)? {
+            for file in fedra_data::image_files(folder, OtherFormats::Listed)? {
                 lines.push(serde_json::json!({ "image": file.path.to_string_lossy() }));
             }
         }

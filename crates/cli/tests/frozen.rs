@@ -35,8 +35,8 @@ fn rounds(folder: &Path, run: &str) -> Vec<Value> {
 fn bad_settings_are_refused_by_key_and_nothing_is_written() {
     let folder = tempfile::tempdir().unwrap();
     for (sets, expected) in [
-        (&["method.warmup=1.5"][..], "method.warmup = 1.5: expected a number of rounds"),
-        (&["method.warmup=soon"], "method.warmup = \"soon\": expected"),
+        (&["method.warmup=1.5"][..], "method.warmup: found 1.5, expected a number of rounds"),
+        (&["method.warmup=soon"], "method.warmup: found \"soon\", expected"),
         (&["method.stage2=tight"], "method.stage2: found \"tight\""),
         (&["method.qk_rate=2"], "method.qk_rate: found 2"),
         (&["method.freeze=head"], "method.freeze: found \"head\""),

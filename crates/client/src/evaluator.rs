@@ -192,16 +192,16 @@ impl Evaluator<'_> {
                 return Ok(guesses.into_iter().map(Answer::chosen).collect());
             }
         };
-        let (start, packing) = ((hidden, first), question.batch.packing());
+        let (start, batch) = ((hidden, first), &question.batch);
         if self.model.head() == Head::Language {
             // Logits of a whole vocabulary for every token would not fit; the fused loss does.
             let targets = question.targets();
-            let loss = self.model.loss_from(&mut tape, weights, start, packing, targets)?;
+            let loss = self.model.loss_from(&mut tape, weights, start, batch, targets)?;
             let mean = f64::from(loss.tensor.item());
             let share = |targets: u64| Answer::of_loss(mean * targets as f64, targets);
             return Ok(question.targets_by_sequence().into_iter().map(share).collect());
         }
-        let logits = self.model.logits_from(&mut tape, weights, start, packing)?.tensor;
+        let logits = self.model.logits_from(&mut tape, weights, start, batch)?.tensor;
         let (classes, numbers) = (logits.cols(), logits.to_host());
         let mut rows = numbers.chunks_exact(classes);
         let answers = chosen.iter().map(|&example| {

@@ -94,7 +94,7 @@ impl Trainer<'_> {
         };
         let hidden = cache.hidden(tape, (self.model, params), batch, names)?;
         let start = (hidden, cache.blocks());
-        Ok(self.model.loss_from(tape, weights, start, batch.packing(), targets)?)
+        Ok(self.model.loss_from(tape, weights, start, batch, targets)?)
     }
 }
 

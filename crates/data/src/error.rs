@@ -105,6 +105,11 @@ pub struct Advice {
 }
 
 impl Advice {
+    /// Rows without what they need may be left out.
+    pub(crate) fn drop_missing() -> Self {
+        Self::new("data.missing", Some("drop".to_owned()), "leaves such rows out")
+    }
+
     pub(crate) fn new(key: impl Into<String>, value: Option<String>, effect: &'static str) -> Self {
         Self { key: key.into(), value, effect }
     }

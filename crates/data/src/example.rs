@@ -1,10 +1,11 @@
 //! One row of a table: what is read and what is to be said of it.
 
 use std::borrow::Cow;
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Image, RowPlace};
+use crate::{DataError, Image, RowPlace};
 
 /// One row of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,6 +108,13 @@ impl Split {
 }
 
 impl Body {
+    /// An error about it with its place; an image in a file of its own is named by that file.
+    pub fn blamed(&self, error: DataError, (file, line): (&Path, u64)) -> DataError {
+        let own = if let Self::Image(image) = self { image.path() } else { None };
+        let (file, line) = own.map_or((file, line), |own| (own, 0));
+        error.at(&RowPlace::new(file.into(), line))
+    }
+
     /// Whether there is nothing in it to read.
     pub fn is_blank(&self) -> bool {
         let is_blank = |text: &String| text.trim().is_empty();

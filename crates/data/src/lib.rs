@@ -66,9 +66,9 @@ pub use example::{Body, Choice, Example, Labels, Split};
 pub use fedra_seed::Generator as Dice;
 pub use formats::{
     AnswerTemplates, ChoiceTemplates, ColumnSurvey, Columns, Encoding, Field, Format, FoundFormat,
-    IdxFiles, ImageFile, Limits, Mimic, Missing, Prompt, PromptTemplate, Reader, Record, Survey,
-    TextColumns, TextFile, TextFormat, TextRow, TextSink, Uncoded, WordsAre, idx_files,
-    image_columns, image_files,
+    IdxFiles, ImageFile, Limits, Mimic, Missing, OtherFormats, Prompt, PromptTemplate, Reader,
+    Record, Survey, TextColumns, TextFile, TextFormat, TextRow, TextSink, Uncoded, WordsAre,
+    idx_files, image_columns, image_files,
 };
 pub use images::{Augment, AugmentDraw, Image, ImageEncoder, Normalisation, Pixels, Processor};
 pub use partition::{Division, Holding, Partition, Shares};

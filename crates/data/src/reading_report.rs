@@ -102,12 +102,12 @@ impl LeftOut {
             [] | [_] => String::new(),
             several => format!(" (lines {}{more})", several.join(", ")),
         };
-        let what = if expected.contains("image") { "an image" } else { "a text" };
+        let is_image = ["image", "PNG"].iter().any(|word| expected.contains(word));
+        let what = if is_image { "an image" } else { "a text" };
         let verb = if self.rows == 1 { "lacks" } else { "lack" };
         let expected =
             format!("{expected}: {} of {rows} rows {verb} {what} or a label{lines}", self.rows);
-        let drop = Advice::new("data.missing", Some("drop".to_owned()), "leaves such rows out");
-        DataError::row(file, line, found.clone(), expected).advising(drop)
+        DataError::row(file, line, found.clone(), expected).advising(Advice::drop_missing())
     }
 }
 

@@ -73,6 +73,50 @@ fn every_shape_of_a_list_gives_the_same_codes() {
     }
 }
 
+#[test]
+fn labels_have_the_names_that_the_file_gives_to_their_numbers() {
+    use parquet::data_type::{ByteArray, ByteArrayType, Int64Type};
+    use parquet::file::metadata::KeyValue;
+    use parquet::file::properties::WriterProperties;
+    use parquet::file::writer::SerializedFileWriter;
+
+    let schema = "message root { required binary text (STRING); required int64 label; }";
+    let schema = parquet::schema::parser::parse_message_type(schema).unwrap();
+    let features = r#"{"info": {"features": {"text": {"dtype": "string", "_type": "Value"},
+                       "label": {"names": ["negative", "positive"], "_type": "ClassLabel"}}}}"#;
+    let write = |path: &Path, numbers: &[i64], entry: Option<&str>| {
+        let entries = entry.map(|it| vec![KeyValue::new("huggingface".to_owned(), it.to_owned())]);
+        let how = WriterProperties::builder().set_key_value_metadata(entries).build();
+        let file = std::fs::File::create(path).unwrap();
+        let mut writer =
+            SerializedFileWriter::new(file, schema.clone().into(), how.into()).unwrap();
+        let mut group = writer.next_row_group().unwrap();
+        let text = |number: &i64| ByteArray::from(format!("text {number}").as_str());
+        let texts: Vec<ByteArray> = numbers.iter().map(text).collect();
+        let mut column = group.next_column().unwrap().unwrap();
+        column.typed::<ByteArrayType>().write_batch(&texts, None, None).unwrap();
+        column.close().unwrap();
+        let mut column = group.next_column().unwrap().unwrap();
+        column.typed::<Int64Type>().write_batch(numbers, None, None).unwrap();
+        column.close().unwrap();
+        group.close().unwrap();
+        writer.close().unwrap();
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.parquet");
+    let names = |entry: Option<&str>| {
+        write(&path, &[1, 0, 1], entry);
+        let table = open(&path, Task::Classes, Columns::default(), Limits::default()).unwrap();
+        table.labels.names().to_vec()
+    };
+    assert_eq!(names(Some(features)), ["negative", "positive"]);
+    assert_eq!(names(None), ["0", "1"]);
+    assert_eq!(names(Some("not JSON")), ["0", "1"]);
+    write(&path, &[1, 2], Some(features));
+    let error = open(&path, Task::Classes, Columns::default(), Limits::default()).unwrap_err();
+    assert!(error.to_string().contains("found the class 2, expected 0 to 1"), "{error}");
+}
+
 fn column(name: &str, label: &str) -> Result<Vec<String>> {
     let columns = Columns { label: Some(label.to_owned()), ..Columns::default() };
     let table = open(&fixture(name), Task::Classes, columns, Limits::default())?;

@@ -355,6 +355,33 @@ fn letter_case_and_the_side_of_a_cut_follow_the_configuration_beside_the_file() 
 }
 
 #[test]
+fn types_reach_the_model_only_where_the_tokenizer_hands_them_over() {
+    let text = |id: &str, kind: u32| json!({"Sequence": {"id": id, "type_id": kind}});
+    let pair = json!({"type": "TemplateProcessing", "single": [text("A", 0)],
+                      "pair": [text("A", 0), text("B", 1)], "special_tokens": {}});
+    for (config, expected) in [
+        (json!({}), &[0, 1][..]),
+        (json!({"tokenizer_class": "BertTokenizer"}), &[0, 1]),
+        (json!({"tokenizer_class": "RobertaTokenizerFast"}), &[]),
+        (json!({"model_input_names": ["input_ids", "attention_mask"]}), &[]),
+        (
+            json!({"tokenizer_class": "RobertaTokenizer",
+                   "model_input_names": ["input_ids", "token_type_ids"]}),
+            &[0, 1],
+        ),
+    ] {
+        let folder = word_level(&Value::Null, &config);
+        let file = folder.path().join("tokenizer.json");
+        let mut json: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+        json["post_processor"] = pair.clone();
+        std::fs::write(&file, json.to_string()).unwrap();
+        let tokenizer = open_tokenizer(folder.path()).unwrap();
+        let templates = tokenizer.templates();
+        assert_eq!(templates.pair.as_ref().unwrap().types(1, 1), expected, "{config}");
+    }
+}
+
+#[test]
 fn a_text_without_a_single_token_is_refused_before_it_reaches_a_model() {
     let folder = word_level(&Value::Null, &json!({}));
     let tokenizer = open_tokenizer(folder.path()).unwrap();

@@ -179,7 +179,13 @@ fn other_recipe(held: &str, expected: &str) -> String {
         [held, expected].map(|text| serde_json::from_str(text).unwrap_or_default());
     match difference::between(&held, &expected) {
         Some(Difference { key, left, right }) => {
-            format!("`{key}` is {left} there and {right} in the experiment")
+            let why = match key.as_str() {
+                "federation.rounds" => {
+                    "; work.schedule spreads the rate over all rounds, so their number cannot change"
+                }
+                _ => "",
+            };
+            format!("`{key}` is {left} there and {right} in the experiment{why}")
         }
         // The same values in another order of words: another version wrote it.
         None => "another version of fedra wrote its recipe".to_owned(),

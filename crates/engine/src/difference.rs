@@ -67,6 +67,8 @@ fn key_of(path: &[String]) -> String {
         ["privacy", "guarantee", rest @ ..] | ["privacy", rest @ ..] => ("privacy", rest),
         ["work", "encoding" | "download", ..] => ("wire", &path[1..]),
         ["work", "local" | "damped" | "head_probe", ..] => ("method: its", &path[1..]),
+        // A schedule of the rate spans all rounds, so it knows how many there are.
+        ["work", "schedule", "rounds"] => ("federation.rounds", &[]),
         ["work", ..] => ("", &path),
         ["evaluation", "on", ..] => ("evaluate.best", &[]),
         ["evaluation", rest @ ..] => ("evaluate", rest),

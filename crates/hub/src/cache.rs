@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use fedra_files::Replacing;
 
-use crate::error::HubError;
+use crate::error::{CacheState, HubError};
 use crate::hash::FileHash;
 use crate::name::{ModelName, is_commit};
 use crate::needed;
@@ -37,6 +37,19 @@ impl Hub {
         let absent = |file: &str| repository.is_absent(&commit, file);
         let folder = repository.snapshot(&commit);
         needed::is_complete(&folder, &absent).then(|| Snapshot { name: name.at(&commit), folder })
+    }
+
+    /// What the cache has of a model that [`Hub::cached`] does not find.
+    pub fn state_of(&self, name: &ModelName) -> CacheState {
+        let repository = Repository::new(self, name);
+        let has_files =
+            |folder: PathBuf| fs::read_dir(folder).is_ok_and(|mut it| it.next().is_some());
+        let commit = name.commit().map(str::to_owned);
+        let has_some = match commit.or_else(|| repository.commit_of(name.revision())) {
+            Some(commit) => has_files(repository.snapshot(&commit)),
+            None => has_files(repository.folder.join("blobs")),
+        };
+        if has_some { CacheState::Incomplete } else { CacheState::Absent }
     }
 
     /// Where the files of a pinned name are, whether they are there or not.

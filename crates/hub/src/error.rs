@@ -1,5 +1,6 @@
 //! What can go wrong between a name and a folder.
 
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -31,10 +32,12 @@ pub enum HubError {
     )]
     NoCache,
     /// Connections are forbidden.
-    #[error("{name} is not in the cache {}, and HF_HUB_OFFLINE forbids to fetch it", cache.display())]
+    #[error("{name} {state} the cache {}, and HF_HUB_OFFLINE forbids to fetch it", cache.display())]
     Offline {
         /// The model.
         name: String,
+        /// What the cache has of it.
+        state: CacheState,
         /// Where it was looked for.
         cache: PathBuf,
     },
@@ -63,6 +66,14 @@ pub enum HubError {
         found: String,
         /// What it should have.
         expected: String,
+    },
+    /// The server is there and does not serve for now.
+    #[error("{host} answered {status} to every attempt{}", later(*status))]
+    Refused {
+        /// The server.
+        host: String,
+        /// The status of HTTP.
+        status: u16,
     },
     /// The server cannot be reached, or does not get a file across.
     #[error("cannot reach {host}: {reason}")]
@@ -111,6 +122,32 @@ pub enum HubError {
     /// The caller asked to stop; what arrived is kept.
     #[error("stopped while {0} was fetched; what arrived is kept, and the next attempt resumes")]
     Stopped(String),
+}
+
+/// What the cache has of a model that cannot be opened from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CacheState {
+    /// Nothing.
+    Absent,
+    /// Some of its files: weights, config.json or what reads its rows is missing.
+    Incomplete,
+}
+
+impl fmt::Display for CacheState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Absent => "is not in",
+            Self::Incomplete => "is incomplete in",
+        })
+    }
+}
+
+/// What a status means for whoever waits.
+fn later(status: u16) -> &'static str {
+    match status {
+        429 => " (too many requests); try again later, or set HF_TOKEN",
+        _ => " (an error of the server); try again later",
+    }
 }
 
 impl HubError {

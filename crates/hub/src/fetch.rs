@@ -49,7 +49,13 @@ impl Hub {
             return Ok(Fetched { snapshot, endpoint: self.endpoint(), files: 0, bytes: 0 });
         }
         if self.is_offline {
-            return Err(HubError::Offline { name: name.to_string(), cache: self.cache.clone() });
+            // A branch or tag stays what it was when it was last fetched.
+            let snapshot = self.cached(name).ok_or_else(|| HubError::Offline {
+                name: name.to_string(),
+                state: self.state_of(name),
+                cache: self.cache.clone(),
+            })?;
+            return Ok(Fetched { snapshot, endpoint: self.endpoint(), files: 0, bytes: 0 });
         }
         let idle = || follow(Progress { file: None, done: 0, total: 0 });
         if !idle() {

@@ -134,11 +134,8 @@ impl Http {
             if !reply.status().is_redirection() || status == 304 {
                 return match status {
                     408 | 429 | 500..=599 => {
-                        let reason = format!("it answered {}", reply.status());
-                        Err(Failure::Again(
-                            self.unreachable(&uri, &reason),
-                            wait_of(reply.headers()),
-                        ))
+                        let refused = HubError::Refused { host: self.shown(&uri), status };
+                        Err(Failure::Again(refused, wait_of(reply.headers())))
                     }
                     _ => Ok(reply),
                 };
@@ -226,11 +223,16 @@ impl Http {
     }
 
     fn unreachable(&self, uri: &Uri, reason: &str) -> HubError {
-        let mut host = host(uri);
-        if !self.endpoint.is_own(uri) {
-            host = format!("{host} (where {} keeps its files)", self.endpoint);
+        HubError::Unreachable { host: self.shown(uri), reason: reason.to_owned() }
+    }
+
+    /// The server behind an address, in words.
+    fn shown(&self, uri: &Uri) -> String {
+        let host = host(uri);
+        if self.endpoint.is_own(uri) {
+            return host;
         }
-        HubError::Unreachable { host, reason: reason.to_owned() }
+        format!("{host} (where {} keeps its files)", self.endpoint)
     }
 
     /// A reply that no hub gives.

@@ -31,7 +31,7 @@ mod settings;
 mod transfer;
 
 pub use cache::Snapshot;
-pub use error::HubError;
+pub use error::{CacheState, HubError};
 pub use fetch::{Fetched, Follow, Progress};
 pub use name::ModelName;
 pub use settings::{Hub, Token};

@@ -73,7 +73,12 @@ impl Listing {
             return Err(odd("a list of files of more than 32 MiB", "a list of files"));
         }
         let info: Info = serde_json::from_slice(&text).map_err(|error| {
-            odd(&format!("{error}"), "the hub's description of a model in JSON")
+            let expected = "the hub's description of a model in JSON";
+            if text.trim_ascii_start().starts_with(b"<") {
+                let who = "; HF_ENDPOINT is no hub, or a proxy or login page is in between";
+                return odd("a web page (HTML)", &format!("{expected}{who}"));
+            }
+            odd(&format!("text that is no such JSON ({error})"), expected)
         })?;
         let commit = info.sha.filter(|commit| is_commit(commit));
         let commit = commit.ok_or_else(|| odd("no hash of a commit", "the commit in `sha`"))?;

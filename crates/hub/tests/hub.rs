@@ -144,6 +144,7 @@ fn what_is_in_the_cache_costs_no_connection_with_and_without_offline_mode() {
     let offline = [("HF_HUB_OFFLINE", "1")];
     let refused = place.hub(&offline).fetch(&name(), &|_| true).unwrap_err();
     assert!(matches!(refused, HubError::Offline { .. }), "{refused}");
+    assert!(refused.to_string().contains("hf:org/tiny is not in the cache"), "{refused}");
     assert!(place.server.asked().is_empty());
 
     let snapshot = place.fetch().unwrap().snapshot;
@@ -152,6 +153,9 @@ fn what_is_in_the_cache_costs_no_connection_with_and_without_offline_mode() {
     assert_eq!(place.hub(&offline).cached(&name()), Some(snapshot.clone()));
     assert_eq!(place.hub(&[]).cached(&pinned), Some(snapshot.clone()));
     assert_eq!(place.hub(&offline).fetch(&pinned, &|_| true).unwrap().bytes, 0);
+    // A branch is what it was when it was last fetched.
+    let unpinned = place.hub(&offline).fetch(&name(), &|_| true).unwrap();
+    assert_eq!((unpinned.snapshot, unpinned.bytes), (snapshot.clone(), 0));
     assert_eq!(place.hub(&[]).fetch(&pinned, &|_| true).unwrap().files, 0);
     assert_eq!(place.server.asked().len(), requests);
     // A branch is asked for again, and nothing of it is fetched twice.
@@ -162,7 +166,11 @@ fn what_is_in_the_cache_costs_no_connection_with_and_without_offline_mode() {
     let Place { server, home } = place;
     let endpoint = server.endpoint.clone();
     drop(server);
-    assert_eq!(hub_at(&endpoint, home.path(), &[]).cached(&name()), Some(snapshot));
+    assert_eq!(hub_at(&endpoint, home.path(), &[]).cached(&name()), Some(snapshot.clone()));
+    fs::remove_file(snapshot.folder.join("config.json")).unwrap();
+    let alone = hub_at(&endpoint, home.path(), &offline);
+    let refused = alone.fetch(&name(), &|_| true).unwrap_err().to_string();
+    assert!(refused.contains("hf:org/tiny is incomplete in the cache"), "{refused}");
 }
 
 #[test]
@@ -324,7 +332,9 @@ fn a_busy_server_is_asked_again_and_a_dead_one_is_given_up() {
     assert!(place.fetch().is_ok());
     let other = Place::new();
     other.server.fail(Faults { statuses: vec![503; 9], ..Faults::default() });
-    assert!(other.refused().contains("it answered 503"));
+    let refused = other.refused();
+    assert!(refused.contains("answered 503 to every attempt"), "{refused}");
+    assert!(!refused.contains("cannot reach"), "{refused}");
     assert_eq!(other.server.asked().len(), 5);
     let closed = hub_at("http://127.0.0.1:1", other.home.path(), &[]);
     let refused = closed.fetch(&name(), &|_| true).unwrap_err().to_string();

@@ -90,6 +90,17 @@ impl Batch {
         &self.packing
     }
 
+    /// The row of each sequence's last token that is not this one; its first row where all are.
+    ///
+    /// So do the library's decoders that classify, also where a text itself ends with the padding token.
+    pub fn last_rows_without(&self, padding: u32) -> Vec<u32> {
+        let last = |(start, &length): (usize, &usize)| {
+            let ids = &self.ids[start..start + length];
+            (start + ids.iter().rposition(|&id| id != padding).unwrap_or(0)) as u32
+        };
+        self.packing.starts().zip(self.packing.lengths()).map(last).collect()
+    }
+
     /// All ids.
     pub fn ids(&self) -> &[u32] {
         &self.ids
@@ -136,6 +147,13 @@ mod tests {
             error.to_string(),
             "batch: pixel value is NaN (image 1), expected a finite number"
         );
+    }
+
+    #[test]
+    fn the_last_row_without_padding_is_inside_its_sequence() {
+        let batch = Batch::new(&[&[1, 5, 2, 2][..], &[1, 2, 5], &[2, 2], &[7]]).unwrap();
+        assert_eq!(batch.last_rows_without(2), [1, 6, 7, 9]);
+        assert_eq!(batch.last_rows_without(99), batch.packing().last_rows());
     }
 
     #[test]

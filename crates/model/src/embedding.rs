@@ -44,6 +44,9 @@ impl Model {
             0 => None,
             _ => Some(parts.weight(Role::Segment)?),
         };
+        if segment.is_some() {
+            check_segments(batch, config.type_vocab_size)?;
+        }
         tables.extend(segment.as_ref().map(|weight| (weight, batch.segments())));
         let mut hidden = tape.embed(&tables)?;
         if config.embedding_scaled {
@@ -87,6 +90,18 @@ impl Model {
         let hidden = hidden.in_sequences(&batch.packing().boundaries())?;
         Ok(tape.dropped(hidden, (Layer::Embedding, DropoutPlace::Embedding))?)
     }
+}
+
+/// Refuses a second text for a model that knows one segment only.
+fn check_segments(batch: &Batch, known: usize) -> Result<(), ModelError> {
+    let Some(found) = batch.segments().iter().find(|segment| **segment as usize >= known) else {
+        return Ok(());
+    };
+    let expected = format!(
+        "below {known}, the model's type_vocab_size: its tokenizer marks the second of two texts with a segment \
+         that the model does not know; give it one text, or one column"
+    );
+    Err(ModelError::batch("segment of a token", found, &expected))
 }
 
 /// Refuses sequences that are no images of this size; without numbers, pixels may be absent.

@@ -16,6 +16,8 @@ pub struct Family {
     pub(crate) class: &'static str,
     /// What the class with a vocabulary ends with.
     pub(crate) language: &'static str,
+    /// The class with a vocabulary, where its name has another beginning.
+    pub(crate) language_class: Option<&'static str>,
     /// What stands before the names of the backbone in a class with a head.
     pub(crate) prefix: &'static str,
     /// What stands before the number of a block.

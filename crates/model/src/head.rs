@@ -10,7 +10,8 @@ use crate::hf::names::{Answers, Architecture};
 pub enum Head {
     /// None: hidden states are the answer.
     Bare,
-    /// One answer per sequence, read from `[CLS]` by an encoder and from the last token by a decoder.
+    /// One answer per sequence, read from `[CLS]` by an encoder and by a decoder from the last token that is not
+    /// padding.
     Sequence {
         /// Number of classes or labels.
         classes: usize,

@@ -51,7 +51,7 @@ impl Model {
         targets: impl Into<Weighted<'t>>,
     ) -> Result<Value, ModelError> {
         let hidden = self.embed(tape, weights, batch)?;
-        self.loss_from(tape, weights, (hidden, 0), batch.packing(), targets)
+        self.loss_from(tape, weights, (hidden, 0), batch, targets)
     }
 
     /// The loss from the hidden states in front of block `first` on.
@@ -60,11 +60,11 @@ impl Model {
         tape: &mut Tape,
         weights: Weights<'_>,
         (hidden, first): (Value, usize),
-        packing: &Packing,
+        batch: &Batch,
         targets: impl Into<Weighted<'t>>,
     ) -> Result<Value, ModelError> {
-        let (reading, kept) = self.reading(packing, targets.into())?;
-        let hidden = self.read_from(tape, weights, (hidden, first), packing, &reading)?;
+        let (reading, kept) = self.reading(batch, targets.into())?;
+        let hidden = self.read_from(tape, weights, (hidden, first), batch.packing(), &reading)?;
         self.head_loss(tape, weights, &hidden, kept.as_weighted())
     }
 
@@ -76,7 +76,7 @@ impl Model {
         batch: &Batch,
     ) -> Result<Value, ModelError> {
         let hidden = self.embed(tape, weights, batch)?;
-        self.logits_from(tape, weights, (hidden, 0), batch.packing())
+        self.logits_from(tape, weights, (hidden, 0), batch)
     }
 
     /// The head's logits from the hidden states in front of block `first` on.
@@ -85,17 +85,15 @@ impl Model {
         tape: &mut Tape,
         weights: Weights<'_>,
         (hidden, first): (Value, usize),
-        packing: &Packing,
+        batch: &Batch,
     ) -> Result<Value, ModelError> {
         let reading = match self.head() {
-            Head::Sequence { .. } if !self.reads_means() => {
-                Reading::Rows(self.answer_rows(packing))
-            }
+            Head::Sequence { .. } if !self.reads_means() => Reading::Rows(self.answer_rows(batch)),
             Head::Sequence { .. } | Head::Bare | Head::Tokens { .. } | Head::Language => {
                 Reading::All
             }
         };
-        let hidden = self.read_from(tape, weights, (hidden, first), packing, &reading)?;
+        let hidden = self.read_from(tape, weights, (hidden, first), batch.packing(), &reading)?;
         self.head_logits(tape, weights, &hidden)
     }
 
@@ -192,11 +190,13 @@ impl Model {
     }
 
     /// The row of each sequence that a sequence head reads.
-    pub fn answer_rows(&self, packing: &Packing) -> Vec<u32> {
-        match self.config().classifier.pooling {
-            Pooling::First => packing.first_rows(),
-            Pooling::Mean | Pooling::FirstAndPatches => (0..packing.tokens() as u32).collect(),
-            Pooling::Last => packing.last_rows(),
+    pub fn answer_rows(&self, batch: &Batch) -> Vec<u32> {
+        let packing = batch.packing();
+        match (self.config().classifier.pooling, self.config().pad_token_id) {
+            (Pooling::First, _) => packing.first_rows(),
+            (Pooling::Mean | Pooling::FirstAndPatches, _) => (0..packing.tokens() as u32).collect(),
+            (Pooling::Last, None) => packing.last_rows(),
+            (Pooling::Last, Some(padding)) => batch.last_rows_without(padding),
         }
     }
 
@@ -210,15 +210,16 @@ impl Model {
     /// Which rows the head will read, and the targets of just those.
     fn reading<'a>(
         &self,
-        packing: &Packing,
+        batch: &Batch,
         given: Weighted<'a>,
     ) -> Result<(Reading, ReadTargets<'a>), ModelError> {
+        let packing = batch.packing();
         let expected = match self.head() {
             Head::Sequence { .. } if self.reads_means() => {
                 return Ok((Reading::All, ReadTargets::As(given)));
             }
             Head::Sequence { .. } => {
-                return Ok((Reading::Rows(self.answer_rows(packing)), ReadTargets::As(given)));
+                return Ok((Reading::Rows(self.answer_rows(batch)), ReadTargets::As(given)));
             }
             Head::Tokens { .. } | Head::Language => "one class per token",
             Head::Bare => "a head",

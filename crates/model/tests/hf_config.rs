@@ -103,8 +103,12 @@ fn sizes_must_make_sense() {
     check(&bert(), json!({"layer_norm_eps": 0}), "a finite number above zero");
     check(&bert(), json!({"layer_norm_eps": "1e-12"}), "a finite number above zero");
     check(&llama(), json!({"num_key_value_heads": 4}), "a divisor of num_attention_heads, 6");
-    check(&llama(), json!({"head_dim": 3}), "head_dim: found 3, expected an even width");
-    check(&llama(), json!({"num_attention_heads": 4}), "not 3");
+    check(&llama(), json!({"head_dim": 3}), "head_dim: found 3, expected an even number, at most");
+    check(
+        &llama(),
+        json!({"num_attention_heads": 4}),
+        "head_dim: found nothing, so 3 (hidden_size",
+    );
     check(&llama(), json!({"head_dim": 1 << 18}), "head_dim");
     check(&llama(), json!({"rope_theta": -1.0}), "rope_theta: found -1.0");
 }
@@ -156,8 +160,63 @@ fn what_is_not_supported_is_named() {
     check(&llama(), json!({"rope_parameters": llama3}), "rope_parameters.factor: found nothing");
     let partial = json!({"partial_rotary_factor": 0.5});
     check(&llama(), json!({"rope_parameters": partial}), "partial_rotary_factor: found 0.5");
+    let reason = "expected 1: a model whose positions turn only a part of each head's entries";
+    // Older files say it outside of the table.
+    let top = json!({"partial_rotary_factor": 0.75});
+    check(&llama(), top.clone(), &format!("partial_rotary_factor: found 0.75, {reason}"));
+    let long = json!({"type": "longrope", "short_factor": [1.0], "long_factor": [2.0]});
+    let phi =
+        json!({"model_type": "phi3", "pad_token_id": 0, "bos_token_id": 1, "rope_scaling": long});
+    check(&with(llama(), phi), top, reason);
+    let local = json!({"sliding_attention": {"partial_rotary_factor": 0.5}});
+    let gemma = json!({"model_type": "gemma3_text", "head_dim": 2, "rope_parameters": local});
+    check(&llama(), gemma, reason);
+    assert!(parse(&with(llama(), json!({"partial_rotary_factor": 1.0}))).is_ok());
     let two = json!({"rope_theta": 1.0, "rope_parameters": {"rope_theta": 2.0}});
     check(&llama(), two, "rope_parameters.rope_theta: found 2.0, expected 1, as said elsewhere");
+}
+
+#[test]
+fn positions_without_a_base_have_that_of_their_family() {
+    for (family, base) in [
+        ("llama", 1e4),
+        ("mistral", 1e4),
+        ("qwen2", 1e4),
+        ("qwen3", 1e4),
+        ("gemma", 1e4),
+        ("gemma2", 1e4),
+        ("gemma3_text", 1e6),
+        ("phi3", 1e4),
+        ("olmo2", 1e4),
+        ("smollm3", 2e6),
+    ] {
+        let tokens = json!({"model_type": family, "head_dim": 4, "pad_token_id": 0,
+                            "bos_token_id": 1, "eos_token_id": 2});
+        assert_eq!(theta(&parse_llama(tokens.clone())), base, "{family}");
+        let said = with(tokens, json!({"rope_theta": 5e5}));
+        assert_eq!(theta(&parse_llama(said)), 5e5, "{family}");
+    }
+}
+
+#[test]
+fn gemma_3_has_the_names_of_its_text_classes_and_those_without_text_are_read() {
+    let gemma = |name: &str| {
+        parse_llama(json!({"model_type": "gemma3_text", "head_dim": 4, "architectures": [name]}))
+    };
+    for (written, end) in [
+        ("Gemma3TextForSequenceClassification", "ForSequenceClassification"),
+        ("Gemma3TextModel", "Model"),
+        ("Gemma3ForCausalLM", "ForCausalLM"),
+    ] {
+        let architecture = gemma(written).architecture().unwrap();
+        assert_eq!(architecture.class_name(), written);
+        assert_eq!(gemma(&format!("Gemma3{end}")).architecture(), Some(architecture));
+        assert_eq!(gemma(&format!("Gemma3Text{end}")).architecture(), Some(architecture));
+        let json = gemma(written).to_json(architecture, Precision::F32);
+        assert_eq!(json["architectures"], json!([written]));
+    }
+    assert_eq!(gemma("LlamaForCausalLM").architecture(), None);
+    assert_eq!(gemma("Gemma3ForConditionalGeneration").architecture(), None);
 }
 
 #[test]

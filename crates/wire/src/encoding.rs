@@ -188,8 +188,8 @@ enum Short {
 #[serde(
     untagged,
     expecting = "expected \"f32\", \"f16\", \"bf16\", \"int8\", { int8 = { feedback = true } }, \
-                 { top_k = 0.1 }, { top_k = { share = 0.1, feedback = true } }, \
-                 { pruned = { share = 0.1 } } or { heads = { share = 0.5, of = 12 } }"
+                 { top_k = 0.1 }, { top_k = { share = 0.1, feedback = true } } or \
+                 { pruned = { share = 0.1 } }"
 )]
 enum Written {
     Short(Short),

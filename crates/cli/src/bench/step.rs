@@ -278,7 +278,7 @@ impl Bench {
                 let known = (&self.model, &self.params);
                 let hidden = cache.hidden(&mut tape, known, batch, &examples)?;
                 let from = (hidden, cache.blocks());
-                self.model.loss_from(&mut tape, weights, from, batch.packing(), targets)?
+                self.model.loss_from(&mut tape, weights, from, batch, targets)?
             }
         };
         Ok(tape.backward(&[(&loss, Tensor::scalar(&self.device, 1.0))])?)

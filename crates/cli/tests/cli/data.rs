@@ -104,7 +104,7 @@ fn pairs_of_texts_in_another_encoding_are_learnt_and_saved_with_their_tokenizer(
         ("data.delimiter=\u{a7}", "expected one ASCII character"),
         ("data.source=parquet", "data.delimiter applies only with data.source"),
         ("data.task=language", "data.columns.text: pairs of texts are for"),
-        ("data.columns.text=[\"question\"]", "data.columns.text = [\"question\"]: expected"),
+        ("data.columns.text=[\"question\"]", "data.columns.text: found [\"question\"], expected"),
         ("data.columns.text=[\"label\", \"label\"]", "or a list of two different ones"),
     ] {
         let message = place.fedra(&["run", "pairs.toml", "--out", "other", "--set", set]);

@@ -68,6 +68,44 @@ fn json_has_the_tokens_and_draws_follow_the_seed() {
 }
 
 #[test]
+fn a_run_and_its_adapters_write_as_the_model_that_the_run_saved() {
+    let place = Place::new();
+    decoder(&place);
+    let row = |n: usize| format!("{{\"text\": \"no chest pain but fever since {n} days\"}}\n");
+    fs::write(place.path("notes.jsonl"), (0..40).map(row).collect::<String>()).unwrap();
+    let experiment = r#"
+[data]
+source = "jsonl"
+task = "language"
+path = "notes.jsonl"
+max_tokens = 32
+[model]
+path = "decoder"
+lora = { rank = 2 }
+[federation]
+clients = 2
+rounds = 2
+[work]
+batch = 4
+optimiser = { name = "adamw", rate = 0.05 }
+"#;
+    fs::write(place.path("letters.toml"), experiment).unwrap();
+    place.succeed(&["run", "letters.toml", "--out", "letters"]);
+    let from = |model: &str| {
+        place.succeed(&["generate", "--model", model, "--max-tokens", "12", "--prompt", PROMPT])
+    };
+    let expected = from("letters/model");
+    assert_ne!(expected, from("decoder"), "the run learned something");
+    assert_eq!(from("letters"), expected);
+    assert_eq!(from("letters/adapter"), expected);
+    fs::create_dir_all(place.path("empty")).unwrap();
+    fs::write(place.path("empty/experiment.toml"), "").unwrap();
+    let output = place.fedra(&["generate", "--model", "empty", "--prompt", "x"]);
+    let told = text(&output.stderr);
+    assert!(told.contains("--model: found no empty/model in the run"), "{told}");
+}
+
+#[test]
 fn what_cannot_be_generated_is_refused_with_status_2() {
     let place = Place::new();
     decoder(&place);

@@ -186,10 +186,62 @@ fn private_runs_and_adapters_take_images() {
     let few = ["--set", "federation.rounds=2", "--set", "data.augment={ flip = true, crop = 1 }"];
     run(&place, "private", &[&few[..], &["--set", private, "--set", shares]].concat());
     assert!(place.summary("private")["privacy"].is_object());
-    run(&place, "lora", &[&few[..], &["--set", "model.lora={ rank = 2 }"]].concat());
+    let model = "model={ path = \"private/model\", lora = { rank = 2 } }";
+    run(&place, "lora", &[&few[..], &["--set", model]].concat());
     let told =
         place.succeed(&["predict", "--model", "lora", "--image", "stripes/lying/patient-000.png"]);
     assert!(told.contains("predicted"), "{told}");
+    // PEFT has no word for images, so the adapters' own folder says nothing of the task.
+    let adapter = place.path("lora/adapter");
+    let config = fs::read_to_string(adapter.join("adapter_config.json")).unwrap();
+    assert_eq!(serde_json::from_str::<Value>(&config).unwrap()["task_type"], Value::Null);
+    let image = "stripes/lying/patient-000.png";
+    let alone = place.succeed(&["predict", "--model", "lora/adapter", "--image", image]);
+    let answer = |told: &str| serde_json::from_str::<Value>(told).unwrap()["predicted"].clone();
+    assert_eq!(answer(&alone), answer(&told));
+    place.succeed(&["evaluate", "--model", "lora/adapter", "stripes.toml"]);
+}
+
+#[test]
+fn broken_images_are_named_by_their_files_and_skipped() {
+    let place = with_images();
+    run(&place, "run", &["--set", "federation.rounds=1"]);
+    let folder = place.path("mixed");
+    fs::create_dir_all(&folder).unwrap();
+    let whole = png(&pixels(1, true));
+    let mut broken = whole.clone();
+    let end = broken.len() - 20;
+    broken[60..end].fill(0xAA);
+    fs::write(folder.join("a.png"), &whole).unwrap();
+    fs::write(folder.join("b.png"), &broken).unwrap();
+    fs::write(folder.join("c.gif"), b"GIF89a").unwrap();
+    fs::write(folder.join("d.png"), b"").unwrap();
+    let said = place.refused(&["predict", "--model", "run", "--image", "mixed/b.png"]);
+    assert!(said.contains("error: mixed/b.png: found a broken PNG image"), "{said}");
+    assert_eq!(said.matches("expected").count(), 1, "{said}");
+    let told = place.fedra(&["predict", "--model", "run", "--input", "mixed", "--skip-bad"]);
+    let said = text(&told.stderr);
+    assert!(told.status.success(), "{said}");
+    assert_eq!(text(&told.stdout).lines().count(), 1, "{}", text(&told.stdout));
+    for file in ["b.png", "c.gif", "d.png"] {
+        assert!(said.contains(&format!("left out: mixed/{file}: found ")), "{file}: {said}");
+    }
+    assert!(said.contains("3 rows left out"), "{said}");
+}
+
+#[test]
+fn a_table_says_which_images_are_missing_and_how_to_leave_them_out() {
+    let place = with_images();
+    let row = |number: usize| format!("stripes/lying/patient-{number:03}.png,lying");
+    let rows: Vec<String> = (0..40).step_by(2).map(row).collect();
+    let table = format!("image,label\nabsent.png,lying\n{}\n", rows.join("\n"));
+    fs::write(place.path("table.csv"), table).unwrap();
+    let set =
+        ["data.source=\"csv\"", "data.path=\"table.csv\"", "data.columns={ image = \"image\" }"];
+    let flags: Vec<&str> = set.iter().flat_map(|set| ["--set", *set]).collect();
+    let said = place.refused(&[&["data", "stripes.toml"], &flags[..]].concat());
+    assert!(said.contains("lacks an image or a label"), "{said}");
+    assert!(said.contains("data.missing = \"drop\""), "{said}");
 }
 
 /// All files below a folder.

@@ -10,7 +10,7 @@ fn bad_settings_of_safl_are_refused_before_anything_is_written() {
     for (set, expected) in [
         ("method.k=0", "method.k: found 0, expected at least 1 block"),
         ("method.k=3", "method.k: found 3 of 2 blocks, expected no more blocks than the model has"),
-        ("method.k=-1", "method.k = -1: expected a number of blocks"),
+        ("method.k=-1", "method.k: found -1, expected a number of blocks"),
         ("method.k={ default = 1, \"nobody\" = 1 }", "method.k: found a number for \"nobody\""),
         ("method.selector=best", "method.selector: found \"best\", expected attention, random"),
         ("method.selector={ blocks = [] }", "method.selector: found no block, expected at least"),
@@ -106,7 +106,7 @@ fn numbers_out_of_range_are_refused_before_anything_is_written() {
         ("work.dropout=-0.1", "work.dropout: found -0.1, expected a number from 0 to below 1"),
         (
             "work.class_weights=even",
-            "work.class_weights = \"even\": expected \"balanced\", or a table",
+            "work.class_weights: found \"even\", expected \"balanced\", or a table",
         ),
         (
             "work.class_weights={ O = 0.0 }",
@@ -117,8 +117,8 @@ fn numbers_out_of_range_are_refused_before_anything_is_written() {
             "work.class_weights: found a weight for \"gout\", expected",
         ),
         ("work.clip=0.0", "work.clip: found 0, expected a finite number above 0"),
-        ("work.warmup=1.0", "work.warmup = 1.0: expected a number of rounds, or a share"),
-        ("work.warmup=-1", "work.warmup = -1: expected a number of rounds, or a share"),
+        ("work.warmup=1.0", "work.warmup: found 1.0, expected a number of rounds, or a share"),
+        ("work.warmup=-1", "work.warmup: found -1, expected a number of rounds, or a share"),
         ("work.warmup=99", "work.warmup: found 99 of 3 rounds, expected no more rounds than"),
         (
             "work.optimiser.epsilon=0",
@@ -133,9 +133,12 @@ fn numbers_out_of_range_are_refused_before_anything_is_written() {
             "federation.min_arrivals=4",
             "federation.min_arrivals: found 4 of at most 3 clients in a round, expected no more",
         ),
-        ("federation.min_arrivals=1.5", "federation.min_arrivals = 1.5: expected a whole"),
-        ("federation.min_arrivals=-1", "federation.min_arrivals = -1: expected a whole"),
-        ("federation.min_arrivals=half", "federation.min_arrivals = \"half\": expected a whole"),
+        ("federation.min_arrivals=1.5", "federation.min_arrivals: found 1.5, expected a whole"),
+        ("federation.min_arrivals=-1", "federation.min_arrivals: found -1, expected a whole"),
+        (
+            "federation.min_arrivals=half",
+            "federation.min_arrivals: found \"half\", expected a whole",
+        ),
         ("federation.retries=1001", "federation.retries: found 1001, expected from 0 to 1000"),
         (
             "conditions.close_with=4",
@@ -174,6 +177,10 @@ fn settings_that_can_do_nothing_in_this_run_are_named() {
             "federation.retries has no effect here: with federation.min_arrivals = 0",
         ),
         ("method.rate=0", "the server has no effect here: its rate is 0"),
+        (
+            "work={ max_steps = 1, warmup = 2 }",
+            "the first round has no effect here: work.warmup begins with the rate 0",
+        ),
         (
             "method.name=fedfrozen\nmethod.warmup=3",
             "the second stage of fedfrozen has no effect here: it starts after 3 rounds",
@@ -234,14 +241,14 @@ fn bad_values_are_refused_before_anything_is_written() {
             "method.base=fedadam",
             "method.base: unknown key, expected rate\n  --> --set method.base=fedadam\nhint: base is a",
         ),
-        ("seed=-1", "seed: found -1, expected a whole number, 0 or more"),
+        ("seed=-1", "seed: found -1, expected a whole number that is not negative"),
         ("conditions.fail=2", "conditions.fail: found 2, expected a probability from 0 to 1"),
         ("data.path=/nowhere/at/all", "data.path applies only to sources that are read from files"),
         ("model.width=17", "model.width: found 17, expected a multiple of the 2 attention heads"),
         ("model.path=/nowhere/at/all", "model.preset cannot be combined with model.path"),
         ("method.name=fedavgg", "method.name: found \"fedavgg\", expected centralised"),
         ("method.k=3", "method.k: unknown key, expected"),
-        ("wire.encoding=int4", "wire.encoding = \"int4\": expected \"f32\", \"f16\""),
+        ("wire.encoding=int4", "wire.encoding: found \"int4\", expected \"f32\", \"f16\""),
         (
             "wire.encoding={ top_k = 3 }",
             "wire.encoding = { top_k = 3 }: a share of 3 to keep: expected above 0 and at most 1",
@@ -274,7 +281,20 @@ fn bad_values_are_refused_before_anything_is_written() {
         ("model.lora={ rank = 0 }", "model.lora.rank: found 0, expected at least 1"),
         (
             "model.lora={ roles = [\"head\"] }",
-            "model.lora.roles[0] = \"head\": `head` is not a role",
+            "model.lora.roles[0]: found \"head\", expected query, key, value, output, gate, up or down",
+        ),
+        (
+            "model.lora={ roles = [\"q_proj\"] }",
+            "model.lora.roles[0]: found \"q_proj\", expected query, key, value, output, gate, up or down: \
+             q_proj is query here",
+        ),
+        (
+            "model.lora={ roles = [\"classifier\"] }",
+            "found \"classifier\", expected query, key, value, output, gate, up or down",
+        ),
+        (
+            "federation.rounds=99999999999999999999999",
+            "federation.rounds: found 99999999999999999999999, expected a whole number up to 4294967295",
         ),
     ] {
         let message = place.refused(&["run", "tiny.toml", "--set", set]);

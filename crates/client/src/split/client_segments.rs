@@ -157,7 +157,6 @@ impl<'a> ClientSegments<'a> {
         let mut above = Tape::new(self.device).with_dropout(dropout.cloned());
         let received = self.tensor(&answer.rows)?;
         let received = if into_client { above.input(received) } else { above.constant(received) };
-        let packing = passing.batch.packing();
         let start = (received.clone(), self.middle.end);
         let by_sequence = question.weights_by_sequence();
         let targets = if self.are_accounted() {
@@ -167,7 +166,7 @@ impl<'a> ClientSegments<'a> {
         } else {
             objective.part(question, divisor.targets)
         };
-        let loss = self.model.loss_from(&mut above, weights, start, packing, targets)?;
+        let loss = self.model.loss_from(&mut above, weights, start, passing.batch, targets)?;
         let found = loss.tensor.item();
         if !found.is_finite() && !self.are_accounted() {
             let (loss, gradients) = (Some(found), Gradients::default());

@@ -65,8 +65,8 @@ impl ClientSegments<'_> {
 
         let mut above = Tape::new(self.device);
         let received = above.input(self.tensor(&answer.rows)?);
-        let (packing, start) = (passing.batch.packing(), (received.clone(), self.middle.end));
-        let loss = self.model.loss_from(&mut above, weights, start, packing, question.targets())?;
+        let (batch, start) = (passing.batch, (received.clone(), self.middle.end));
+        let loss = self.model.loss_from(&mut above, weights, start, batch, question.targets())?;
         let mut gradients = above.backward(&[(&loss, Tensor::scalar(self.device, share))])?;
         let by_answer = gradients.of_input(&received).map(|one| one.to_host().into_owned());
         let mut rows = by_answer.unwrap_or_else(|| vec![0.0; answer.rows.len()]);

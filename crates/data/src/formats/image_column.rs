@@ -8,6 +8,7 @@ use std::path::{Component, Path, PathBuf};
 use super::fields::{Fields, NoRow, absent, single};
 use super::reader::{Missing, Reader};
 use crate::error::Complaint;
+use crate::images::Transparency;
 use crate::{Body, Image};
 
 impl Reader {
@@ -39,7 +40,7 @@ impl Reader {
     /// Where broken images are left out, they have to be known before rows are divided.
     pub(super) fn checked(&self, image: Image) -> Result<Body, Complaint> {
         if self.missing == Missing::Drop {
-            image.raster()?;
+            image.raster(Transparency::Dropped)?;
         }
         Ok(Body::Image(image))
     }

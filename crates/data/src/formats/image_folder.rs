@@ -20,7 +20,7 @@ const DEEPEST: usize = 3;
 /// Files that are opened by one thread at a time.
 const AT_ONCE: usize = CHUNK / 8;
 const READ: [&str; 3] = ["png", "jpg", "jpeg"];
-/// Endings of images that are not read: to pass over them in silence would lose rows.
+/// Endings of images that are not read.
 const UNREAD: [&str; 11] =
     ["gif", "bmp", "tif", "tiff", "webp", "dcm", "heic", "avif", "jp2", "svg", "ppm"];
 
@@ -37,10 +37,19 @@ pub struct ImageFile {
     pub split: Option<Split>,
 }
 
+/// What becomes of images in formats that are not read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OtherFormats {
+    /// The first one is refused: to pass over them in silence would lose rows.
+    Refused,
+    /// They are among the others: whoever opens them finds out, file by file.
+    Listed,
+}
+
 /// The images of a folder, in the order of their paths.
-pub fn image_files(folder: &Path) -> Result<Vec<ImageFile>> {
+pub fn image_files(folder: &Path, others: OtherFormats) -> Result<Vec<ImageFile>> {
     let mut found = Vec::new();
-    walk(folder, &mut Vec::new(), &mut found)?;
+    walk((folder, others), &mut Vec::new(), &mut found)?;
     arranged(folder, found)
 }
 
@@ -50,7 +59,7 @@ pub(super) fn read(
     (path, work): (&Path, &Work<'_>),
     builder: &mut TableBuilder,
 ) -> Result<()> {
-    let files = image_files(path)?;
+    let files = image_files(path, OtherFormats::Refused)?;
     if let Some(bare) = files.iter().find(|file| file.label.is_none()) {
         let found = format!("{}, in no folder of a class", bare.path.display());
         return Err(DataError::file(path, found, "a folder for each class"));
@@ -95,7 +104,11 @@ fn push(
 /// An image and the folders that it lies in.
 type Found = (PathBuf, Vec<String>);
 
-fn walk(folder: &Path, above: &mut Vec<String>, found: &mut Vec<Found>) -> Result<()> {
+fn walk(
+    (folder, others): (&Path, OtherFormats),
+    above: &mut Vec<String>,
+    found: &mut Vec<Found>,
+) -> Result<()> {
     let io = |error| DataError::io("open", folder, error);
     let mut entries = Vec::new();
     for entry in fs::read_dir(folder).map_err(io)? {
@@ -117,15 +130,16 @@ fn walk(folder: &Path, above: &mut Vec<String>, found: &mut Vec<Found>) -> Resul
                 return Err(DataError::file(&path, "a folder too deep", expected));
             }
             above.push(name.to_owned());
-            walk(&path, above, found)?;
+            walk((&path, others), above, found)?;
             above.pop();
             continue;
         }
         let end = path.extension().and_then(|end| end.to_str()).unwrap_or_default();
         let end = end.to_ascii_lowercase();
-        if READ.contains(&end.as_str()) {
+        let is_other = UNREAD.contains(&end.as_str());
+        if READ.contains(&end.as_str()) || is_other && others == OtherFormats::Listed {
             found.push((path, above.clone()));
-        } else if UNREAD.contains(&end.as_str()) {
+        } else if is_other {
             return Err(DataError::file(&path, format!("a .{end} file"), "PNG or JPEG images"));
         }
     }
@@ -180,7 +194,7 @@ mod tests {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, "").unwrap();
         }
-        let files = image_files(folder.path())?;
+        let files = image_files(folder.path(), OtherFormats::Refused)?;
         Ok(files.into_iter().map(|file| (file.label, file.client, file.split)).collect())
     }
 

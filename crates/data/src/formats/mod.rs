@@ -43,7 +43,7 @@ mod texts;
 pub use columns::{Columns, TextColumns};
 pub use encoding::Encoding;
 pub use idx::{IdxFiles, idx_files};
-pub use image_folder::{ImageFile, image_files};
+pub use image_folder::{ImageFile, OtherFormats, image_files};
 pub use mimic::{Mimic, Uncoded};
 pub use parquet::image_columns;
 pub use prompt::{AnswerTemplates, ChoiceTemplates, Prompt, PromptTemplate};

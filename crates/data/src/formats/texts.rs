@@ -76,6 +76,19 @@ pub trait TextSink {
     fn bad_row(&mut self, error: DataError) -> Result<(), Self::Error>;
 }
 
+/// Why a record has nothing to be read.
+struct NoBody {
+    /// The image that is to blame, where the caller named it and no table did.
+    file: Option<PathBuf>,
+    complaint: Complaint,
+}
+
+impl From<Complaint> for NoBody {
+    fn from(complaint: Complaint) -> Self {
+        Self { file: None, complaint }
+    }
+}
+
 impl TextFile {
     /// Reads the file, or an open stream such as standard input, into a sink.
     pub fn read<S: TextSink>(
@@ -101,7 +114,10 @@ impl TextFile {
             Event::Bad(error) => sink.bad_row(error),
             Event::Record(mut record, line, advice) => match self.body(settings, &mut record) {
                 Ok(body) => sink.row(TextRow { line, body, record }),
-                Err((found, expected)) => {
+                Err(NoBody { file: Some(file), complaint: (found, expected) }) => {
+                    sink.bad_row(DataError::row(&file, 0, found, expected))
+                }
+                Err(NoBody { file: None, complaint: (found, expected) }) => {
                     let error = DataError::row(&self.path, line, found, expected);
                     sink.bad_row(error.advising(advice.cloned()))
                 }
@@ -109,14 +125,14 @@ impl TextFile {
         })
     }
 
-    fn body(&self, settings: &Reader, record: &mut Record) -> Result<Body, Complaint> {
+    fn body(&self, settings: &Reader, record: &mut Record) -> Result<Body, NoBody> {
         if let Some(column) = &self.image {
             if self.anywhere {
                 let path = record.take(column)?.map(|cell| single(cell, "")).unwrap_or_default();
-                let named = |(found, expected)| (format!("{path:?}, {found}"), expected);
+                let named = |complaint| NoBody { file: Some(PathBuf::from(&path)), complaint };
                 return Image::file(&path).map(Body::Image).map_err(named);
             }
-            return settings.image(column, record).map_err(|no_row| no_row.complaint);
+            return settings.image(column, record).map_err(|no_row| no_row.complaint.into());
         }
         let usual: &[&str] = match self.words {
             WordsAre::Answered => &["text", "tokens", "words"],
@@ -127,7 +143,7 @@ impl TextFile {
                 return Ok(cell);
             }
             let (found, expected) = missing(record, name);
-            Err((found, format!("{expected}{}", self.column_hint)))
+            Err(NoBody::from((found, format!("{expected}{}", self.column_hint))))
         };
         match &self.columns {
             Some(TextColumns::One(name)) => Ok(self.read_cell(named(name)?)),
@@ -141,7 +157,7 @@ impl TextFile {
                     }
                 }
                 let (found, expected) = missing(record, usual[0]);
-                Err((found, format!("{expected}, or another one to be named")))
+                Err((found, format!("{expected}, or another one to be named")).into())
             }
         }
     }

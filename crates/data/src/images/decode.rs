@@ -1,7 +1,7 @@
 //! PNG and JPEG to 8-bit grey or RGB, as PIL's `convert("RGB")` has them.
 //!
-//! Palettes are looked up, transparency is dropped, and colours of 16 bits lose their lower byte. Grey of 16
-//! bits is cut off at 255, as PIL does it: white is then most of such an image, so whoever has them should
+//! Palettes are looked up, and colours of 16 bits lose their lower byte. What is transparent is put on white, or
+//! shows its own colour, as the caller says. Grey of 16 bits is cut off at 255, as PIL does it: white is then most of such an image, so whoever has them should
 //! write 8 bits. An orientation in the file's EXIF data is applied.
 
 use std::io::Cursor;
@@ -22,11 +22,20 @@ use crate::error::Complaint;
 const PER_PIXEL: usize = 16;
 const BESIDE: usize = 16 << 20;
 
+/// What becomes of transparency.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Transparency {
+    /// It is left out: pixels show their colour, as PIL's `convert("RGB")` has it.
+    Dropped,
+    /// Pixels are put on white, as `transformers` does it where a file says `do_convert_rgb`.
+    OnWhite,
+}
+
 /// The pixels of an encoded image.
-pub(super) fn decode(bytes: &[u8]) -> Result<Raster, Complaint> {
+pub(super) fn decode(bytes: &[u8], transparency: Transparency) -> Result<Raster, Complaint> {
     let header = Header::of(bytes)?;
     let (name, decoded) = match header.kind {
-        Kind::Png => ("PNG", caught(|| png(bytes, header))),
+        Kind::Png => ("PNG", caught(|| png(bytes, header, transparency))),
         Kind::Jpeg => ("JPEG", caught(|| jpeg(bytes, header))),
     };
     let (raster, orientation) = decoded.flatten().map_err(|error| {
@@ -38,7 +47,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<Raster, Complaint> {
 
 type Decoded = Result<(Raster, Orientation), String>;
 
-fn png(bytes: &[u8], header: Header) -> Decoded {
+fn png(bytes: &[u8], header: Header, transparency: Transparency) -> Decoded {
     let said = |error: png::DecodingError| error.to_string();
     let size = (header.width as usize, header.height as usize);
     let limits = png::Limits { bytes: size.0 * size.1 * PER_PIXEL + BESIDE };
@@ -65,14 +74,27 @@ fn png(bytes: &[u8], header: Header) -> Decoded {
         samples = samples.as_chunks().0.iter().copied().map(byte).collect();
     }
     if has_alpha {
+        let shown = |colour: u8, alpha: u8| match transparency {
+            Transparency::Dropped => colour,
+            Transparency::OnWhite => on_white(colour, alpha),
+        };
         samples = samples
             .chunks_exact(channels + 1)
-            .flat_map(|pixel| &pixel[..channels])
-            .copied()
+            .flat_map(|pixel| {
+                pixel[..channels].iter().map(|colour| shown(*colour, pixel[channels]))
+            })
             .collect();
     }
     let exif = reader.info().exif_metadata.as_deref();
     Ok((filled(size, channels, samples)?, Orientation::of(exif)))
+}
+
+/// A colour over white, in the fixed point of PIL's `alpha_composite`.
+fn on_white(colour: u8, alpha: u8) -> u8 {
+    const BITS: u32 = 7;
+    let (colour, alpha) = (u32::from(colour), u32::from(alpha) << BITS);
+    let sum = colour * alpha + 255 * ((255 << BITS) - alpha) + (0x80 << BITS);
+    ((((sum >> 8) + sum) >> 8) >> BITS) as u8
 }
 
 fn jpeg(bytes: &[u8], header: Header) -> Decoded {

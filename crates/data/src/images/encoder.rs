@@ -5,7 +5,7 @@
 
 use super::{Augment, Pixels, Processor};
 use crate::tokenise::{EncodeRows, Encoded, Target, TokenSequence};
-use crate::{Body, DataError, Example, Image, Labels, Result};
+use crate::{Advice, Body, DataError, Example, Image, Labels, Result};
 
 /// Turns images into what a model reads.
 #[derive(Clone, Copy, Debug)]
@@ -34,7 +34,8 @@ impl<'a> ImageEncoder<'a> {
     pub fn pixels(&self, image: &Image) -> Result<Pixels> {
         let refuse =
             |(found, expected): (String, String)| DataError::setting("image", &found, expected);
-        let pixels = self.processor.prepare(image.raster().map_err(refuse)?);
+        let pixels =
+            self.processor.prepare(image.raster(self.processor.transparency).map_err(refuse)?);
         if pixels.shape() != self.shape {
             let of = |[channels, height, width]: [usize; 3]| {
                 format!("{channels} x {height} x {width} (channels, height, width)")
@@ -65,7 +66,8 @@ impl EncodeRows for ImageEncoder<'_> {
                 return Err(DataError::setting("image", &"another task", expected));
             }
         };
-        let sequence = self.sequence(&example.body).map_err(|error| error.at(&example.place))?;
+        let broken = |error: DataError| error.at(&example.place).advising(Advice::drop_missing());
+        let sequence = self.sequence(&example.body).map_err(broken)?;
         let TokenSequence { ids, types, dropped, pixels } = sequence;
         Ok(vec![Encoded { ids, types, target, dropped, pixels }])
     }

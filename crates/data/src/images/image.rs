@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
-use super::decode;
+use super::decode::{self, Transparency};
 use super::header::{Header, MOST_BYTES, MOST_PIXELS};
 use super::raster::Raster;
 use crate::error::Complaint;
@@ -83,6 +83,14 @@ impl Image {
         &self.digest
     }
 
+    /// The file that it is in, where it has one of its own.
+    pub fn path(&self) -> Option<&Path> {
+        match &self.source {
+            Source::File(path) => Some(path),
+            Source::Encoded(_) | Source::Plain(..) => None,
+        }
+    }
+
     /// Width and height in pixels, as its header says.
     pub fn size(&self) -> (u32, u32) {
         self.size
@@ -95,11 +103,11 @@ impl Image {
 
     /// Whether it has colours: what it is stored as decides, not its pixels.
     pub fn has_colours(&self) -> Result<bool, (String, String)> {
-        Ok(self.raster()?.channels == 3)
+        Ok(self.raster(Transparency::Dropped)?.channels == 3)
     }
 
     /// Its pixels.
-    pub(crate) fn raster(&self) -> Result<Raster, Complaint> {
+    pub(crate) fn raster(&self, transparency: Transparency) -> Result<Raster, Complaint> {
         match &self.source {
             Source::File(path) => {
                 let bytes = read(path)?;
@@ -107,9 +115,9 @@ impl Image {
                     let found = "another image than when the rows were read".to_owned();
                     return Err((found, "files that stay as they are".to_owned()));
                 }
-                decode::decode(&bytes)
+                decode::decode(&bytes, transparency)
             }
-            Source::Encoded(bytes) => decode::decode(bytes),
+            Source::Encoded(bytes) => decode::decode(bytes, transparency),
             Source::Plain(pixels, channels) => {
                 let (width, height) = (self.size.0 as usize, self.size.1 as usize);
                 Ok(Raster::new((width, height), usize::from(*channels), pixels.to_vec()))

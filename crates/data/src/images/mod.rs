@@ -22,6 +22,7 @@ mod resample;
 mod tests;
 
 pub use augment::{Augment, AugmentDraw};
+pub(crate) use decode::Transparency;
 pub use encoder::ImageEncoder;
 pub use image::Image;
 pub use pixels::{Normalisation, Pixels};

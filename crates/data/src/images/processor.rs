@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::decode::Transparency;
 use super::header::MOST_PIXELS;
 use super::pixels::{Normalisation, Pixels};
 use super::raster::Raster;
@@ -17,6 +18,7 @@ pub struct Processor {
     /// Height and width.
     pub(super) crop: Option<(usize, usize)>,
     pub(super) rule: Arc<Normalisation>,
+    pub(super) transparency: Transparency,
 }
 
 /// The size that an image is brought to.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
+use super::decode::Transparency;
 use super::pixels::Normalisation;
 use super::processor::{Processor, Size};
 use super::resample::Filter;
@@ -30,6 +31,8 @@ struct Usual {
     crop: Option<u64>,
     mean: [f64; 3],
     deviation: [f64; 3],
+    /// Whether it converts to RGB, which puts what is transparent on white.
+    converts: bool,
 }
 
 const HALF: [f64; 3] = [0.5; 3];
@@ -45,6 +48,7 @@ const CLASSES: [Usual; 3] = [
         crop: None,
         mean: HALF,
         deviation: HALF,
+        converts: false,
     },
     Usual {
         families: &["DeiT"],
@@ -54,6 +58,7 @@ const CLASSES: [Usual; 3] = [
         crop: Some(224),
         mean: HALF,
         deviation: HALF,
+        converts: false,
     },
     Usual {
         families: &["Bit", "CLIP"],
@@ -63,6 +68,7 @@ const CLASSES: [Usual; 3] = [
         crop: Some(224),
         mean: CLIP[0],
         deviation: CLIP[1],
+        converts: true,
     },
 ];
 
@@ -93,6 +99,7 @@ impl Processor {
             resize: Some((Size::Exact(height, width), Filter::Bilinear)),
             crop: None,
             rule: Arc::new(Normalisation::new(FACTOR, &vec![0.5; channels], &vec![0.5; channels])),
+            transparency: transparency(channels, true),
         }
     }
 }
@@ -127,6 +134,7 @@ impl File<'_> {
             let expected = "false: the model reads one channel".to_owned();
             return Err(("do_convert_rgb = true".to_owned(), expected));
         }
+        let transparency = transparency(channels, self.flag("do_convert_rgb", usual.converts)?);
         let resize = if self.flag("do_resize", true)? {
             Some((self.size(usual)?, self.filter(usual)?))
         } else {
@@ -156,7 +164,7 @@ impl File<'_> {
             (vec![0.0; channels], vec![1.0; channels])
         };
         let rule = Arc::new(Normalisation::new(factor, &means, &deviations));
-        Ok(Processor { json: json.to_owned(), channels, resize, crop, rule })
+        Ok(Processor { json: json.to_owned(), channels, resize, crop, rule, transparency })
     }
 
     /// A value that is there and not null.
@@ -257,6 +265,11 @@ impl File<'_> {
             (format!("resample = {value}"), expected.to_owned())
         })
     }
+}
+
+/// Converting to RGB puts transparency on white; a grey image is never converted so.
+fn transparency(channels: usize, converts: bool) -> Transparency {
+    if converts && channels == 3 { Transparency::OnWhite } else { Transparency::Dropped }
 }
 
 /// Height and width, by their names or in this order.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::decode::Transparency;
 use super::raster::Raster;
 use super::resample::Filter;
 use super::{Augment, Image, Normalisation, Pixels, Processor};
@@ -49,7 +50,8 @@ fn furthest(found: &[u8], expected: &[u8]) -> u8 {
 fn every_form_of_png_and_jpeg_is_decoded_as_pil_converts_it() {
     for case in fixtures()["decoded"].as_array().unwrap() {
         let name = &case["name"];
-        let raster = Image::encoded(bytes(&case["file"])).unwrap().raster().unwrap();
+        let raster =
+            Image::encoded(bytes(&case["file"])).unwrap().raster(Transparency::Dropped).unwrap();
         assert_eq!((raster.width, raster.height), sizes(&case["size"]), "{name}");
         let within = number(&case["within"]);
         for (channels, key) in [(3, "rgb"), (1, "grey")] {
@@ -58,6 +60,28 @@ fn every_form_of_png_and_jpeg_is_decoded_as_pil_converts_it() {
             assert!(usize::from(off) <= within, "{name}: off by {off}, allowed {within}");
         }
     }
+}
+
+#[test]
+fn what_is_transparent_is_put_on_white_where_the_processor_converts_to_rgb() {
+    let mut transparent = 0;
+    for case in fixtures()["decoded"].as_array().unwrap() {
+        let (image, within) =
+            (Image::encoded(bytes(&case["file"])).unwrap(), number(&case["within"]));
+        for (json, key) in [
+            (r#"{"do_convert_rgb": true}"#, "white"),
+            (r#"{"image_processor_type": "CLIPImageProcessor"}"#, "white"),
+            (r#"{"do_convert_rgb": false}"#, "rgb"),
+            (r#"{"image_processor_type": "ViTImageProcessor"}"#, "rgb"),
+        ] {
+            let processor = Processor::from_json(Path::new("p"), json, 3).unwrap();
+            let found = image.raster(processor.transparency).unwrap().with_channels(3).pixels;
+            let off = furthest(&found, &bytes(&case[key]));
+            assert!(usize::from(off) <= within, "{}: {json}: off by {off}", case["name"]);
+        }
+        transparent += usize::from(case["white"] != case["rgb"]);
+    }
+    assert!(transparent >= 3, "only {transparent} images of the fixtures are transparent");
 }
 
 #[test]
@@ -106,7 +130,8 @@ fn broken_images_are_errors_and_never_panics() {
         let whole = bytes(&case["file"]);
         for length in 0..whole.len() {
             let cut = Image::encoded(whole[..length].to_vec());
-            let is_error = cut.is_err() || cut.is_ok_and(|image| image.raster().is_err());
+            let is_error =
+                cut.is_err() || cut.is_ok_and(|image| image.raster(Transparency::OnWhite).is_err());
             // What stands behind the last pixels of a PNG is not looked at.
             assert!(is_error || length + 16 > whole.len(), "{} cut to {length}", case["name"]);
         }
@@ -114,7 +139,7 @@ fn broken_images_are_errors_and_never_panics() {
             let mut changed = whole.clone();
             changed[place] ^= 0x55;
             if let Ok(image) = Image::encoded(changed) {
-                let _either = image.raster();
+                let _either = image.raster(Transparency::OnWhite);
             }
         }
     }

@@ -29,6 +29,15 @@ pub(super) enum Slot {
     Second { kind: u32 },
 }
 
+impl Templates {
+    /// The same with type 0 everywhere.
+    pub(super) fn without_types(&self) -> Self {
+        let plain =
+            |template: &Template| Template(template.0.iter().map(Slot::of_type_0).collect());
+        Self { single: plain(&self.single), pair: self.pair.as_ref().map(plain) }
+    }
+}
+
 impl Template {
     /// A template that names the first text once and, for two texts, the second once.
     pub(super) fn new(slots: Vec<Slot>, texts: usize) -> Option<Self> {
@@ -89,6 +98,14 @@ impl Template {
 }
 
 impl Slot {
+    fn of_type_0(&self) -> Self {
+        match *self {
+            Self::Special { id, .. } => Self::Special { id, kind: 0 },
+            Self::First { .. } => Self::First { kind: 0 },
+            Self::Second { .. } => Self::Second { kind: 0 },
+        }
+    }
+
     fn special(&self) -> Option<u32> {
         match *self {
             Self::Special { id, .. } => Some(id),
@@ -118,6 +135,15 @@ mod tests {
         let (first, second) = (Slot::First { kind: 0 }, Slot::Second { kind: 1 });
         let end = Slot::Special { id: 3, kind: 1 };
         Template::new(vec![cls, first, sep, second, end], 2).unwrap()
+    }
+
+    #[test]
+    fn a_pair_without_types_has_none() {
+        let single = Template(vec![Slot::First { kind: 1 }]);
+        let plain = Templates { single, pair: Some(bert_pair()) }.without_types();
+        let (ids, types) = plain.pair.unwrap().fill(&[7, 8], &[9]);
+        assert_eq!((ids, types), (bert_pair().fill(&[7, 8], &[9]).0, vec![]));
+        assert!(plain.single.types(3, 0).is_empty());
     }
 
     #[test]

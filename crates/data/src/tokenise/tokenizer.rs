@@ -18,6 +18,14 @@ use crate::{DataError, Result};
 
 /// The largest known file, of 260,000 pieces, has half of this.
 const LARGEST_FILE: u64 = 64 << 20;
+/// Classes of the library that hand no types to the model, so that all are 0; others say it by `model_input_names`.
+const WITHOUT_TYPES: [&str; 5] = [
+    "CamembertTokenizer",
+    "DistilBertTokenizer",
+    "RobertaTokenizer",
+    "XLMRobertaTokenizer",
+    "XLMRobertaXLTokenizer",
+];
 /// Numbers that no vocabulary has; they mark the places of the texts in a template.
 const MARKS: [u32; 2] = [u32::MAX - 1, u32::MAX];
 
@@ -37,9 +45,19 @@ pub struct Tokenizer {
     file: PathBuf,
 }
 
+/// Whether a tokenizer of this configuration says which text of a pair each token belongs to.
+fn hands_over_types(config: &Value) -> bool {
+    if let Some(names) = config["model_input_names"].as_array() {
+        return names.iter().any(|name| name == "token_type_ids");
+    }
+    let class = config["tokenizer_class"].as_str().unwrap_or_default();
+    !WITHOUT_TYPES.contains(&class.trim_end_matches("Fast"))
+}
+
 impl Tokenizer {
     /// Opens a `tokenizer.json`, under what the `tokenizer_config.json` beside it changes: letter
-    /// case and accents of BERT's normaliser, and the side at which long texts are cut.
+    /// case and accents of BERT's normaliser, the side at which long texts are cut, and whether the
+    /// model gets types of tokens.
     pub fn open(file: &Path) -> Result<Self> {
         let beside = file.with_file_name("tokenizer_config.json");
         let config = if beside.is_file() {
@@ -51,6 +69,9 @@ impl Tokenizer {
         let mut tokenizer = Self::from_json(file, as_configured(text(file)?, &config))?;
         if let Some(side) = config["truncation_side"].as_str() {
             tokenizer.keeps_end = side == "left";
+        }
+        if !hands_over_types(&config) {
+            tokenizer.templates = tokenizer.templates.without_types();
         }
         Ok(tokenizer)
     }

@@ -359,7 +359,7 @@ fn model_table(folders: &ModelFolders, task: Task) -> ModelTable {
 fn task_of(config: &Config, folders: &ModelFolders) -> Result<(Task, Option<String>)> {
     let (answers, problem) = if let Some(adapter) = &folders.adapter {
         let opened = AdapterFolder::open(adapter, config).context("model.path")?;
-        let (answers, problem) = adapter_answers(adapter, &opened).context("data.task")?;
+        let (answers, problem) = adapter_answers(adapter, &opened, config).context("data.task")?;
         (Some(answers), problem)
     } else {
         let answers = config.architecture().and_then(fedra_model::hf::Architecture::answers);

@@ -177,11 +177,8 @@ impl<W: Write + Send> Rows<'_, W> {
                     self.output.write(&record, body, &prediction)?;
                 }
                 Err(error) => {
-                    let expected =
-                        if self.model.reads_images() { "an image" } else { "a text to be cut" };
-                    let (file, expected) = (self.file.path.clone(), expected.to_owned());
-                    let found = error.to_string();
-                    self.bad_row(DataError::Row { file, line, found, expected, advice: None })?;
+                    let place = (self.file.path.as_path(), line);
+                    self.bad_row(body.blamed(error, place))?;
                 }
             }
         }

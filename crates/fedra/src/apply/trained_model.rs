@@ -13,7 +13,7 @@ use fedra_data::{ImageEncoder, LabelSet};
 use fedra_hub::{Hub, ModelName};
 use fedra_model::ClassKind;
 use fedra_model::hf::config::Problem;
-use fedra_model::hf::{Answers, Checkpoint, TrainedHead, WhyFresh};
+use fedra_model::hf::{Answers, Architecture, Checkpoint, Config, TrainedHead, WhyFresh};
 use fedra_model::peft::AdapterFolder;
 use fedra_model::{Classifier, Loaded, Model, Wanted, load_checkpoint, open_config};
 use fedra_plan::ParamId;
@@ -238,21 +238,25 @@ fn whole(
 ) -> Result<(Loaded, Vec<String>, Reading)> {
     let shown = path.display();
     let config = checkpoint.config();
-    let answers = match config.architecture() {
-        Some(architecture) => match architecture.answers() {
-            Some(answers) => answers,
-            None if config.causal && architecture.kind == ClassKind::Language => refuse!(
-                "{shown}: found a decoder that writes text, expected a head that classifies\n\
-                 hint: fedra generate writes text"
-            ),
-            None => refuse!(
-                "{shown}: found {}, which has no head that classifies, expected a fine-tuned model",
-                architecture.class_name()
-            ),
-        },
+    let Some(architecture) = config.architecture() else {
+        let found = config.original.get("architectures").map_or("nothing".into(), Value::to_string);
+        let usual = Architecture { family: config.family, kind: ClassKind::Sequences };
+        refuse!(
+            "{shown}: config.json: architectures: found {found}, expected a class of {} that classifies, such \
+             as {:?}",
+            config.family.name,
+            usual.class_name()
+        );
+    };
+    let answers = match architecture.answers() {
+        Some(answers) => answers,
+        None if config.causal && architecture.kind == ClassKind::Language => refuse!(
+            "{shown}: found a decoder that writes text, expected a head that classifies\n\
+             hint: fedra generate writes text"
+        ),
         None => refuse!(
-            "{shown}: config.json: architectures: found none that is known, expected a class for sequence or \
-             token classification"
+            "{shown}: found {}, which has no head that classifies, expected a fine-tuned model",
+            architecture.class_name()
         ),
     };
     let names = match checkpoint.trained_head(answers)? {
@@ -280,6 +284,7 @@ fn whole(
 pub(crate) fn adapter_answers(
     path: &Path,
     adapter: &AdapterFolder,
+    base: &Config,
 ) -> Result<(Answers, Option<Problem>)> {
     let shown = path.display();
     let config = read_json(&path.join(ADAPTER_CONFIG))?;
@@ -289,10 +294,19 @@ pub(crate) fn adapter_answers(
         Some("CAUSAL_LM") => refuse!(
             "{shown}: found adapters of a decoder that writes text, expected a head that classifies"
         ),
-        Some(_) | None => refuse!(
-            "{shown}: {ADAPTER_CONFIG}: task_type: found {}, expected \"SEQ_CLS\" or \"TOKEN_CLS\"",
-            config["task_type"]
+        Some(task) => refuse!(
+            "{shown}: {ADAPTER_CONFIG}: task_type: found {task:?}, expected \"SEQ_CLS\" or \"TOKEN_CLS\""
         ),
+        // PEFT has no word for images, and other programs leave it out.
+        None => match unnamed_task(&config, base) {
+            Some(answers) => answers,
+            None => refuse!(
+                "{shown}: {ADAPTER_CONFIG}: task_type: found {}, and neither auto_mapping nor the base model \
+                 names a class that classifies\n\
+                 hint: set task_type to \"SEQ_CLS\" or \"TOKEN_CLS\"",
+                config["task_type"]
+            ),
+        },
     };
     // Adapters of earlier versions do not say it; the whole model beside them in a run does.
     let is_of_run = |name: &std::ffi::OsStr| name == ADAPTER || name == ADAPTER_BEST;
@@ -304,6 +318,15 @@ pub(crate) fn adapter_answers(
     Ok((answers, adapter.problem().or_else(beside)))
 }
 
+/// The task of adapters that do not name it: that of the class which they were made with, or of their base.
+fn unnamed_task(adapter: &Value, base: &Config) -> Option<Answers> {
+    if base.image.is_some() {
+        return Some(Answers::Sequences);
+    }
+    let class = adapter["auto_mapping"]["base_model_class"].as_str().and_then(Architecture::parse);
+    class.or_else(|| base.architecture()).and_then(Architecture::answers)
+}
+
 /// Adapters, and the head that learnt with them, over their base.
 fn adapted(
     checkpoint: &Checkpoint,
@@ -312,7 +335,7 @@ fn adapted(
 ) -> Result<(Loaded, Vec<String>, Reading)> {
     let adapter = AdapterFolder::open(path, checkpoint.config()).context("model.path")?;
     let shown = path.display();
-    let (answers, problem) = adapter_answers(path, &adapter)?;
+    let (answers, problem) = adapter_answers(path, &adapter, checkpoint.config())?;
     let names = match adapter.trained_head() {
         TrainedHead::Named(names) => names,
         TrainedHead::Numbered(count) => (0..count).map(fedra_model::hf::Labels::numbered).collect(),

@@ -7,7 +7,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use fedra_hub::ModelName;
+use fedra_hub::{CacheState, ModelName};
 use serde::de::{Error, Expected, Unexpected};
 use toml::Value;
 
@@ -57,6 +57,8 @@ pub enum Problem {
         name: ModelName,
         /// The cache that does not have it.
         cache: PathBuf,
+        /// What the cache has of it.
+        state: CacheState,
     },
     /// None of these, in a sentence.
     Other(String),
@@ -99,9 +101,17 @@ impl ConfigError {
     }
 
     /// About a model of the hub that is not on this machine.
-    pub(crate) fn unfetched(key: &str, name: ModelName, cache: &Path) -> Self {
-        let hint = format!("fedra fetch {name} fetches it");
-        Self::about(key, Problem::Unfetched { name, cache: cache.to_owned() }).with_hint(hint)
+    pub(crate) fn unfetched(
+        key: &str,
+        name: ModelName,
+        (cache, state): (&Path, CacheState),
+    ) -> Self {
+        let hint = match state {
+            CacheState::Absent => format!("fedra fetch {name} fetches it"),
+            CacheState::Incomplete => format!("fedra fetch {name} fetches what is missing"),
+        };
+        let cache = cache.to_owned();
+        Self::about(key, Problem::Unfetched { name, cache, state }).with_hint(hint)
     }
 
     fn about(key: &str, problem: Problem) -> Self {
@@ -151,6 +161,9 @@ impl ConfigError {
             Problem::Value { found, expected } => {
                 format!("{key}: found {found}, expected {expected}")
             }
+            Problem::Rejected(Some(value), reason) if reason.starts_with("expected ") => {
+                format!("{key}: found {value}, {reason}")
+            }
             Problem::Rejected(Some(value), reason) => format!("{key} = {value}: {reason}"),
             Problem::Missing(expected) => format!("{key} is missing: expected {expected}"),
             Problem::Unknown { known, near } if near.is_empty() => {
@@ -159,8 +172,8 @@ impl ConfigError {
             Problem::Unknown { .. } => format!("{key}: unknown key"),
             Problem::Only(applies) => format!("{key} applies only {applies}"),
             Problem::Excludes(others) => format!("{key} cannot be combined with {others}"),
-            Problem::Unfetched { name, cache } => {
-                format!("{key}: {name} is not in the Hugging Face cache {}", cache.display())
+            Problem::Unfetched { name, cache, state } => {
+                format!("{key}: {name} {state} the Hugging Face cache {}", cache.display())
             }
             Problem::Other(text) | Problem::Rejected(None, text) if key.is_empty() => text.clone(),
             Problem::Other(text) | Problem::Rejected(None, text) => format!("{key}: {text}"),
@@ -236,6 +249,15 @@ impl Error for ConfigError {
         if let (Unexpected::Unsigned(number), Some(most)) = (found, most_of(&expected)) {
             return Self::new("", number, format!("a whole number up to {most}"));
         }
+        // A flag's digits that no number of TOML holds have become text.
+        if let (Unexpected::Str(text), "u8" | "u16" | "u32" | "u64" | "usize" | "i64") =
+            (found, expected.as_str())
+            && !text.is_empty()
+            && text.bytes().all(|byte| byte.is_ascii_digit())
+        {
+            let most = most_of(&expected).unwrap_or(i64::MAX.unsigned_abs());
+            return Self::new("", text, format!("a whole number up to {most}"));
+        }
         let found = found_of(found);
         let expected = type_in_words(&expected).to_owned();
         Self::about("", Problem::Value { found, expected })
@@ -300,7 +322,7 @@ fn most_of(name: &str) -> Option<u64> {
 fn type_in_words(expected: &str) -> &str {
     match expected {
         "a nonzero u32" | "a nonzero u64" | "a nonzero usize" => "a whole number from 1",
-        "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number, 0 or more",
+        "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number that is not negative",
         "i32" | "i64" => "a whole number",
         "f32" | "f64" => "a number",
         "a string" => "text in quotes",
@@ -351,7 +373,7 @@ mod tests {
         check(ConfigError::only("key", "to text"), "table.key applies only to text");
         check(ConfigError::excludes("key", "last"), "table.key cannot be combined with last");
         check(ConfigError::sentence("", "no room is left"), "table: no room is left");
-        check(ConfigError::custom("expected more"), "table = 3: expected more");
+        check(ConfigError::custom("expected more"), "table: found 3, expected more");
         check(
             ConfigError::unknown_field("key", &["first", "last"]),
             "table.key: unknown key, expected first or last",

@@ -19,7 +19,8 @@ pub fn pinned(key: &str, path: &mut PathBuf) -> Result<Option<PathBuf>, ConfigEr
     let name: ModelName = text.parse().map_err(refused)?;
     let hub = Hub::from_env().map_err(refused)?;
     let Some(snapshot) = hub.cached(&name) else {
-        return Err(ConfigError::unfetched(key, name, hub.cache()));
+        let state = hub.state_of(&name);
+        return Err(ConfigError::unfetched(key, name, (hub.cache(), state)));
     };
     *path = snapshot.name.to_string().into();
     Ok(Some(snapshot.folder))

@@ -13,6 +13,7 @@ mod checked;
 pub mod config_error;
 pub mod hub;
 mod image_processor;
+mod lora_roles;
 mod privacy_table;
 pub mod raw_config;
 pub mod split_table;

@@ -260,7 +260,7 @@ mod tests {
         );
         refused(
             &["federation.rounds=many"],
-            "federation.rounds: found \"many\", expected a whole number, 0 or more",
+            "federation.rounds: found \"many\", expected a whole number that is not negative",
         );
         refused(&["federation.rounds=0"], "federation.rounds: found 0, expected at least 1");
         refused(

@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use toml::Table;
 
 use super::device_name::DeviceName;
+use super::lora_roles;
 use super::privacy_table::PrivacyTable;
 use super::split_table::SplitTable;
 
@@ -296,6 +297,7 @@ settings! {
         /// The correction is multiplied by alpha / rank.
         pub alpha: f32 = 16.0,
         /// The projections that get an adapter, in every block.
+        #[serde(deserialize_with = "lora_roles::read")]
         pub roles: Vec<Role> = vec![Role::Query, Role::Value],
         /// How adapters of several clients become one.
         pub mean: LoraMean = LoraMean::Separate,

@@ -3,7 +3,7 @@
 //! They are no mistake by themselves, since a sweep over methods or selectors keeps one table for
 //! all of them, so they are told and not refused.
 
-use fedra_engine::{Begins, Criterion, Masks, ServerRule, USUAL_RETRIES};
+use fedra_engine::{Begins, Criterion, Masks, RateWarmup, ServerRule, USUAL_RETRIES};
 use fedra_plan::Probe;
 use toml::Table;
 
@@ -21,6 +21,10 @@ pub fn unused_settings(experiment: &Experiment) -> Vec<String> {
     };
     let still = recipe.work.solver.rate() == 0.0;
     unused(still, "work.optimiser", "its rate is 0, so no client learns");
+    let rises = raw.work.warmup != RateWarmup::default() && recipe.work.max_steps == Some(1);
+    let why =
+        "work.warmup begins with the rate 0, and work.max_steps = 1 leaves this round one step";
+    unused(rises, "the first round", why);
     // Bad luck that cannot strike, and repetitions that nothing asks for.
     let conditions = &recipe.conditions;
     let waits = conditions.slow.share > 0.0 && conditions.close_with.is_none();

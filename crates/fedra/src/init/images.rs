@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use fedra_data::{
-    ColumnSurvey, Columns, Format, FoundFormat, Image, ImageFile, Reader, Survey, TableBuilder,
-    Task, idx_files, image_columns, image_files,
+    ColumnSurvey, Columns, Format, FoundFormat, Image, ImageFile, OtherFormats, Reader, Survey,
+    TableBuilder, Task, idx_files, image_columns, image_files,
 };
 
 use crate::error::Result;
@@ -57,7 +57,7 @@ pub(super) fn folder(path: &Path) -> Option<Result<(FoundFormat, Survey, ImageSi
     if idx_files(path).is_ok() {
         return Some(of_idx(path).map(|(survey, sight)| (found(Format::Idx), survey, sight)));
     }
-    let files = path.is_dir().then(|| image_files(path))?.ok()?;
+    let files = path.is_dir().then(|| image_files(path, OtherFormats::Refused))?.ok()?;
     // One folder of images beside a table of their labels is no class.
     let labels: BTreeSet<&str> = files.iter().filter_map(|file| file.label.as_deref()).collect();
     if labels.len() < 2 {

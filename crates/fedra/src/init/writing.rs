@@ -315,8 +315,10 @@ impl Proposal {
         }
         let rate = training.rate.value;
         let why = format!(
-            "{}; `fedra compare FILE --tune work.optimiser.rate=3e-4,1e-3,3e-3` finds a better one",
-            training.rate.why
+            "{}; `fedra compare FILE --tune work.optimiser.rate={:.0e},{rate:e},{:.0e}` finds a better one",
+            training.rate.why,
+            rate / 3.0,
+            rate * 3.0
         );
         let optimiser = format!("{{ name = \"adamw\", rate = {rate:e}, weight_decay = 0.01 }}");
         out.reasoned("optimiser", optimiser, &why);

@@ -18,6 +18,7 @@ pub(crate) static FAMILY: Family = Family {
     name: "BERT",
     class: "Bert",
     language: "ForMaskedLM",
+    language_class: None,
     prefix: "bert.",
     blocks: "encoder.layer.",
     keys: &[],

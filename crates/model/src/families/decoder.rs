@@ -54,6 +54,7 @@ pub(super) const fn family(
         name,
         class,
         language: "ForCausalLM",
+        language_class: None,
         prefix: "model.",
         blocks: "layers.",
         keys: &[],
@@ -136,10 +137,19 @@ pub(super) fn read_with(
     let usual = config.head_dim.unwrap_or(config.hidden_size / heads);
     let head_dim = fields.size_or("head_dim", 1..=limit::WIDTH, usual)?;
     if !head_dim.is_multiple_of(2) || head_dim * heads > limit::WIDTH {
-        let expected = format!("an even width whose heads have at most {}", limit::WIDTH);
-        return Err(fields.refuse("head_dim", format!("{expected}, not {head_dim}")));
+        let expected =
+            format!("an even number, at most {} for all {heads} heads together", limit::WIDTH);
+        let found = match fields.get("head_dim") {
+            Some(value) => value.to_string(),
+            None => format!("nothing, so {head_dim} (hidden_size / num_attention_heads)"),
+        };
+        return Err(ModelError::config(fields.path, "head_dim", found, expected));
     }
-    let rope = rope::read(fields)?;
+    let base = match &config.positions {
+        Positions::Rotary(rope) => rope.theta,
+        Positions::Learned { .. } => rope::THETA,
+    };
+    let rope = rope::read(fields, base)?;
     rope::check(fields, &rope, head_dim)?;
     Ok(Config {
         num_key_value_heads: Some(kv_heads),

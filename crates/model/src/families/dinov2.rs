@@ -18,6 +18,7 @@ pub(crate) static DINOV2: Family = Family {
     name: "DINOv2",
     class: "Dinov2",
     language: "",
+    language_class: None,
     prefix: "dinov2.",
     blocks: "encoder.layer.",
     keys: &[],

@@ -16,6 +16,7 @@ pub(crate) static FAMILY: Family = Family {
     name: "DistilBERT",
     class: "DistilBert",
     language: "ForMaskedLM",
+    language_class: None,
     prefix: "distilbert.",
     blocks: "transformer.layer.",
     keys: &[

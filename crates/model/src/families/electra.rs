@@ -16,6 +16,7 @@ pub(crate) static FAMILY: Family = Family {
     name: "ELECTRA",
     class: "Electra",
     language: "ForMaskedLM",
+    language_class: None,
     prefix: "electra.",
     blocks: "encoder.layer.",
     keys: &[],

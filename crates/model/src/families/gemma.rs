@@ -21,10 +21,14 @@ pub(crate) static GEMMA: Family = decoder::family(
 pub(crate) static GEMMA2: Family =
     decoder::family(("gemma2", "Gemma 2", "Gemma2"), &[&NORMS, &decoder::OUTSIDE, &decoder::BLOCK]);
 
-pub(crate) static GEMMA3: Family = decoder::family(
-    ("gemma3_text", "Gemma 3", "Gemma3"),
-    &[&NORMS, &decoder::OUTSIDE, &decoder::BLOCK, &decoder::QK_NORM],
-);
+pub(crate) static GEMMA3: Family = Family {
+    // Classes without "Text" read images too, but for this one.
+    language_class: Some("Gemma3ForCausalLM"),
+    ..decoder::family(
+        ("gemma3_text", "Gemma 3", "Gemma3Text"),
+        &[&NORMS, &decoder::OUTSIDE, &decoder::BLOCK, &decoder::QK_NORM],
+    )
+};
 
 const NORMS: [Module; 4] = [
     module(Place::Block, &[Role::AttentionNorm], "input_layernorm"),

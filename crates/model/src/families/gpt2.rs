@@ -16,6 +16,7 @@ pub(crate) static FAMILY: Family = Family {
     name: "GPT-2",
     class: "GPT2",
     language: "LMHeadModel",
+    language_class: None,
     prefix: "transformer.",
     blocks: "h.",
     keys: &[

@@ -19,6 +19,7 @@ pub(crate) static FAMILY: Family = Family {
     name: "ModernBERT",
     class: "ModernBert",
     language: "ForMaskedLM",
+    language_class: None,
     prefix: "model.",
     blocks: "layers.",
     keys: &[],

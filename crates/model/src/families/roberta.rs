@@ -29,6 +29,7 @@ const fn family(model_type: &'static str, name: &'static str, class: &'static st
         name,
         class,
         language: "ForMaskedLM",
+        language_class: None,
         prefix: "roberta.",
         blocks: "encoder.layer.",
         keys: &[],

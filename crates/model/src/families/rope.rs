@@ -13,7 +13,9 @@ pub(super) const THETA: f64 = 10_000.0;
 /// The kinds of scaling, in the library's words.
 const KINDS: &str = r#""default", "linear", "dynamic", "llama3", "yarn" or "longrope""#;
 
-pub(super) fn read(fields: &Fields<'_>) -> Result<Rope, ModelError> {
+/// The positions; `base` is the family's where the file has none.
+pub(super) fn read(fields: &Fields<'_>, base: f64) -> Result<Rope, ModelError> {
+    refuse_partial(fields)?;
     let mut theta =
         fields.get("rope_theta").map(|_| fields.positive_or("rope_theta", 0.0)).transpose()?;
     let mut scaling = RopeScaling::None;
@@ -25,9 +27,6 @@ pub(super) fn read(fields: &Fields<'_>) -> Result<Rope, ModelError> {
         }
         let within = format!("{key}.");
         let nested = Fields { path: fields.path, object, within: &within, family: None };
-        if nested.positive_or("partial_rotary_factor", 1.0)? != 1.0 {
-            return Err(nested.refuse("partial_rotary_factor", "1"));
-        }
         scaling = read_scaling(fields, &nested)?;
         if nested.get("rope_theta").is_none() {
             continue;
@@ -38,7 +37,7 @@ pub(super) fn read(fields: &Fields<'_>) -> Result<Rope, ModelError> {
         }
         theta = Some(found);
     }
-    Ok(Rope { scaling, ..Rope::plain(theta.unwrap_or(THETA)) })
+    Ok(Rope { scaling, ..Rope::plain(theta.unwrap_or(base)) })
 }
 
 /// The positions of a family whose blocks with a window have a base of their own.
@@ -63,7 +62,7 @@ fn read_both(
 ) -> Result<Rope, ModelError> {
     let mut rope = Rope {
         // Older files scale the blocks without a window by `rope_scaling`.
-        scaling: read(fields)?.scaling,
+        scaling: read(fields, THETA)?.scaling,
         local_theta: Some(fields.positive_or(local_key, local)?),
         ..Rope::plain(fields.positive_or(global_key, global)?)
     };
@@ -87,6 +86,17 @@ fn read_both(
     Ok(rope)
 }
 
+/// Refuses positions that turn only a part of each head; older files say so outside of the table.
+fn refuse_partial(fields: &Fields<'_>) -> Result<(), ModelError> {
+    let key = "partial_rotary_factor";
+    if fields.positive_or(key, 1.0)? == 1.0 {
+        return Ok(());
+    }
+    let expected =
+        "1: a model whose positions turn only a part of each head's entries is not supported";
+    Err(fields.refuse(key, expected))
+}
+
 /// Refuses factors that are not one for each pair of a head's entries.
 pub(super) fn check(fields: &Fields<'_>, rope: &Rope, head_width: usize) -> Result<(), ModelError> {
     let RopeScaling::LongRope(scaling) = &rope.scaling else { return Ok(()) };
@@ -104,6 +114,7 @@ pub(super) fn read_scaling(
     fields: &Fields<'_>,
     nested: &Fields<'_>,
 ) -> Result<RopeScaling, ModelError> {
+    refuse_partial(nested)?;
     let key = if nested.get("rope_type").is_some() { "rope_type" } else { "type" };
     let longest = fields.get("max_position_embeddings").and_then(Value::as_f64).unwrap_or(0.0);
     let number = |key: &str| -> Result<f64, ModelError> {

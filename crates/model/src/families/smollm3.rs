@@ -14,6 +14,9 @@ pub(crate) static FAMILY: Family = decoder::family(
     &[&decoder::OUTSIDE, &decoder::BLOCK, &decoder::NORMS],
 );
 
+/// The base of its positions unless the file says otherwise.
+const THETA: f64 = 2_000_000.0;
+
 /// Every so many blocks one is not turned, unless the file lists them.
 const INTERVAL: usize = 4;
 
@@ -27,6 +30,7 @@ pub(super) fn read(fields: &Fields<'_>) -> Result<Config, ModelError> {
         pad_token_id: Some(128_004),
         bos_token_id: Some(128_000),
         eos_token_ids: vec![128_001],
+        positions: Positions::Rotary(Rope::plain(THETA)),
         ..decoder::plain(&FAMILY)
     };
     let config = decoder::read(fields, config)?;

@@ -15,6 +15,7 @@ pub(crate) static VIT: Family = Family {
     name: "ViT",
     class: "ViT",
     language: "",
+    language_class: None,
     prefix: "vit.",
     blocks: "encoder.layer.",
     keys: &[],

@@ -42,8 +42,20 @@ impl Architecture {
         Self::all().find(|architecture| architecture.class_name() == name)
     }
 
+    /// The architecture of a family with this class name, also where "Text" is missing in it: folders of Gemma 3
+    /// have been written so.
+    fn parse_of(family: &'static Family, name: &str) -> Option<Self> {
+        let text = family.class.strip_suffix("Text");
+        let own =
+            text.and_then(|short| Some(format!("{}{}", family.class, name.strip_prefix(short)?)));
+        Self::parse(name).or_else(|| Self::parse(&own?))
+    }
+
     /// The class name, as in `architectures` of `config.json`.
     pub fn class_name(self) -> String {
+        if let (ClassKind::Language, Some(name)) = (self.kind, self.family.language_class) {
+            return name.to_owned();
+        }
         let end = match self.kind {
             ClassKind::Base => "Model",
             ClassKind::Sequences if self.family.reads_images() => "ForImageClassification",
@@ -166,7 +178,7 @@ impl Config {
     /// The class that saved the folder, when the file names one we know.
     pub fn architecture(&self) -> Option<Architecture> {
         let name = self.original.get("architectures")?.get(0)?.as_str()?;
-        let architecture = Architecture::parse(name)?;
+        let architecture = Architecture::parse_of(self.family, name)?;
         // Two families may share the names of their classes: those of a DINOv2 with another MLP.
         let is_ours = architecture.family == self.family;
         is_ours.then_some(Architecture { family: self.family, ..architecture })

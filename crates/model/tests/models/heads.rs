@@ -1,12 +1,13 @@
 //! Trained heads: found by the names of their classes, kept row by row, or told to be new and why.
 
-use crate::step::{Step, bits};
-use fedra_compute::Seed;
+use crate::step::{Answers as Right, Step, bits};
+use fedra_compute::{Seed, Tape};
 use fedra_model::hf::{
     Answers, Checkpoint, Companions, Config, HeadFit, Precision, TrainedHead, WhyFresh,
 };
 use fedra_model::{
-    Adapters, Classifier, Head, Loaded, Model, ModelError, Saving, Wanted, load_checkpoint, save,
+    Adapters, Batch, Classifier, Head, Loaded, Model, ModelError, Saving, Targets, Wanted,
+    load_checkpoint, save,
 };
 use serde_json::{Value, json};
 use std::path::Path;
@@ -45,6 +46,50 @@ fn load(dir: &Path, step: &Step, classifier: Classifier) -> Result<Loaded, Model
 /// The tasks with classes: sequences, several labels, tokens; of both families.
 fn classifying() -> impl Iterator<Item = Step> {
     Step::every_tiny().into_iter().filter(|step| step.model.head().answers().is_some())
+}
+
+#[test]
+fn a_decoder_answers_from_its_last_token_that_is_not_padding() {
+    let decoders = classifying().filter(|step| {
+        step.model.is_decoder() && matches!(step.model.head(), Head::Sequence { .. })
+    });
+    let mut seen = 0;
+    for step in decoders {
+        seen += 1;
+        let (padding, ids) = (7, [[3, 9, 4], [5, 7, 6]]);
+        let ended = [[3, 9, 4, 7, 7], [5, 7, 6, 7, 7]];
+        let config = |pad_token_id| Config { pad_token_id, ..step.model.config().clone() };
+        let model = |pad| Model::new(config(pad), step.model.head(), None).unwrap();
+        let logits = |model: &Model, batch: &Batch| {
+            let mut tape = Tape::new(&step.device);
+            bits(&model.logits(&mut tape, step.params.frozen(), batch).unwrap().tensor.to_host())
+        };
+        let loss = |model: &Model, batch: &Batch| {
+            let (mut tape, weights) = (Tape::new(&step.device), step.params.frozen());
+            let loss = match &step.answers {
+                Right::Labels(_) => {
+                    let labels = vec![1.0; 2 * model.head().classes().unwrap()];
+                    model.loss(&mut tape, weights, batch, Targets::Labels(&labels))
+                }
+                Right::Classes(_) => {
+                    model.loss(&mut tape, weights, batch, Targets::Classes(&[Some(0), Some(1)]))
+                }
+            };
+            loss.unwrap().tensor.item().to_bits()
+        };
+        let (whole, ended) = (Batch::new(&ids).unwrap(), Batch::new(&ended).unwrap());
+        let (without, with) = (model(None), model(Some(padding)));
+        let expected = logits(&without, &whole);
+        assert_eq!(logits(&with, &whole), expected, "no text ends with padding");
+        assert_eq!(logits(&with, &ended), expected, "{}", step.name);
+        assert_ne!(logits(&without, &ended), expected, "without padding the last token is read");
+        assert_eq!(loss(&with, &ended), loss(&without, &whole), "{}", step.name);
+        // As the library: a text of nothing else is read from its first token.
+        let nothing = Batch::new(&[[padding, padding]]).unwrap();
+        let first = Batch::new(&[[padding]]).unwrap();
+        assert_eq!(logits(&with, &nothing), logits(&with, &first));
+    }
+    assert!(seen > 0);
 }
 
 #[test]

@@ -164,7 +164,7 @@ fn a_cut_in_the_middle_changes_no_bit() {
         let hidden = tape.input(received);
         let weights = step.params.training(&behind);
         let from = (hidden.clone(), 1);
-        let loss = model.loss_from(&mut tape, weights, from, packing, step.answers.targets());
+        let loss = model.loss_from(&mut tape, weights, from, &step.batch, step.answers.targets());
         let loss = loss.unwrap();
         assert_eq!(loss.tensor.item().to_bits(), expected.loss.to_bits(), "{}", step.name);
         let one = Tensor::scalar(&step.device, 1.0);

@@ -13,8 +13,7 @@ fn take(cache: &mut PrefixCache, step: &Step, scope: &Scope) -> Outcome {
     let hidden = cache.hidden(&mut tape, behind, &step.batch, &names).unwrap();
     let (weights, targets) = (step.params.training(scope), step.answers.targets());
     let from = (hidden, cache.blocks());
-    let loss =
-        step.model.loss_from(&mut tape, weights, from, step.batch.packing(), targets).unwrap();
+    let loss = step.model.loss_from(&mut tape, weights, from, &step.batch, targets).unwrap();
     step.backward(tape, &loss)
 }
 

@@ -72,9 +72,7 @@ fn take_in_parts(step: &Step, cuts: &[usize]) -> Outcome {
         (hidden, first) = (received, cut);
     }
     let targets = step.answers.targets();
-    let loss = model
-        .loss_from(&mut tape, weights, (hidden, first), step.batch.packing(), targets)
-        .unwrap();
+    let loss = model.loss_from(&mut tape, weights, (hidden, first), &step.batch, targets).unwrap();
     let Outcome { loss, mut gradients } = step.backward(tape, &loss);
     let mut behind = gradients.clone();
     for (tape, sent, received) in parties.into_iter().rev() {

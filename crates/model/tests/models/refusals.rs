@@ -71,7 +71,7 @@ fn blocks_that_the_model_does_not_have() {
     let (mut tape, targets) = (Tape::new(&step.device), step.answers.targets());
     let hidden = tape.constant(step.hidden_states()[0].clone());
     let weights = step.params.frozen();
-    let loss = step.model.loss_from(&mut tape, weights, (hidden, 4), step.batch.packing(), targets);
+    let loss = step.model.loss_from(&mut tape, weights, (hidden, 4), &step.batch, targets);
     check(loss, "block range: found 4..3, expected inside 0..3");
     check(run(2..4), "block range: found 2..4, expected inside 0..3");
     #[expect(clippy::reversed_empty_ranges, reason = "that is what is refused")]

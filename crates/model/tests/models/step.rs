@@ -132,7 +132,7 @@ impl Step {
                 let (rows, classes) = answered.map(|(row, class)| (row, *class)).unzip();
                 (rows, Answers::Classes(classes))
             }
-            _ => (self.model.answer_rows(self.batch.packing()), self.answers.clone()),
+            _ => (self.model.answer_rows(&self.batch), self.answers.clone()),
         }
     }
 

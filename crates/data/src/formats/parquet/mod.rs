@@ -15,6 +15,7 @@
 //! panic inside it is an error. Rows are counted from 1 and stand in the place of lines in
 //! complaints.
 
+mod class_names;
 mod codec;
 mod column;
 mod delta;
@@ -71,7 +72,8 @@ pub(super) fn each<E: From<DataError>>(
 ) -> Result<(), E> {
     let mut stored = Stored::open(path)?;
     let footer = stored.footer()?;
-    let columns = schema::columns(footer.file_metadata().schema());
+    let mut columns = schema::columns(footer.file_metadata().schema());
+    class_names::put(&mut columns, footer.file_metadata().key_value_metadata());
     let all_rows = footer.row_groups().iter().map(RowGroupMetaData::num_rows);
     let all_rows =
         all_rows.filter_map(|rows| u64::try_from(rows).ok()).fold(0, u64::saturating_add);
@@ -316,7 +318,10 @@ impl Fields for OpenGroup<'_> {
     fn take(&mut self, name: &str) -> Result<Option<Cell>, Complaint> {
         match self.value(name)? {
             None => Ok(None),
-            Some((_, CellValue::Text(cell))) => Ok(Some(cell)),
+            Some((place, CellValue::Text(cell))) => match &self.columns[place].classes {
+                None => Ok(Some(cell)),
+                Some(classes) => classes.of(cell),
+            },
             Some((place, CellValue::Bytes(_))) => {
                 let complaint = ("bytes that are not UTF-8".to_owned(), "UTF-8 text".to_owned());
                 let failure = self.at(place, complaint);

@@ -8,6 +8,8 @@
 use parquet::basic::{ConvertedType, LogicalType, Repetition, Type as Physical};
 use parquet::schema::types::Type;
 
+use super::class_names::ClassNames;
+
 /// A column by the name it has at the top of the schema.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Column {
@@ -16,6 +18,8 @@ pub(super) struct Column {
     pub leaf: Result<Leaf, &'static str>,
     /// Whether it is a field of a structure, by the name `structure.field`: read only where it is asked for.
     pub is_inner: bool,
+    /// The names of its classes, where the file has numbers and names for them.
+    pub classes: Option<ClassNames>,
 }
 
 /// How the values of a column become rows.
@@ -38,7 +42,8 @@ pub(super) fn columns(root: &Type) -> Vec<Column> {
     let mut leaves = 0;
     let column = |field: &std::sync::Arc<Type>| {
         let name = field.name().to_owned();
-        let mut columns = vec![Column { name, leaf: leaf(field, leaves), is_inner: false }];
+        let mut columns =
+            vec![Column { name, leaf: leaf(field, leaves), is_inner: false, classes: None }];
         columns.extend(inner(field, leaves));
         leaves += count(field);
         columns
@@ -63,7 +68,8 @@ fn inner(top: &Type, first: usize) -> Vec<Column> {
     let column = |(place, field): (usize, &std::sync::Arc<Type>)| {
         let leaf = leaf(field, first + place);
         let leaf = leaf.map(|leaf| Leaf { present: leaf.present + above, ..leaf });
-        Column { name: format!("{}.{}", top.name(), field.name()), leaf, is_inner: true }
+        let name = format!("{}.{}", top.name(), field.name());
+        Column { name, leaf, is_inner: true, classes: None }
     };
     fields.iter().enumerate().map(column).collect()
 }
