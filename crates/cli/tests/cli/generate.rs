@@ -79,6 +79,7 @@ source = "jsonl"
 task = "language"
 path = "notes.jsonl"
 max_tokens = 32
+partition = { by = "iid" }
 [model]
 path = "decoder"
 lora = { rank = 2 }

@@ -24,7 +24,7 @@ fn bad_settings_of_safl_are_refused_before_anything_is_written() {
         ("method.profile_every=0", "method.profile_every: found 0, expected at least 1"),
         (
             "method.k={ memory = \"lots\" }",
-            "method.k = { memory = \"lots\" }: expected a number of blocks",
+            "method.k: found { memory = \"lots\" }, expected a number of blocks",
         ),
         ("method.k={ memory = \"1 MB\", default = 2 }", "expected a number of blocks, { default"),
         ("method.mask=both", "method.mask: found \"both\", expected consensus or per_client"),

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use parquet::file::metadata::KeyValue;
 use serde_json::Value;
 
-use super::schema::Column;
 use crate::error::Complaint;
 use crate::formats::fields::Cell;
 
@@ -21,18 +20,16 @@ const NO_LABEL: &str = "-1";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ClassNames(Arc<[String]>);
 
-/// Gives the columns their names of classes; an entry that is not understood is left alone, like any other one.
-pub(super) fn put(columns: &mut [Column], entries: Option<&Vec<KeyValue>>) {
+/// What the footer says of each column, by its name; an entry that is not understood is left alone, like any other.
+pub(super) fn features(entries: Option<&Vec<KeyValue>>) -> Value {
     let entry = entries.and_then(|entries| entries.iter().find(|entry| entry.key == KEY));
-    let text = entry.and_then(|entry| entry.value.as_deref());
-    let Some(said) = text.and_then(|text| serde_json::from_str::<Value>(text).ok()) else { return };
-    for column in columns.iter_mut().filter(|column| !column.is_inner) {
-        column.classes = names(&said["info"]["features"][&column.name]);
-    }
+    let text = entry.and_then(|entry| entry.value.as_deref()).unwrap_or_default();
+    let mut said = serde_json::from_str::<Value>(text).unwrap_or_default();
+    said.pointer_mut("/info/features").map(Value::take).unwrap_or_default()
 }
 
 /// The names that a feature has, or the elements of a list.
-fn names(feature: &Value) -> Option<ClassNames> {
+pub(super) fn names(feature: &Value) -> Option<ClassNames> {
     // A list is an object around its elements' feature; older files have an array of one.
     let inner = if feature["feature"].is_null() { &feature[0] } else { &feature["feature"] };
     let feature = if inner.is_null() { feature } else { inner };

@@ -73,7 +73,10 @@ pub(super) fn each<E: From<DataError>>(
     let mut stored = Stored::open(path)?;
     let footer = stored.footer()?;
     let mut columns = schema::columns(footer.file_metadata().schema());
-    class_names::put(&mut columns, footer.file_metadata().key_value_metadata());
+    let features = class_names::features(footer.file_metadata().key_value_metadata());
+    for column in columns.iter_mut().filter(|column| !column.is_inner) {
+        column.classes = class_names::names(&features[&column.name]);
+    }
     let all_rows = footer.row_groups().iter().map(RowGroupMetaData::num_rows);
     let all_rows =
         all_rows.filter_map(|rows| u64::try_from(rows).ok()).fold(0, u64::saturating_add);
