@@ -47,7 +47,11 @@ impl DeviceFlags {
 
     /// The same with memory of its own on a GPU, so that its peak is that of one measurement.
     pub fn open_apart(self) -> Result<Device> {
-        Ok(match self.choice()?.open()?.device {
+        let OpenedDevice { device, note } = self.choice()?.open()?;
+        if let (Device::Cpu(_), Some(note)) = (&device, note) {
+            console::say(format_args!("{note}"));
+        }
+        Ok(match device {
             Device::Cuda(gpu) => Device::Cuda(Cuda::open_apart(gpu.gpu().number, gpu.precision())?),
             other @ (Device::Cpu(_) | Device::Meta(_)) => other,
         })

@@ -6,6 +6,15 @@ use crate::error::ComputeError;
 use crate::tensor::Tensor;
 
 impl Tensor {
+    /// For each row the column of its highest number, the first of equal ones; `None` where one is not a number.
+    pub fn argmax(&self) -> Vec<Option<u32>> {
+        if let Some(cuda) = self.cuda() {
+            return ops::argmax(&cuda, self);
+        }
+        let rows = self.read();
+        rows.chunks_exact(self.cols().max(1)).map(elementwise::argmax).collect()
+    }
+
     /// `self += factor * other`.
     pub fn add_scaled(&mut self, factor: f32, other: &Self) -> Result<(), ComputeError> {
         ComputeError::expect("sum", "shape", other.shape(), self.shape())?;

@@ -29,6 +29,7 @@ mod operands;
 mod optimiser;
 mod params;
 mod patches;
+mod patching;
 mod pool;
 mod precision;
 mod sequences;

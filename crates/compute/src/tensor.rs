@@ -9,7 +9,6 @@ use crate::cpu::matmul::{Mat, Stored};
 use crate::cuda::{self, Cuda, moves};
 use crate::device::Device;
 use crate::error::ComputeError;
-use crate::kernels;
 use crate::storage::{Numbers, Storage};
 use std::borrow::Cow;
 use std::ops::Range;
@@ -235,11 +234,6 @@ impl Tensor {
             self.storage.relocate(self.elements(), room.max(self.storage.capacity()));
         }
         self.rows = wanted;
-    }
-
-    /// For each row the column of its highest number, the first of equal ones; `None` where one is not a number.
-    pub fn argmax(&self) -> Vec<Option<u32>> {
-        kernels::argmax(self)
     }
 
     /// Forgets all rows behind the first `rows`; their room stays.

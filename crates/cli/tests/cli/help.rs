@@ -5,7 +5,7 @@ use crate::place::Place;
 /// Columns that help may take.
 const COLUMNS: usize = 100;
 /// Lines that `-h` may take.
-const LINES: usize = 42;
+const LINES: usize = 44;
 
 /// Every command, as words.
 fn commands(place: &Place) -> Vec<Vec<String>> {

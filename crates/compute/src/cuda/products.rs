@@ -105,8 +105,7 @@ struct Shape {
     halves: [bool; 3],
     transposed: [bool; 2],
     alignments: [u32; 4],
-    has_bias: bool,
-    has_sums: bool,
+    epilogue: Option<c_int>,
     has_plus: bool,
     tf32: bool,
 }
@@ -158,7 +157,7 @@ impl Products {
             *prepared
         } else {
             let prepared = match self.prepare(&shape) {
-                Err(_) if shape.has_sums => None,
+                Err(_) if shape.epilogue == Some(EPILOGUE_SUMS_OF_B) => None,
                 prepared => Some(prepared?),
             };
             all.insert(shape, prepared);
@@ -235,11 +234,8 @@ impl Products {
             status("cublasLtMatmulDescCreate", (self.call.desc)(&raw mut desc, compute, F32))?;
             self.set(desc, TRANSPOSE_A, &c_int::from(shape.transposed[1]))?;
             self.set(desc, TRANSPOSE_B, &c_int::from(shape.transposed[0]))?;
-            if shape.has_bias {
-                self.set(desc, EPILOGUE, &EPILOGUE_BIAS)?;
-            }
-            if shape.has_sums {
-                self.set(desc, EPILOGUE, &EPILOGUE_SUMS_OF_B)?;
+            if let Some(epilogue) = shape.epilogue {
+                self.set(desc, EPILOGUE, &epilogue)?;
             }
             for ((layout, kind), ((rows, cols), stride)) in
                 layouts.iter_mut().zip(kinds).zip(sizes.into_iter().zip(shape.strides))
@@ -303,8 +299,7 @@ impl Product {
             halves: [left.half, right.half, into.half],
             transposed: [left.transposed, right.transposed],
             alignments: [right, left, &plus, into].map(alignment),
-            has_bias: self.bias.is_some(),
-            has_sums: self.sums.is_some(),
+            epilogue: self.bias.map(|_| EPILOGUE_BIAS).or(self.sums.map(|_| EPILOGUE_SUMS_OF_B)),
             has_plus: self.plus.is_some(),
             tf32: self.tf32,
         }

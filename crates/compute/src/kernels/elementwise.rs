@@ -75,14 +75,6 @@ pub(crate) fn shifted(device: &Device, x: &Tensor, offset: f32) -> Tensor {
     sum
 }
 
-/// For each row the column of its highest number, the first of equal ones; `None` where one is not a number.
-pub(crate) fn argmax(x: &Tensor) -> Vec<Option<u32>> {
-    match x.cuda() {
-        Some(cuda) => ops::argmax(&cuda, x),
-        None => x.read().chunks_exact(x.cols().max(1)).map(elementwise::argmax).collect(),
-    }
-}
-
 /// `into = sum over the rows of x`, in some columns of it.
 pub(crate) fn column_sums(into: &mut Tensor, x: &View<'_>) {
     match into.cuda() {

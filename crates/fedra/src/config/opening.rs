@@ -300,7 +300,7 @@ mod tests {
             "device: found \"gpu\", expected cpu, auto or cuda:N, as in cuda:0",
         );
         refused(
-            &["precision=tf32"],
+            &["device=cpu", "precision=tf32"],
             "precision: found \"tf32\", expected f32 or bf16 where no GPU computes",
         );
         refused(
