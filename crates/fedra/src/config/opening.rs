@@ -301,7 +301,8 @@ mod tests {
         );
         refused(
             &["device=cpu", "precision=tf32"],
-            "precision: found \"tf32\", expected f32 or bf16 where no GPU computes",
+            "precision: found \"tf32\", expected f32 or bf16 where no GPU computes\n\
+             hint: device = \"cuda:0\" computes on a GPU; `fedra devices` lists them",
         );
         refused(
             &["data.source=jsonl"],
