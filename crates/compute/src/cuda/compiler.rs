@@ -35,6 +35,8 @@ functions! {
 
 const COMMON: &str = include_str!("kernels/common.cuh");
 const ATTENTION: &str = include_str!("kernels/attention.cuh");
+/// Eight bf16 at a time.
+const EIGHT: &str = include_str!("kernels/eight.cuh");
 const TENSOR: &str = include_str!("kernels/tensor.cuh");
 
 /// A file of kernels.
@@ -93,12 +95,13 @@ impl Source {
     /// What stands in front of the file.
     const fn headers(self) -> [&'static str; 3] {
         match self {
-            Self::Attention | Self::Decode | Self::Probe => [COMMON, ATTENTION, ""],
+            Self::Attention | Self::Probe => [COMMON, ATTENTION, ""],
+            Self::Decode => [COMMON, ATTENTION, EIGHT],
+            Self::FewRows => [COMMON, EIGHT, ""],
             Self::TensorAttention => [COMMON, ATTENTION, TENSOR],
             Self::Examples => [COMMON, TENSOR, ""],
             Self::Draws
             | Self::Elementwise
-            | Self::FewRows
             | Self::Losses
             | Self::Norm
             | Self::Optimiser

@@ -1,23 +1,5 @@
 // The next token of a few sequences: attention of one query over a cache, and the likeliest word.
 
-struct Eight {
-    float v[8];
-};
-
-__device__ inline Eight unpacked(uint4 raw) {
-    u32 words[4] = {raw.x, raw.y, raw.z, raw.w};
-    Eight e;
-    for (int k = 0; k < 4; k++) {
-        e.v[2 * k] = __uint_as_float(words[k] << 16);
-        e.v[2 * k + 1] = __uint_as_float(words[k] & 0xffff0000u);
-    }
-    return e;
-}
-
-__device__ inline Eight load8(const u16 *x) {
-    return unpacked(*(const uint4 *)x);
-}
-
 // Keys that one block reads.
 #define CHUNK 128
 #define THREADS 256
