@@ -221,6 +221,22 @@ pub(crate) fn refuse<T>(
     Err(EngineError::setting(key, found, expected))
 }
 
+/// Refuses what is not a finite number above 0.
+pub(crate) fn positive(key: &'static str, found: f64) -> Result<(), EngineError> {
+    if found.is_finite() && found > 0.0 {
+        return Ok(());
+    }
+    refuse(key, found, "a finite number above 0")
+}
+
+/// Refuses what is not a finite number from 0.
+pub(crate) fn not_negative(key: &'static str, found: f32) -> Result<(), EngineError> {
+    if found.is_finite() && found >= 0.0 {
+        return Ok(());
+    }
+    refuse(key, found, "a finite number, 0 or more")
+}
+
 /// The first reason whose condition holds.
 pub(crate) fn first<T, const N: usize>(reasons: [(bool, T); N]) -> Option<T> {
     reasons.into_iter().find(|(holds, _)| *holds).map(|(_, reason)| reason)

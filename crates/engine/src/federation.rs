@@ -1,5 +1,7 @@
 //! A federation and its rounds: the loop around [`State`].
 
+pub(crate) mod branch;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -8,16 +10,16 @@ use fedra_privacy::Ledger;
 use fedra_seed::{SecretKey, Seed};
 use fedra_wire::{ClientId, ParamValues};
 
-use crate::account::Account;
-use crate::checkpoint;
+use crate::aggregate::server::ServerState;
 use crate::error::EngineError;
-use crate::fleet::{ClientInfo, EvaluationSet, Fleet, PublicText};
-use crate::log_mark::LogMark;
+use crate::privacy::account::Account;
+use crate::protocol::fleet::{ClientInfo, EvaluationSet, Fleet, PublicText};
+use crate::protocol::server_segment::SegmentHost;
 use crate::recipe::Recipe;
 use crate::report::{SetScores, Sink};
-use crate::server::ServerState;
-use crate::server_segment::SegmentHost;
 use crate::state::State;
+use crate::state::checkpoint;
+use crate::state::log_mark::LogMark;
 
 /// A model, the recipe that trains it, and all that the server remembers.
 #[derive(Clone, Debug)]

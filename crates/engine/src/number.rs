@@ -67,7 +67,7 @@ pub(crate) use sums;
 mod tests {
     use fedra_wire::ClientId;
 
-    use crate::fleet::{EvaluationSet, Scored};
+    use crate::protocol::fleet::{EvaluationSet, Scored};
     use crate::report::SetScores;
 
     use super::*;

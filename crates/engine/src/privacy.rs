@@ -11,6 +11,9 @@
 //! the divisor or in where there is noise depends on who took part or on what it sent: a parameter
 //! that nobody sent, and a round to which nobody came, get the same noise.
 
+pub(crate) mod account;
+pub(crate) mod private_steps;
+
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
 use std::ops::RangeInclusive;
@@ -21,9 +24,9 @@ use fedra_seed::SecretKey;
 use fedra_wire::{Mean, Opened};
 use serde::{Deserialize, Serialize};
 
+use self::private_steps::{ClipRule, LayerNoise};
+use crate::cohort::sampler::Sampler;
 use crate::error::{EngineError, refuse};
-use crate::private_steps::{ClipRule, LayerNoise};
-use crate::sampler::Sampler;
 
 /// The mechanism under which clients' updates are announced to the ledger.
 pub(crate) const CLIENT_UPDATES: &str = "client updates";

@@ -3,26 +3,33 @@
 //! [`Recipe::new`] is `FedAvg`; every other method is that with some of its choices replaced, so
 //! methods combine wherever their choices do not collide.
 
+pub(crate) mod checks;
+pub(crate) mod covered;
+pub(crate) mod difference;
+pub(crate) mod planner;
+pub(crate) mod rows_at_cut;
+pub(crate) mod stage;
+
 use std::collections::BTreeMap;
 
 use fedra_plan::{Cut, Layout, Plan, PlanError, Round, Rule, Scope};
 use fedra_privacy::Unit;
 use serde::{Deserialize, Serialize};
 
-use crate::adapter_mean::AdapterMean;
-use crate::conditions::Conditions;
-use crate::fleet::EvaluationSet;
-use crate::fold::Denominator;
-use crate::max_norm::MaxNorm;
-use crate::min_arrivals::MinArrivals;
+use self::stage::{Stage, StageState, Treatment};
+use crate::aggregate::adapter_mean::AdapterMean;
+use crate::aggregate::fold::Denominator;
+use crate::aggregate::max_norm::MaxNorm;
+use crate::aggregate::server::ServerRule;
+use crate::cohort::conditions::Conditions;
+use crate::cohort::min_arrivals::MinArrivals;
+use crate::cohort::sampler::Sampler;
+use crate::privacy::private_steps::PrivateSteps;
 use crate::privacy::{Privacy, PrivateSelection};
-use crate::private_steps::PrivateSteps;
-use crate::sampler::Sampler;
+use crate::protocol::fleet::EvaluationSet;
 use crate::selection::{Masks, Selection};
-use crate::server::ServerRule;
 use crate::settings::settings;
 use crate::split::SplitConfig;
-use crate::stage::{Stage, StageState, Treatment};
 use crate::work::{LocalRule, Work};
 
 /// Repetitions of a round unless given.

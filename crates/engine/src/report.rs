@@ -2,24 +2,26 @@
 //!
 //! The engine prints nothing and writes no log: it pushes one [`RoundReport`] a round into sinks.
 
+pub(crate) mod phases;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use fedra_plan::Round;
 use fedra_wire::ClientId;
 use serde::{Deserialize, Serialize};
 
-use crate::account::PrivacyReport;
-use crate::adapter_mean::AdapterReport;
-use crate::bytes::Bytes;
-use crate::drift::DriftReport;
+use self::phases::Phases;
+use crate::aggregate::adapter_mean::AdapterReport;
+use crate::aggregate::drift::DriftReport;
+use crate::aggregate::max_norm::NormReport;
 use crate::error::EngineError;
-use crate::fleet::{Absence, EvaluationSet, F1Counts, Scored};
-use crate::max_norm::NormReport;
 use crate::number;
-use crate::phases::Phases;
+use crate::privacy::account::PrivacyReport;
+use crate::protocol::bytes::Bytes;
+use crate::protocol::fleet::{Absence, EvaluationSet, F1Counts, Scored};
+use crate::protocol::server_segment::SideMemory;
+use crate::recipe::stage::StageReport;
 use crate::selection::SelectionReport;
-use crate::server_segment::SideMemory;
-use crate::stage::StageReport;
 
 /// Takes the reports of a run, one a round.
 pub trait Sink {

@@ -8,10 +8,12 @@
 //! evaluate   the model is scored where that is due                             round/evaluate.rs
 //! ```
 
+mod aggregator;
 mod apply;
 mod attempt;
 mod attention;
 mod choose;
+mod downloads;
 mod evaluate;
 mod protect;
 mod stage;
@@ -22,9 +24,9 @@ use std::time::Instant;
 
 use self::attempt::Attempt;
 use crate::error::EngineError;
-use crate::fleet::Fleet;
-use crate::phases::Stopwatch;
+use crate::protocol::fleet::Fleet;
 use crate::report::RoundReport;
+use crate::report::phases::Stopwatch;
 use crate::state::State;
 
 impl State {

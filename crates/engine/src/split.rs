@@ -10,8 +10,7 @@ use fedra_plan::{Cut, PlanError, Round};
 use fedra_wire::RowEncoding;
 use serde::{Deserialize, Serialize};
 
-use crate::error::{EngineError, refuse};
-use crate::work::positive;
+use crate::error::{EngineError, positive, refuse};
 
 /// How a model is cut.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -1,6 +1,11 @@
 //! All that the server remembers between two rounds: plain data that the steps of a round read and
 //! change, and that a checkpoint holds.
 
+pub(crate) mod checkpoint;
+pub(crate) mod history;
+pub(crate) mod log_mark;
+pub(crate) mod versions;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -8,16 +13,16 @@ use fedra_plan::{Layout, Round, Scope};
 use fedra_seed::{SecretKey, Seed};
 use fedra_wire::{ClientId, Encoding, Expectation, Header, Kind, ParamValues, decode, encode};
 
-use crate::account::Account;
+use self::history::ServerHistory;
+use self::log_mark::LogMark;
+use self::versions::ClientVersions;
+use crate::aggregate::server::ServerState;
 use crate::error::EngineError;
-use crate::fleet::PublicText;
-use crate::history::ServerHistory;
-use crate::log_mark::LogMark;
+use crate::privacy::account::Account;
+use crate::protocol::fleet::PublicText;
+use crate::protocol::server_segment::SegmentHost;
 use crate::recipe::Recipe;
 use crate::selection::Memory;
-use crate::server::ServerState;
-use crate::server_segment::SegmentHost;
-use crate::versions::ClientVersions;
 
 /// The server between two rounds.
 #[derive(Clone, Debug)]

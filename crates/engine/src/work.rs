@@ -3,16 +3,19 @@
 //! Plain data without a tensor in it, so that it can be written in a file, sent over a network and
 //! carried out by any kind of client.
 
+pub(crate) mod objective;
+pub(crate) mod schedule;
+
 pub use fedra_plan::Solver as OptimiserConfig;
 use fedra_plan::{Layout, Plan, Probe, Scope, Side, Visits, WrongSetting};
 use fedra_privacy::{PrivacyError, Release};
 use fedra_wire::Encoding;
 use serde::{Deserialize, Serialize};
 
-use crate::error::{EngineError, refuse};
-use crate::objective::{ClassWeights, MomentsLife};
-use crate::private_steps::PrivateSteps;
-use crate::schedule::Schedule;
+use self::objective::{ClassWeights, MomentsLife};
+use self::schedule::Schedule;
+use crate::error::{EngineError, not_negative, positive, refuse};
+use crate::privacy::private_steps::PrivateSteps;
 
 /// One round of work at one client.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -268,24 +271,10 @@ fn share(key: &'static str, found: f32) -> Result<(), EngineError> {
     refuse(key, found, "a number from 0 to below 1")
 }
 
-pub(crate) fn positive(key: &'static str, found: f64) -> Result<(), EngineError> {
-    if found.is_finite() && found > 0.0 {
-        return Ok(());
-    }
-    refuse(key, found, "a finite number above 0")
-}
-
-pub(crate) fn not_negative(key: &'static str, found: f32) -> Result<(), EngineError> {
-    if found.is_finite() && found >= 0.0 {
-        return Ok(());
-    }
-    refuse(key, found, "a finite number, 0 or more")
-}
-
 #[cfg(test)]
 mod tests {
+    use self::schedule::RateDecay;
     use super::*;
-    use crate::schedule::RateDecay;
 
     #[test]
     fn work_reads_as_in_an_experiment_file() {

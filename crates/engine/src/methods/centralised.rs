@@ -14,10 +14,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::conditions::Conditions;
-use crate::min_arrivals::MinArrivals;
+use crate::cohort::conditions::Conditions;
+use crate::cohort::min_arrivals::MinArrivals;
+use crate::cohort::sampler::Sampler;
 use crate::recipe::{Population, Recipe};
-use crate::sampler::Sampler;
 
 /// The method; it has no settings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]

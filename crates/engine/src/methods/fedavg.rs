@@ -8,8 +8,8 @@
 //! server  w_t+1 = w_t + sum_k n_k / n (w_k - w_t)
 //! ```
 
+use crate::aggregate::server::ServerRule;
 use crate::recipe::Recipe;
-use crate::server::ServerRule;
 use crate::settings::settings;
 
 settings! {

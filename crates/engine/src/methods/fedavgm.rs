@@ -8,8 +8,8 @@
 //! server  m <- beta m + d,   w <- w + rate m       d: the mean change
 //! ```
 
+use crate::aggregate::server::ServerRule;
 use crate::recipe::Recipe;
-use crate::server::ServerRule;
 use crate::settings::settings;
 
 settings! {

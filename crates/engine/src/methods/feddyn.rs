@@ -10,8 +10,8 @@
 //!
 //! Clients count alike, whatever their examples, as in the paper.
 
+use crate::aggregate::server::ServerRule;
 use crate::recipe::{Recipe, Weighting};
-use crate::server::ServerRule;
 use crate::settings::settings;
 use crate::work::LocalRule;
 

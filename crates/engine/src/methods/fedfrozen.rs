@@ -29,7 +29,7 @@ use super::beneath::Beneath;
 use super::warmup::Warmup;
 use crate::error::{EngineError, refuse};
 use crate::recipe::Recipe;
-use crate::stage::{Begins, Criteria, Stage, Treatment};
+use crate::recipe::stage::{Begins, Criteria, Stage, Treatment};
 
 /// The method's settings.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -25,8 +25,8 @@ use fedra_wire::Encoding;
 use serde::{Deserialize, Serialize};
 
 use super::beneath::Beneath;
+use crate::aggregate::fold::Denominator;
 use crate::error::{EngineError, refuse};
-use crate::fold::Denominator;
 use crate::recipe::Recipe;
 use crate::selection::{Masks, Selection};
 use crate::settings::settings;

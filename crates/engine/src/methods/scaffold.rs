@@ -24,8 +24,8 @@
 //!
 //! The variate travels both ways beside the model, so a round moves twice the bytes of `FedAvg`.
 
+use crate::aggregate::server::ServerRule;
 use crate::recipe::{Recipe, Weighting};
-use crate::server::ServerRule;
 use crate::settings::settings;
 use crate::work::LocalRule;
 

@@ -3,11 +3,11 @@
 use fedra_plan::ParamId;
 use fedra_wire::ClientId;
 
-use crate::aggregator::Gathered;
+use crate::aggregate::server::ServerInput;
 use crate::error::EngineError;
-use crate::fleet::ClientInfo;
 use crate::privacy::Privacy;
-use crate::server::ServerInput;
+use crate::protocol::fleet::ClientInfo;
+use crate::round::aggregator::Gathered;
 use crate::state::State;
 
 impl State {

@@ -3,10 +3,10 @@
 use fedra_plan::ByteCount;
 use fedra_wire::ClientId;
 
-use crate::attention::{AttentionDrift, SHIFT_BYTES};
-use crate::drift::DriftReport;
+use crate::aggregate::attention::{AttentionDrift, SHIFT_BYTES};
+use crate::aggregate::drift::DriftReport;
 use crate::error::EngineError;
-use crate::fleet::{AttentionRequest, AttentionShift, ClientAttention, Fleet};
+use crate::protocol::fleet::{AttentionRequest, AttentionShift, ClientAttention, Fleet};
 use crate::state::State;
 
 impl State {

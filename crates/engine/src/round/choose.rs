@@ -9,8 +9,8 @@ use fedra_plan::{ByteCount, Plan, PlanError, Rule, Scope};
 use fedra_wire::{ClientId, Mask};
 
 use crate::error::EngineError;
-use crate::fleet::{ClientInfo, Fleet};
-use crate::planner::Choice;
+use crate::protocol::fleet::{ClientInfo, Fleet};
+use crate::recipe::planner::Choice;
 use crate::selection::{Masks, Observed, Profile, SelectionReport};
 use crate::state::State;
 

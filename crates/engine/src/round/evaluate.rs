@@ -5,15 +5,17 @@ use std::collections::BTreeSet;
 use fedra_plan::ByteCount;
 use fedra_wire::ClientId;
 
-use crate::bytes::CrossingBytes;
 use crate::error::EngineError;
-use crate::fleet::{Absence, Adaptation, ClientInfo, EvaluationRequest, EvaluationSet, Fleet};
+use crate::protocol::bytes::CrossingBytes;
+use crate::protocol::fleet::{
+    Absence, Adaptation, ClientInfo, EvaluationRequest, EvaluationSet, Fleet,
+};
+use crate::protocol::server_segment::SegmentHost;
 use crate::recipe::Population;
 use crate::report::SetScores;
 use crate::round::sync::sent_bytes;
-use crate::schedule::Schedule;
-use crate::server_segment::SegmentHost;
 use crate::state::State;
+use crate::work::schedule::Schedule;
 use crate::work::{LocalRule, Work};
 
 impl State {

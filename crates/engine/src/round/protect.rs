@@ -8,13 +8,13 @@ use fedra_privacy::{Event, Release};
 use fedra_wire::ClientId;
 use serde::Serialize;
 
-use crate::aggregator::Gathered;
 use crate::error::EngineError;
-use crate::fleet::{ClientInfo, TrainRequest};
+use crate::privacy::private_steps::StepNoise;
 use crate::privacy::{
     BLOCK_SCORES, CLIENT_UPDATES, EXAMPLE_GRADIENTS, Privacy, PrivateSelection, joint_noise,
 };
-use crate::private_steps::StepNoise;
+use crate::protocol::fleet::{ClientInfo, TrainRequest};
+use crate::round::aggregator::Gathered;
 use crate::state::State;
 
 impl State {

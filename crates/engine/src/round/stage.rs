@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use fedra_plan::{Round, Rule, Scope};
 
-use crate::drift::DriftReport;
+use crate::aggregate::drift::DriftReport;
 use crate::error::EngineError;
-use crate::fleet::Fleet;
-use crate::stage::{Begins, Stage, StageReport, Treatment};
+use crate::protocol::fleet::Fleet;
+use crate::recipe::stage::{Begins, Stage, StageReport, Treatment};
 use crate::state::State;
 use crate::work::Damped;
 

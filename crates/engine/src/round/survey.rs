@@ -9,8 +9,8 @@ use fedra_privacy::{NoiseMultiplier, Release, Unit};
 use fedra_wire::{ClientId, Measured};
 
 use crate::error::EngineError;
-use crate::fleet::{ClientInfo, Evidence, Fleet, ProbeRequest};
 use crate::privacy::{BLOCK_SCORES, Privacy, PrivateSelection, noised_scores};
+use crate::protocol::fleet::{ClientInfo, Evidence, Fleet, ProbeRequest};
 use crate::state::State;
 
 /// What was found, and what it cost.

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use fedra_plan::{ByteCount, Scope};
 use fedra_wire::{ClientId, Kind};
 
-use crate::downloads::Downloads;
 use crate::error::EngineError;
-use crate::fleet::{ClientInfo, Download, Unsynced};
+use crate::protocol::fleet::{ClientInfo, Download, Unsynced};
+use crate::round::downloads::Downloads;
 use crate::state::State;
 
 impl State {

@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::order::Look;
 use super::settings::Selection;
 use crate::number::Exact;
-use crate::private_steps::LayerNoise;
+use crate::privacy::private_steps::LayerNoise;
 
 /// All that later rounds need to know of earlier ones.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

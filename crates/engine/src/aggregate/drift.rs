@@ -18,8 +18,8 @@ use fedra_plan::{ParamId, Role};
 use fedra_wire::{Mean, Opened};
 use serde::{Deserialize, Serialize};
 
-use crate::attention::AttentionDrift;
-use crate::fold::{Contribution, Denominator, Weights};
+use crate::aggregate::attention::AttentionDrift;
+use crate::aggregate::fold::{Contribution, Denominator, Weights};
 
 /// Parameters that do the same kind of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

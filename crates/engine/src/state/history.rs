@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::EngineError;
 use crate::number::Exact;
+use crate::recipe::stage::StageState;
 use crate::report::SetScores;
-use crate::stage::StageState;
 
 /// All of it; a checkpoint holds it whole.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -39,8 +39,8 @@ use fedra_privacy::mechanism::{GRADIENTS_AT_CUT, STATES_AT_CUT};
 use fedra_privacy::{Relation, Release, Unit};
 
 use crate::error::{EngineError, refuse};
+use crate::privacy::private_steps::ClipRule;
 use crate::privacy::{Privacy, PrivateSelection};
-use crate::private_steps::ClipRule;
 use crate::recipe::Recipe;
 use crate::split::{Noise, NoiseDraw, NoiseKind, RowPrivacy, SplitConfig};
 use crate::work::Work;

@@ -7,8 +7,7 @@ use fedra_plan::Scope;
 use fedra_wire::{Mean, ParamValues};
 use serde::{Deserialize, Serialize};
 
-use crate::error::{EngineError, refuse};
-use crate::work::{not_negative, positive};
+use crate::error::{EngineError, not_negative, positive, refuse};
 
 /// The server's optimiser; d is the mean change, w the model.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

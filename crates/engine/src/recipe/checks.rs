@@ -4,15 +4,15 @@ use std::collections::BTreeSet;
 
 use fedra_plan::{Layout, Rule};
 
-use crate::adapter_mean::AdapterMean;
-use crate::conditions::check_names;
+use crate::aggregate::adapter_mean::AdapterMean;
+use crate::aggregate::max_norm::KEY;
+use crate::aggregate::server::ServerRule;
+use crate::cohort::conditions::check_names;
 use crate::error::{EngineError, first, refuse};
-use crate::max_norm::KEY;
-use crate::objective::MomentsLife;
 use crate::recipe::{Population, Recipe, StepNormalisation};
-use crate::server::ServerRule;
 use crate::split::SplitMode;
 use crate::work::LocalRule;
+use crate::work::objective::MomentsLife;
 
 /// Who needs more than these has another problem than bad luck.
 const MOST_RETRIES: u32 = 1000;

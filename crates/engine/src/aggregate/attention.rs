@@ -16,7 +16,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::fleet::AttentionShift;
+use crate::protocol::fleet::AttentionShift;
 
 /// Bytes of what a client sends about one block, from its second look on.
 pub const SHIFT_BYTES: u64 = 16;

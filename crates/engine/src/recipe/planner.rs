@@ -8,7 +8,7 @@ use fedra_plan::{Layout, Plan, PlanError, Round, Rule};
 use fedra_seed::Seed;
 use fedra_wire::ClientId;
 
-use crate::fleet::ClientInfo;
+use crate::protocol::fleet::ClientInfo;
 use crate::recipe::Recipe;
 use crate::selection::{Masks, Turn, explored};
 

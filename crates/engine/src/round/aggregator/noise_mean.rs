@@ -6,7 +6,7 @@ use fedra_plan::{Layer, Scope};
 use fedra_wire::ClientId;
 
 use crate::privacy::CLIP_NORMS;
-use crate::private_steps::{LayerNoise, StepNoise};
+use crate::privacy::private_steps::{LayerNoise, StepNoise};
 
 /// The reports of a round. They are kept by client, so that their sums do not depend on who came first.
 #[derive(Default)]

@@ -19,7 +19,7 @@ use fedra_plan::{Layer, Layout, ParamId, Part, Role};
 use fedra_wire::{Mean, Opened, ParamValues};
 use serde::{Deserialize, Serialize};
 
-use crate::fold::Contribution;
+use crate::aggregate::fold::Contribution;
 
 /// How adapters of several clients become one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

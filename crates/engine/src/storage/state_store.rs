@@ -19,10 +19,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use fedra_plan::{ByteCount, ParamId, Scope};
 use fedra_wire::{ClientId, ParamValues};
 
-use crate::client_state::{AttentionMemory, ClientState};
 use crate::error::EngineError;
-use crate::optimiser_state::OptimiserState;
-use crate::scratch::{PAGE, Record, Scratch};
+use crate::storage::client_state::{AttentionMemory, ClientState};
+use crate::storage::optimiser_state::OptimiserState;
+use crate::storage::scratch::{PAGE, Record, Scratch};
 
 /// The states of all clients of a simulation: in memory, unless there is a scratch file.
 #[derive(Debug, Default)]

@@ -19,9 +19,9 @@ use fedra_plan::ByteCount;
 use fedra_wire::{ClientId, ParamValues};
 use serde::{Deserialize, Serialize};
 
-use crate::bytes::CrossingBytes;
 use crate::error::EngineError;
-use crate::fleet::{TrainRequest, Verdict};
+use crate::protocol::bytes::CrossingBytes;
+use crate::protocol::fleet::{TrainRequest, Verdict};
 
 /// The server's half of a cut model.
 pub trait SegmentHost: fmt::Debug + Send + Sync {

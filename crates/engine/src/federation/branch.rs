@@ -13,11 +13,11 @@ use fedra_plan::Round;
 
 use crate::error::EngineError;
 use crate::federation::Federation;
-use crate::fleet::Fleet;
+use crate::protocol::fleet::Fleet;
 use crate::recipe::Recipe;
-use crate::stage::{Begins, Stage};
+use crate::recipe::stage::{Begins, Stage};
 use crate::state::State;
-use crate::state_store::StateHandle;
+use crate::storage::state_store::StateHandle;
 
 /// A federation between two rounds.
 #[derive(Clone, Debug)]

@@ -4,6 +4,9 @@
 //! with a reason and the round goes on. A good one is folded if all clients before it are settled,
 //! in the same pass that checks it; until then it is checked, and its bytes wait ([`Waiting`]).
 
+mod noise_mean;
+mod waiting;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use fedra_plan::{ByteCount, Layout, Round, Scope};
@@ -12,20 +15,22 @@ use fedra_wire::{
     norm_ahead, open,
 };
 
-use crate::adapter_mean::{AdapterMean, AdapterReport, Products};
-use crate::bytes::CrossingBytes;
-use crate::drift::{Drift, DriftReport};
+use self::noise_mean::NoiseMean;
+use self::waiting::{Answer, Early, Waiting};
+use crate::aggregate::adapter_mean::{AdapterMean, AdapterReport, Products};
+use crate::aggregate::drift::{Drift, DriftReport};
+use crate::aggregate::fold::{Contribution, Denominator, Fold};
+use crate::aggregate::max_norm::{Above, FAR, FarUpdate, MaxNorm, NormLimit, NormReport, median};
 use crate::error::EngineError;
-use crate::fleet::{Absence, Arrival, ClientInfo, Failure, Outcome, Reply, TrainRequest, Verdict};
-use crate::fold::{Contribution, Denominator, Fold};
-use crate::max_norm::{Above, FAR, FarUpdate, MaxNorm, NormLimit, NormReport, median};
-use crate::noise_mean::NoiseMean;
-use crate::private_steps::StepNoise;
+use crate::privacy::private_steps::StepNoise;
+use crate::protocol::bytes::CrossingBytes;
+use crate::protocol::fleet::{
+    Absence, Arrival, ClientInfo, Failure, Outcome, Reply, TrainRequest, Verdict,
+};
+use crate::protocol::server_segment::SegmentUpdate;
 use crate::recipe::{Recipe, StepNormalisation};
-use crate::scratch::Record;
-use crate::server_segment::SegmentUpdate;
 use crate::state::State;
-use crate::waiting::{Answer, Early, Waiting};
+use crate::storage::scratch::Record;
 use crate::work::{LocalRule, OptimiserConfig, Work};
 
 /// What the engine has to remember of a request to judge the answer.

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use fedra_plan::{Layout, Round, Rule};
 use serde::{Deserialize, Serialize};
 
-use crate::drift::{DriftReport, RoleDrift, RoleGroup};
+use crate::aggregate::drift::{DriftReport, RoleDrift, RoleGroup};
 use crate::error::{EngineError, refuse};
 use crate::number::Exact;
 

@@ -87,9 +87,9 @@ fn key_of(path: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cohort::sampler::Sampler;
     use crate::methods::Method;
     use crate::recipe::Recipe;
-    use crate::sampler::Sampler;
     use crate::work::{OptimiserConfig, Work};
 
     fn recipe() -> Recipe {

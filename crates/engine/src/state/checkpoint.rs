@@ -23,19 +23,19 @@ use fedra_privacy::Head;
 use fedra_wire::{ClientId, Encoding, Expectation, Header, Kind, ParamValues, decode, encode};
 use serde::{Deserialize, Serialize};
 
-use crate::account::Account;
-use crate::client_state::ClientState;
-use crate::difference::{self, Difference};
+use crate::aggregate::server::ServerState;
 use crate::durable::Replacing;
 use crate::error::EngineError;
-use crate::fleet::Fleet;
-use crate::history::ServerHistory;
-use crate::log_mark::LogMark;
-use crate::sections::{FILE, Sections};
+use crate::privacy::account::Account;
+use crate::protocol::fleet::Fleet;
+use crate::recipe::difference::{self, Difference};
 use crate::selection::Memory;
-use crate::server::ServerState;
 use crate::state::State;
-use crate::versions::ClientVersions;
+use crate::state::history::ServerHistory;
+use crate::state::log_mark::LogMark;
+use crate::state::versions::ClientVersions;
+use crate::storage::client_state::ClientState;
+use crate::storage::sections::{FILE, Sections};
 
 const UNFINISHED: &str = "checkpoint.fedra.part";
 /// The first section that is a client's: before it come the notes, the model and the server's three.

@@ -38,12 +38,12 @@ use fedra_seed::Seed;
 use fedra_wire::{ClientId, Encoding, ParamValues};
 use serde::{Deserialize, Serialize};
 
-use crate::client_state::ClientState;
 use crate::error::EngineError;
 use crate::number::sums;
-use crate::private_steps::StepNoise;
+use crate::privacy::private_steps::StepNoise;
 use crate::split::SplitConfig;
-use crate::state_store::StateHandle;
+use crate::storage::client_state::ClientState;
+use crate::storage::state_store::StateHandle;
 use crate::work::Work;
 
 /// All clients, however they are reached.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use fedra_wire::{ClientId, Opened};
 
 use crate::error::EngineError;
-use crate::scratch::{Record, Scratch};
+use crate::storage::scratch::{Record, Scratch};
 
 /// Most answers that wait in memory where there is a place on disk for the others.
 pub(crate) const IN_MEMORY: usize = 4;

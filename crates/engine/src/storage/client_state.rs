@@ -7,7 +7,7 @@ use fedra_wire::{
     ClientId, Encoding, Expectation, Header, Kind, ParamValues, WireError, decode, encode,
 };
 
-use crate::optimiser_state::OptimiserState;
+use crate::storage::optimiser_state::OptimiserState;
 
 /// Under which its values are written: they belong to no round.
 const HEADER: Header = Header::download(Kind::Values, Encoding::F32, Round(0));

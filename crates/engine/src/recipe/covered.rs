@@ -2,16 +2,16 @@
 
 use fedra_privacy::Unit;
 
-use crate::adapter_mean::AdapterMean;
+use crate::aggregate::adapter_mean::AdapterMean;
+use crate::cohort::min_arrivals::MinArrivals;
 use crate::error::{EngineError, refuse};
-use crate::min_arrivals::MinArrivals;
-use crate::objective::ClassWeights;
+use crate::privacy::private_steps::ClipRule;
 use crate::privacy::{CLIP_NORMS, Privacy, PrivateSelection};
-use crate::private_steps::ClipRule;
+use crate::recipe::stage::Stage;
 use crate::recipe::{Population, Recipe, StepNormalisation, Weighting};
 use crate::selection::{Criterion, Masks};
-use crate::stage::Stage;
 use crate::work::LocalRule;
+use crate::work::objective::ClassWeights;
 
 impl Recipe {
     /// Refuses what the guarantee of a private run does not cover.

@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::durable;
 use crate::error::EngineError;
-use crate::private_steps::{LayerNoise, StepNoise};
-use crate::sections::Sections;
+use crate::privacy::private_steps::{LayerNoise, StepNoise};
+use crate::storage::sections::Sections;
 
 /// A ledger and the file that holds it: every release is on disk before it happens.
 #[derive(Clone, Debug)]

@@ -6,9 +6,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::cohort::sampler::Sampler;
 use crate::error::{EngineError, refuse};
 use crate::number;
-use crate::sampler::Sampler;
 
 const KEY: &str = "federation.min_arrivals";
 /// `0.55 * 100` is a little more than 55 in binary and still means 55 clients.
