@@ -362,7 +362,10 @@ fn types_reach_the_model_only_where_the_tokenizer_hands_them_over() {
     for (config, expected) in [
         (json!({}), &[0, 1][..]),
         (json!({"tokenizer_class": "BertTokenizer"}), &[0, 1]),
+        (json!({"tokenizer_class": "ElectraTokenizerFast"}), &[0, 1]),
         (json!({"tokenizer_class": "RobertaTokenizerFast"}), &[]),
+        (json!({"tokenizer_class": "PreTrainedTokenizerFast"}), &[]),
+        (json!({"tokenizer_class": "TokenizersBackend"}), &[]),
         (json!({"model_input_names": ["input_ids", "attention_mask"]}), &[]),
         (
             json!({"tokenizer_class": "RobertaTokenizer",

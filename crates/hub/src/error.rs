@@ -75,7 +75,24 @@ pub enum HubError {
         /// The status of HTTP.
         status: u16,
     },
-    /// The server cannot be reached, or does not get a file across.
+    /// The server does not get a file across.
+    #[error(
+        "{host} stopped at byte {have} of {size} of {file}, in every attempt ({reason}); what arrived is kept, and the \
+         next attempt resumes"
+    )]
+    CutOff {
+        /// The server.
+        host: String,
+        /// The file.
+        file: String,
+        /// How much of it arrived.
+        have: u64,
+        /// How much there is.
+        size: u64,
+        /// What happened last.
+        reason: String,
+    },
+    /// The server cannot be reached.
     #[error("cannot reach {host}: {reason}")]
     Unreachable {
         /// The server.

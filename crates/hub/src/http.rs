@@ -142,7 +142,10 @@ impl Http {
             }
             let location = reply.headers().get(LOCATION).and_then(|value| value.to_str().ok());
             let Some(next) = location.and_then(|location| redirected(&uri, location)) else {
-                return Err(self.odd(path, "a redirect to nowhere", "an address").into());
+                let found = location.map_or("a redirect without an address".to_owned(), |to| {
+                    format!("a redirect to {:?}", to.chars().take(100).collect::<String>())
+                });
+                return Err(self.odd(path, &found, "an address of the web").into());
             };
             // The hub says what a file is where it sends us to its storage, which does not know.
             if ask == Ask::Head && reply.headers().contains_key("x-linked-etag") {
@@ -215,11 +218,23 @@ impl Http {
 
     /// A connection that ended before its time.
     pub(crate) fn broken(&self, uri: &Uri, error: &io::Error) -> HubError {
-        let is_end = [io::ErrorKind::UnexpectedEof, io::ErrorKind::ConnectionReset];
-        if is_end.contains(&error.kind()) {
-            return self.unreachable(uri, "it closed the connection");
+        self.unreachable(uri, &ending(error))
+    }
+
+    /// A connection that ended when this many bytes of a file had arrived.
+    pub(crate) fn cut_off(
+        &self,
+        (file, size): (&str, u64),
+        have: u64,
+        error: &io::Error,
+    ) -> HubError {
+        HubError::CutOff {
+            host: self.shown(&self.own()),
+            file: file.to_owned(),
+            have,
+            size,
+            reason: ending(error),
         }
-        self.unreachable(uri, &error.to_string())
     }
 
     fn unreachable(&self, uri: &Uri, reason: &str) -> HubError {
@@ -280,4 +295,12 @@ fn tls(endpoint: &Endpoint) -> Result<TlsConfig, HubError> {
         .root_certs(RootCerts::new_with_certs(&certificates))
         .unversioned_rustls_crypto_provider(provider)
         .build())
+}
+/// How a connection ended.
+fn ending(error: &io::Error) -> String {
+    let is_end = [io::ErrorKind::UnexpectedEof, io::ErrorKind::ConnectionReset];
+    if is_end.contains(&error.kind()) {
+        return "it closed the connection".to_owned();
+    }
+    error.to_string()
 }

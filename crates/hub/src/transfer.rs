@@ -128,6 +128,10 @@ impl Transfer<'_> {
         self.copy(reply, (part, path), start, fetched)
     }
 
+    fn cut_off(&self, have: u64, error: &std::io::Error) -> HubError {
+        self.http.cut_off((&self.file.name, self.file.size), have, error)
+    }
+
     fn copy(
         &self,
         reply: Response<Body>,
@@ -138,9 +142,9 @@ impl Transfer<'_> {
         let mut body = reply.into_body().into_with_config().limit(u64::MAX).reader();
         let mut piece = vec![0; PIECE];
         loop {
-            let count = body.read(&mut piece).map_err(|error| {
-                Failure::Again(self.http.broken(&self.http.own(), &error), None)
-            })?;
+            let count = body
+                .read(&mut piece)
+                .map_err(|error| Failure::Again(self.cut_off(have, &error), None))?;
             if count == 0 {
                 break;
             }
@@ -158,7 +162,7 @@ impl Transfer<'_> {
         }
         if have < self.file.size {
             let error = std::io::ErrorKind::UnexpectedEof.into();
-            return Err(Failure::Again(self.http.broken(&self.http.own(), &error), None));
+            return Err(Failure::Again(self.cut_off(have, &error), None));
         }
         Ok(())
     }

@@ -336,6 +336,11 @@ fn a_busy_server_is_asked_again_and_a_dead_one_is_given_up() {
     assert!(refused.contains("answered 503 to every attempt"), "{refused}");
     assert!(!refused.contains("cannot reach"), "{refused}");
     assert_eq!(other.server.asked().len(), 5);
+    let broken = Place::new();
+    broken.server.fail(Faults { breaks: [vec![7_000], vec![0; 9]].concat(), ..Faults::default() });
+    let refused = broken.refused();
+    assert!(refused.contains(" stopped at byte 7000 of "), "{refused}");
+    assert!(refused.contains("of model.safetensors, in every attempt (it closed the"), "{refused}");
     let closed = hub_at("http://127.0.0.1:1", other.home.path(), &[]);
     let refused = closed.fetch(&name(), &|_| true).unwrap_err().to_string();
     assert!(refused.starts_with("cannot reach http://127.0.0.1:1"), "{refused}");
@@ -353,7 +358,7 @@ fn a_renamed_repository_is_followed_and_a_circle_is_not() {
     assert!(other.refused().contains("redirects"), "{}", other.refused());
     for location in ["ftp://127.0.0.1/x", "https://user@127.0.0.1/x"] {
         other.server.fail(Faults { location: Some(location.to_owned()), ..Faults::default() });
-        assert!(other.refused().contains("redirect to nowhere"), "{}", other.refused());
+        assert!(other.refused().contains("a redirect to "), "{}", other.refused());
     }
 }
 

@@ -177,5 +177,5 @@ fn refuse_encoder(model: &Model) -> Result<(), ModelError> {
     if model.is_decoder() {
         return Ok(());
     }
-    Err(ModelError::structure("model of a cache", &"an encoder", &"a decoder"))
+    Err(ModelError::structure("model", &"an encoder", &"a decoder, which can write text"))
 }

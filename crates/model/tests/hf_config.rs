@@ -172,6 +172,9 @@ fn what_is_not_supported_is_named() {
     let gemma = json!({"model_type": "gemma3_text", "head_dim": 2, "rope_parameters": local});
     check(&llama(), gemma, reason);
     assert!(parse(&with(llama(), json!({"partial_rotary_factor": 1.0}))).is_ok());
+    let capped =
+        json!({"model_type": "gemma3_text", "head_dim": 2, "attn_logit_softcapping": 50.0});
+    check(&llama(), capped, "attn_logit_softcapping: found 50.0, expected null");
     let two = json!({"rope_theta": 1.0, "rope_parameters": {"rope_theta": 2.0}});
     check(&llama(), two, "rope_parameters.rope_theta: found 2.0, expected 1, as said elsewhere");
 }

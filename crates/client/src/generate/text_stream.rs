@@ -3,7 +3,8 @@
 //! A token may end in the middle of a character, and whether it begins with a blank depends on the one
 //! before it. So a few tokens are read together: what their text says beyond what was already given
 //! out is new, except for replacement characters at its end, which may be the beginning of a character
-//! to come. Text that may be the beginning of a stop string waits as well.
+//! to come. A run of tokens that each stand for a byte waits until it ends, because one byte that fits nowhere makes
+//! all of them unreadable. Text that may be the beginning of a stop string waits as well.
 
 use crate::Result;
 use fedra_data::Tokenizer;
@@ -46,7 +47,11 @@ impl<'a> TextStream<'a> {
     /// The text before the first token, so that the first one knows what it follows.
     pub fn after(mut self, prompt: &[u32]) -> Result<Self> {
         const ENOUGH: usize = 8;
-        self.window = prompt[prompt.len().saturating_sub(ENOUGH)..].to_vec();
+        let mut from = prompt.len().saturating_sub(ENOUGH);
+        while from > 0 && self.needs_others(prompt[from])? {
+            from -= 1;
+        }
+        self.window = prompt[from..].to_vec();
         self.before = self.window.len();
         self.given = complete(&self.tokenizer.text(&self.window)?);
         Ok(self)
@@ -58,9 +63,11 @@ impl<'a> TextStream<'a> {
             return Ok(NewText { text: String::new(), stopped: true });
         }
         self.window.push(token);
+        if self.needs_others(token)? {
+            return Ok(self.release());
+        }
         let text = self.tokenizer.text(&self.window)?;
         let end = complete(&text);
-        // Text that grew by nothing, or was read otherwise than before, has nothing new.
         if let Some(new) = text.get(self.given..end) {
             self.held.push_str(new);
             self.given = end;
@@ -72,6 +79,12 @@ impl<'a> TextStream<'a> {
             self.given = self.tokenizer.text(&self.window)?.len();
         }
         Ok(self.release())
+    }
+
+    /// Whether a token says nothing on its own: one of a run of bytes, or one without text, behind which the next
+    /// would lose its blank.
+    fn needs_others(&self, token: u32) -> Result<bool> {
+        Ok(self.tokenizer.is_byte(token) || self.tokenizer.text(&[token])?.is_empty())
     }
 
     /// Whatever still waits, once no token follows.

@@ -39,6 +39,31 @@ fn bytes() -> Tokenizer {
     open_tokenizer(folder.path()).unwrap()
 }
 
+/// A tokenizer in the manner of LLaMA 2: a mark for a blank, and bytes where a character has no piece. Numbers 0 to 255
+/// are the bytes; 256 is special, 257 is a blank and a T, 258 a g.
+fn marks_and_bytes() -> Tokenizer {
+    let mut vocabulary: BTreeMap<String, u32> =
+        (0..256).map(|byte| (format!("<0x{byte:02X}>"), byte)).collect();
+    vocabulary.extend([("<s>", 256), ("\u{2581}T", 257), ("g", 258)].map(|(w, id)| (w.into(), id)));
+    let replace = |pattern: &str, content: &str| json!({"type": "Replace", "pattern": {"String": pattern}, "content": content});
+    let tokenizer = json!({
+        "version": "1.0", "truncation": null, "padding": null, "normalizer": null,
+        "added_tokens": [{"id": 256, "content": "<s>", "single_word": false, "lstrip": false,
+                          "rstrip": false, "normalized": false, "special": true}],
+        "pre_tokenizer": null, "post_processor": null,
+        "decoder": {"type": "Sequence", "decoders": [
+            replace("\u{2581}", " "), {"type": "ByteFallback"}, {"type": "Fuse"},
+            {"type": "Strip", "content": " ", "start": 1, "stop": 0}]},
+        "model": {"type": "BPE", "dropout": null, "unk_token": null,
+                  "continuing_subword_prefix": null, "end_of_word_suffix": null,
+                  "fuse_unk": false, "byte_fallback": true, "ignore_merges": false,
+                  "vocab": vocabulary, "merges": []},
+    });
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("tokenizer.json"), tokenizer.to_string()).unwrap();
+    open_tokenizer(folder.path()).unwrap()
+}
+
 /// The pieces of a text as they are shown, the rest at the end included.
 fn shown(tokenizer: &Tokenizer, tokens: &[u32], stops: &[&str]) -> (Vec<String>, bool) {
     let stops = stops.iter().map(ToString::to_string).collect();
@@ -115,4 +140,56 @@ fn the_earliest_of_several_stop_strings_counts() {
         }
     }
     assert_eq!(text, "ab");
+}
+
+#[test]
+fn a_stream_gives_the_text_of_all_its_tokens() {
+    let tokenizer = marks_and_bytes();
+    let (t, g) = (257, 258);
+    for tokens in [
+        // A byte that fits nowhere makes the whole run unreadable, and takes nothing else with it.
+        &[0x29, 0xef, t, 0x3c, g][..],
+        &[t, 0x29, 0xef, g, g],
+        &[0xe2, 0x82, 0xac, 0xe2, 0x82, t],
+        &[g, 0xe2, 256, 0x82, 256, 0xac, t],
+        // The blank behind a special token stays.
+        &[t, g, 256, t, g],
+        &[256, 256, t, t],
+        &[g, 0xff],
+    ] {
+        let (pieces, _) = shown(&tokenizer, tokens, &[]);
+        assert_eq!(pieces.concat(), tokenizer.text(tokens).unwrap(), "{tokens:?}: {pieces:?}");
+        for from in 1..tokens.len() {
+            let (prompt, rest) = tokens.split_at(from);
+            let spoken = prompt.iter().rev().find(|token| **token != 256);
+            if spoken.is_some_and(|token| tokenizer.is_byte(*token)) || tokenizer.is_byte(rest[0]) {
+                continue;
+            }
+            let mut stream = TextStream::new(&tokenizer, Vec::new()).after(prompt).unwrap();
+            let mut text = tokenizer.text(prompt).unwrap();
+            for token in rest {
+                text += &stream.push(*token).unwrap().text;
+            }
+            text += &stream.finish().unwrap();
+            assert_eq!(text, tokenizer.text(tokens).unwrap(), "{tokens:?} behind {from}");
+        }
+    }
+}
+
+#[test]
+fn any_tokens_stream_to_the_text_of_all_of_them() {
+    let tokenizer = marks_and_bytes();
+    let mut state = 7_u64;
+    for _ in 0..500 {
+        let tokens: Vec<u32> = (0..12)
+            .map(|_| {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                let draw = (state >> 40) as u32;
+                let kinds = [256, 257, 258, 0x41, 0x20, 0xe2, 0x82, 0xac, 0xff, 0xc3];
+                kinds[draw as usize % kinds.len()]
+            })
+            .collect();
+        let (pieces, _) = shown(&tokenizer, &tokens, &[]);
+        assert_eq!(pieces.concat(), tokenizer.text(&tokens).unwrap(), "{tokens:?}: {pieces:?}");
+    }
 }

@@ -70,7 +70,7 @@ fn blame(key: &str, read: Reader, value: &Value) -> Option<String> {
 /// The types that a section has, those inside a `Sequence` included.
 pub(super) fn kinds(section: &Value) -> Vec<&str> {
     let own = section["type"].as_str();
-    let lists = ["normalizers", "pretokenizers"].into_iter();
+    let lists = ["normalizers", "pretokenizers", "decoders"].into_iter();
     let inner = lists.flat_map(|list| section[list].as_array().into_iter().flatten());
     own.into_iter().chain(inner.flat_map(kinds)).collect()
 }

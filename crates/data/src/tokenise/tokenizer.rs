@@ -18,13 +18,21 @@ use crate::{DataError, Result};
 
 /// The largest known file, of 260,000 pieces, has half of this.
 const LARGEST_FILE: u64 = 64 << 20;
-/// Classes of the library that hand no types to the model, so that all are 0; others say it by `model_input_names`.
-const WITHOUT_TYPES: [&str; 5] = [
-    "CamembertTokenizer",
-    "DistilBertTokenizer",
-    "RobertaTokenizer",
-    "XLMRobertaTokenizer",
-    "XLMRobertaXLTokenizer",
+/// How the names of the library's classes begin that hand types of tokens to the model. Of all others, among them what it
+/// calls a tokenizer without a family, all types are 0, unless `model_input_names` says otherwise.
+const WITH_TYPES: [&str; 12] = [
+    "Albert",
+    "Bert",
+    "BigBird",
+    "ConvBert",
+    "Deberta",
+    "Electra",
+    "Herbert",
+    "LayoutLM",
+    "Lxmert",
+    "MobileBert",
+    "RemBert",
+    "SqueezeBert",
 ];
 /// Numbers that no vocabulary has; they mark the places of the texts in a template.
 const MARKS: [u32; 2] = [u32::MAX - 1, u32::MAX];
@@ -39,6 +47,8 @@ pub struct Tokenizer {
     highest: u32,
     /// Whether a word inside a sentence is known by the blank before it.
     is_blank_first: bool,
+    /// Whether characters without a piece are spelt as bytes, a token each.
+    spells_bytes: bool,
     /// Whether a text that is too long loses its beginning.
     keeps_end: bool,
     json: String,
@@ -50,8 +60,9 @@ fn hands_over_types(config: &Value) -> bool {
     if let Some(names) = config["model_input_names"].as_array() {
         return names.iter().any(|name| name == "token_type_ids");
     }
-    let class = config["tokenizer_class"].as_str().unwrap_or_default();
-    !WITHOUT_TYPES.contains(&class.trim_end_matches("Fast"))
+    // Without a class the library takes the one of the model's family.
+    let class = config["tokenizer_class"].as_str();
+    class.is_none_or(|class| WITH_TYPES.iter().any(|name| class.starts_with(name)))
 }
 
 impl Tokenizer {
@@ -100,6 +111,7 @@ impl Tokenizer {
         let is_blank_first = starts_with_blank(&whole["pre_tokenizer"])
             || blame::kinds(&whole["normalizer"]).contains(&"ByteLevel");
         let keeps_end = whole["truncation"]["direction"].as_str() == Some("Left");
+        let spells_bytes = blame::kinds(&whole["decoder"]).contains(&"ByteFallback");
         let file = file.to_owned();
         Ok(Self {
             inner,
@@ -108,6 +120,7 @@ impl Tokenizer {
             specials,
             highest,
             is_blank_first,
+            spells_bytes,
             keeps_end,
             json,
             file,
@@ -211,6 +224,15 @@ impl Tokenizer {
             let found = format!("no text for {} tokens ({error})", tokens.len());
             DataError::file(&self.file, found, "a decoder that reads any tokens")
         })
+    }
+
+    /// Whether a token stands for one byte, such as `<0x0A>`: what it says depends on the bytes beside it.
+    pub fn is_byte(&self, token: u32) -> bool {
+        let hex = |token: &String| {
+            let digits = token.strip_prefix("<0x").and_then(|rest| rest.strip_suffix('>'));
+            digits.is_some_and(|hex| hex.len() == 2 && u8::from_str_radix(hex, 16).is_ok())
+        };
+        self.spells_bytes && self.inner.id_to_token(token).as_ref().is_some_and(hex)
     }
 
     /// What stands around one text and around two.

@@ -98,17 +98,18 @@ impl RunModel {
         Some(format!("{found}: training rows of the model may be among the scored rows"))
     }
 
-    /// That all rows of a file are scored which the run took its training rows from.
+    /// That rows are scored from where the run took its training rows: the same file or folder, or one inside the other.
     pub(crate) fn note_on_file(&self, file: &Path) -> Option<String> {
         let file = file.canonicalize().ok()?;
-        let is_same = |own: &PathBuf| own.canonicalize().is_ok_and(|own| own == file);
-        self.files.iter().any(is_same).then(|| {
-            format!(
-                "{} took its training rows from this file, so training rows of the model are among the scored \
-                 rows",
-                self.run.display()
-            )
-        })
+        let holds = |own: &&PathBuf| {
+            own.canonicalize().is_ok_and(|own| own.starts_with(&file) || file.starts_with(own))
+        };
+        let own = self.files.iter().find(holds)?;
+        Some(format!(
+            "{} took its training rows from {}, so training rows of the model are among the scored rows",
+            self.run.display(),
+            own.display()
+        ))
     }
 
     /// What to know before its answers are believed, a sentence each.

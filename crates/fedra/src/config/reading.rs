@@ -98,10 +98,14 @@ impl<'de> Deserializer<'de> for Spelt {
     }
 }
 
-/// Tables with the key that says how to read the others. Serde would take a number for the place of a word,
-/// and a list for the values.
-const TAGS: [(&str, &str); 4] =
-    [("optimiser", "name"), ("method", "name"), ("base", "name"), ("noise", "kind")];
+/// Tables with the key that says how to read the others, and its default. Serde would take a number for the place of a
+/// word, and a list for the values.
+const TAGS: [(&str, &str, Option<&str>); 4] = [
+    ("optimiser", "name", Some("adamw")),
+    ("method", "name", None),
+    ("base", "name", None),
+    ("noise", "kind", None),
+];
 
 struct Keys {
     rest: toml::map::IntoIter<String, Value>,
@@ -119,9 +123,12 @@ impl<'de> MapAccess<'de> for Keys {
     }
 
     fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value> {
-        let (key, value) = self.value.take().expect("a key comes before its value");
+        let (key, mut value) = self.value.take().expect("a key comes before its value");
         let found = value.clone();
-        if let Some((_, tag)) = TAGS.iter().find(|(table, _)| *table == key) {
+        if let Some((_, tag, default)) = TAGS.iter().find(|(table, ..)| *table == key) {
+            if let (Some(default), Some(table)) = (default, value.as_table_mut()) {
+                table.entry(*tag).or_insert_with(|| Value::from(*default));
+            }
             let word = value.get(tag).filter(|word| !word.is_str()).cloned();
             if let Some(word) = word {
                 return Err(ConfigError::value(word, "a word in quotes").inside(tag).inside(&key));

@@ -79,11 +79,15 @@ pub(super) fn read_gemma3(fields: &Fields<'_>) -> Result<Config, ModelError> {
     };
     let config = decoder::read_with(fields, properties, &["gelu_pytorch_tanh"])?;
     let rope = rope::read_two(fields, ("rope_theta", 1e6), ("rope_local_base_freq", 1e4))?;
+    // The library keeps this key and never applies it to Gemma 3.
+    let cap = "attn_logit_softcapping";
+    if fields.positive(cap, None)?.is_some() {
+        return Err(fields.refuse(cap, "null: Gemma 3 has no cap on attention scores"));
+    }
     let every = fields.size_or("sliding_window_pattern", 1..=1 << 10, 6)?;
     Ok(Config {
         positions: Positions::Rotary(rope),
         score_divisor: Some(fields.size_or("query_pre_attn_scalar", 1..=limit::WIDTH, 256)? as f64),
-        score_cap: fields.positive("attn_logit_softcapping", None)?,
         logit_cap: fields.positive("final_logit_softcapping", None)?,
         window: windows::read(fields, &config, Some(4096), |block| {
             !(block + 1).is_multiple_of(every)

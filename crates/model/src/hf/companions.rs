@@ -143,13 +143,12 @@ impl Companions {
     }
 }
 
-/// The configuration of an encoder's tokenizer with the names of its inputs, if they were missing
-/// and the class that is named does not bring them.
+/// The configuration of an encoder's tokenizer with the names of its inputs, if neither they nor a class that brings
+/// some are given.
 fn with_token_types(given: &[u8], config: &Config) -> Option<String> {
     let has_types = !config.causal && config.type_vocab_size > 1;
     let mut given: Value = serde_json::from_slice(given).ok()?;
-    let class = given["tokenizer_class"].as_str().unwrap_or_default();
-    let is_told = given.get("model_input_names").is_some() || class.starts_with("Bert");
+    let is_told = given.get("model_input_names").is_some() || given["tokenizer_class"].is_string();
     if !has_types || is_told {
         return None;
     }
@@ -219,8 +218,11 @@ mod tests {
             own.insert(Path::new(TOKENIZER_CONFIG), TOKENIZER_CONFIG, given.to_vec()).unwrap();
             own
         };
-        for told in [&br#"{"tokenizer_class":"BertTokenizer"}"#[..], br#"{"model_input_names":[]}"#]
-        {
+        for told in [
+            &br#"{"tokenizer_class":"BertTokenizer"}"#[..],
+            br#"{"tokenizer_class":"TokenizersBackend"}"#,
+            br#"{"model_input_names":[]}"#,
+        ] {
             assert_eq!(with(told).completed(&config).as_ref(), &with(told));
         }
         // Without a word about its inputs, other libraries would leave token types out.

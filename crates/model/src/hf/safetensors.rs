@@ -55,7 +55,7 @@ impl Reader {
             return Err(ModelError::file(
                 &path,
                 format!("a header of {header_length} bytes"),
-                format!("at most {limit}, in a file of {length}"),
+                format!("at most {limit} in a file of {length}: the file is cut off or damaged"),
             ));
         }
         let mut json = vec![0; header_length as usize];

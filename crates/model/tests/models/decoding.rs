@@ -219,7 +219,7 @@ fn an_encoder_has_no_cache() {
     let step = Step::every_tiny().into_iter().next().unwrap();
     let made: Result<_, ModelError> = KeyValueCache::new(&step.device, &step.model, 0..1, 4);
     let message = made.unwrap_err().to_string();
-    assert_eq!(message, "model of a cache: found an encoder, expected a decoder");
+    assert_eq!(message, "model: found an encoder, expected a decoder, which can write text");
 }
 
 #[track_caller]

@@ -318,8 +318,9 @@ fn own_parts(personal: &Scope) -> String {
     let sites: std::collections::BTreeSet<String> =
         personal.iter().map(|id| id.site.to_string()).collect();
     let sites: Vec<String> = sites.into_iter().collect();
+    let stay = if sites.len() == 1 { "stays" } else { "stay" };
     format!(
-        "the folder {MODEL} is not the model of any client: {} stay at each client, and the folder has their \
+        "the folder {MODEL} is not the model of any client: {} {stay} at each client, and the folder has the \
          initial values. Scores are those of the clients' own models",
         sites.join(", ")
     )
