@@ -252,6 +252,15 @@ mod tests {
     }
 
     #[test]
+    fn an_optimiser_without_a_name_is_the_default_one() {
+        let bare =
+            WHOLE.replace("optimiser = { name = \"adamw\", rate = 1e-3, weight_decay = 0.01 }", "");
+        let rate = read(&bare, &["work.optimiser.rate=1e-3"]).unwrap();
+        let named = read(&bare, &["work.optimiser={ name = \"adamw\", rate = 1e-3 }"]).unwrap();
+        assert_eq!(rate.raw, named.raw);
+    }
+
+    #[test]
     fn every_bad_value_is_named_with_its_key() {
         refused(
             &["federation.ronuds=3"],
