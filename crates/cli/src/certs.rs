@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use fedra_net::certs::{Authority, Days, Signed, check_client, check_host, file_name};
 
+use crate::flags::whole;
 use crate::{console, files};
 
 const EXAMPLES: &str = "\
@@ -33,7 +34,7 @@ pub struct Certs {
     client: Vec<String>,
     /// Days for which they are valid
     #[arg(long, value_name = "DAYS", default_value_t = 365,
-          value_parser = clap::value_parser!(u32).range(1..=36_525))]
+          value_parser = whole::<u32>(1, Some(36_525)))]
     days: u32,
 }
 
@@ -61,6 +62,13 @@ impl Certs {
         }
         files::make_folder(&clients)?;
         for name in &self.client {
+            if file_name(name) != *name {
+                console::say(format_args!(
+                    "note: the files of client {name:?} are called {}: its name has characters that file names \
+                     cannot have",
+                    file_name(name)
+                ));
+            }
             write(&client_file(name), &authority.client(name, days)?)?;
         }
         Ok(())

@@ -20,7 +20,7 @@ use fedra_data::printable;
 use crate::console;
 use crate::device::DeviceFlags;
 use crate::experiment::Overrides;
-use crate::flags::{Quiet, Verbosity};
+use crate::flags::{Quiet, Verbosity, whole};
 use crate::hub;
 use crate::interrupt;
 use crate::live::{A_WHILE, fitted};
@@ -50,7 +50,7 @@ pub struct Compare {
     #[command(flatten)]
     device: DeviceFlags,
     /// Number of seeds, starting with the experiment's [default: the file's, or 3]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = whole::<u32>(1, None))]
     seeds: Option<u32>,
     /// Give a key several values; several keys give all combinations
     #[arg(long = "sweep", value_name = "KEY=V1,V2,...")]
@@ -65,7 +65,7 @@ pub struct Compare {
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Parallel runs, which share the threads
-    #[arg(long, value_name = "J", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "J", default_value_t = 1, value_parser = whole::<u16>(1, None))]
     jobs: u16,
     /// Print compare.json instead of tables
     #[arg(long)]

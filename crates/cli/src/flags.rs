@@ -84,6 +84,26 @@ where
     })
 }
 
+/// Takes a whole number from one to another, or without an upper bound of its own.
+pub fn whole<T>(
+    fewest: u64,
+    most: Option<u64>,
+) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static
+where
+    T: TryFrom<u64>,
+{
+    move |text| {
+        let read = text.trim().parse::<u64>().ok();
+        let legal =
+            read.filter(|number| *number >= fewest && most.is_none_or(|most| *number <= most));
+        legal.and_then(|number| T::try_from(number).ok()).ok_or_else(|| match most {
+            // A number that no counter holds is none that anybody means.
+            None => format!("expected a whole number, at least {fewest}"),
+            Some(most) => format!("expected a whole number from {fewest} to {most}"),
+        })
+    }
+}
+
 /// A seed.
 pub fn parse_seed(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| "expected a whole number, 0 or more".to_owned())

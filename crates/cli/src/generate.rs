@@ -43,8 +43,9 @@ Examples:
   fedra generate --server 127.0.0.1:7400 --model models/smollm2 --prompt 'The patient'
   echo 'Once upon a time' | fedra generate --model models/stories260k - --temperature 0.8 --seed 7
 
---model may also be one GGUF file. Text goes to stdout as it is generated; speed and counts go to stderr. Filters apply in this order:
-temperature, top-k, top-p. The same seed draws the same text on any number of threads.";
+--model may also be one GGUF file. Text goes to stdout as it is generated; speed and counts go to
+stderr. Filters apply in the order temperature, top-k, top-p. The same seed draws the same text on
+any number of threads.";
 
 const ENCODINGS: [(&str, RowEncoding); 3] =
     [("f32", RowEncoding::F32), ("bf16", RowEncoding::Bf16), ("int8", RowEncoding::Int8)];
@@ -230,6 +231,13 @@ impl Generate {
             (None, adapter) => (decoder(path, adapter.as_deref(), &device)?, None),
         };
         device.check().context("the model does not fit on the device")?;
+        if !loaded.model.is_decoder() {
+            bail!(
+                "--model: {} is an encoder, which reads texts and cannot continue them; give a decoder\n\
+                 hint: fedra predict labels texts",
+                path.display()
+            );
+        }
         if self.bf16 {
             loaded.params = loaded.params.with_bf16_outside(&Scope::empty());
         }

@@ -23,7 +23,7 @@ use crate::console;
 use crate::device::DeviceFlags;
 use crate::experiment::Overrides;
 use crate::files;
-use crate::flags::{Quiet, Verbosity};
+use crate::flags::{Quiet, Verbosity, whole};
 use crate::flower::AtSuperLink;
 use crate::hub;
 use crate::interrupt;
@@ -87,7 +87,7 @@ pub struct Join {
     /// End with status 2 after this time without an answer of the server, or, at a SuperLink, without a run for
     /// this client [default: never]
     #[arg(long, value_name = "SECONDS",
-          value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
+          value_parser = whole::<u64>(1, Some(31_536_000)))]
     give_up_after: Option<u64>,
     #[command(flatten)]
     quiet: Quiet,

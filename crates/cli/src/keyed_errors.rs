@@ -14,10 +14,21 @@ pub const ADVISE: Keys = &["rounds", "tolerance", "warmups", "scratch"];
 /// Of `fedra audit`.
 pub const AUDIT: Keys = &["canaries"];
 /// Of `fedra compare`.
-pub const COMPARE: Keys = &["out", "sweep", "tune"];
+pub const COMPARE: Keys = &["out", "sweep", "tune", "baseline", "seeds"];
 /// Of `fedra init`.
-pub const INIT: Keys =
-    &["task", "text", "label", "client", "clients", "model", "preset", "method", "epsilon"];
+pub const INIT: Keys = &[
+    "task",
+    "text",
+    "label",
+    "client",
+    "clients",
+    "model",
+    "preset",
+    "method",
+    "epsilon",
+    "data.path",
+    "data.missing",
+];
 /// Of a trained model and its answers.
 pub const MODEL: Keys = &["model.path", "model.base", "model.best", "evaluate.predictions"];
 /// The same, and of a file of rows.
@@ -91,6 +102,7 @@ fn flag(key: &str, keys: Keys) -> String {
     match name {
         "data.path" => "FILE".to_owned(),
         "data.columns" => format!("--columns{}", rest.replacen('.', " ", 1)),
+        "sweep" | "tune" => format!("--{name}{}", rest.replacen('.', " ", 1)),
         "model.path" | "model.adapter" => format!("--model{rest}"),
         "epsilon" => format!("--private{rest}"),
         name => {
@@ -126,7 +138,7 @@ mod tests {
         );
         for (key, keys, told) in [
             ("data.columns.label", FILE, "--columns label"),
-            ("sweep.method.k", COMPARE, "--sweep.method.k"),
+            ("sweep.method.k", COMPARE, "--sweep method.k"),
             ("data.columns.label", MODEL, "data.columns.label"),
             ("models", INIT, "models"),
             ("model here", INIT, "--model here"),

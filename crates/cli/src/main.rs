@@ -57,7 +57,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
-use fedra::folder::occupied::{GoesOn, Occupied};
+use fedra::folder::occupied::{Forced, GoesOn, Occupied};
 use fedra_engine::EngineError;
 use help::Detail;
 use keyed_errors::{ADVISE, AUDIT, COMPARE, INIT, in_flags};
@@ -198,7 +198,13 @@ fn ended(outcome: Result<ExitCode>) -> ExitCode {
             } else {
                 format!("fedra run --resume {}", kept.folder.display())
             };
-            console::say(format_args!("hint: {kept}; once this is fixed, {again} resumes the run"));
+            if kept.is_gone {
+                console::say(format_args!("hint: {kept}; the run has to begin again"));
+            } else {
+                console::say(format_args!(
+                    "hint: {kept}; once this is fixed, {again} resumes the run"
+                ));
+            }
         }
         if let Some(fedra::Error::Occupied(occupied)) = ours {
             console::say(ways_out(occupied));
@@ -207,8 +213,8 @@ fn ended(outcome: Result<ExitCode>) -> ExitCode {
     })
 }
 
-/// What to do about a folder that holds another run.
-fn ways_out(Occupied { folder, goes_on, free, .. }: &Occupied) -> String {
+/// What to do about a folder that holds another run or other files.
+fn ways_out(Occupied { folder, goes_on, forced, free, .. }: &Occupied) -> String {
     let (folder, free) = (folder.display(), free.display());
     let go_on = match goes_on {
         None => String::new(),
@@ -218,7 +224,12 @@ fn ways_out(Occupied { folder, goes_on, free, .. }: &Occupied) -> String {
              its settings), "
         ),
     };
-    format!("hint: {go_on}--out {free} keeps both, --force replaces it")
+    match forced {
+        Forced::Replaced => format!("hint: {go_on}--out {free} keeps both, --force replaces it"),
+        Forced::Kept => format!(
+            "hint: --out {free} is free; --force writes into {folder} and leaves its other files as they are"
+        ),
+    }
 }
 
 /// 1 for a run that broke down on its way, 2 for an experiment or a flag that was refused.

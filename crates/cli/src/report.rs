@@ -60,7 +60,7 @@ fn page_of(folder: &Path) -> Result<Vec<anyhow::Error>> {
 fn check(folder: &Path) -> Result<()> {
     let shown = folder.display();
     if !folder.is_dir() {
-        bail!("DIR: there is no folder {shown}; name that of a run or of a comparison");
+        bail!("there is no folder {shown}: give the folder of a run or a comparison");
     }
     if [EXPERIMENT, COMPARISON].iter().any(|name| folder.join(name).exists()) {
         return Ok(());

@@ -29,7 +29,7 @@ use fedra_plan::{ByteCount, Layout, Round};
 use crate::console;
 use crate::device::DeviceFlags;
 use crate::experiment::Overrides;
-use crate::flags::{Quiet, Verbosity};
+use crate::flags::{Quiet, Verbosity, whole};
 use crate::flower::AtSuperLink;
 use crate::hub;
 use crate::interrupt;
@@ -98,28 +98,28 @@ pub struct Serve {
     #[arg(long)]
     force: bool,
     /// Begin once N clients have joined [default: all]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = whole::<u32>(1, None))]
     wait_for: Option<u32>,
     /// Begin after this time if at least one client has joined
     #[arg(long, value_name = "SECONDS")]
     start_after: Option<u64>,
     /// Time limit of a client for one request
     #[arg(long, value_name = "SECONDS", default_value_t = 3600,
-          value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
+          value_parser = whole::<u64>(1, Some(31_536_000)))]
     deadline: u64,
     /// How long a client may be disconnected; then the round continues without it
     #[arg(long, value_name = "SECONDS", default_value_t = 30,
-          value_parser = clap::value_parser!(u64).range(0..=31_536_000))]
+          value_parser = whole::<u64>(0, Some(31_536_000)))]
     grace: u64,
     /// Wait for absent clients before a round is repeated; a round with too few updates is (federation.retries), and
     /// the wait doubles each time, up to ten minutes
     #[arg(long, value_name = "SECONDS", default_value_t = 30,
-          value_parser = clap::value_parser!(u64).range(0..=31_536_000))]
+          value_parser = whole::<u64>(0, Some(31_536_000)))]
     retry_after: u64,
     /// Most connections at a time; each client needs one, and two where the model is cut
     /// [default: 1000, or what the system allows]
     #[arg(long, value_name = "N", conflicts_with = "superlink",
-          value_parser = clap::value_parser!(u32).range(1..))]
+          value_parser = whole::<u32>(1, None))]
     max_connections: Option<u32>,
     #[command(flatten)]
     quiet: Quiet,

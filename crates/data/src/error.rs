@@ -115,6 +115,11 @@ impl Advice {
     }
 }
 
+/// A number of things, as in `1 field` and `2 fields`.
+pub(crate) fn counted(count: u64, thing: &str) -> String {
+    format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
+}
+
 fn place(file: &Path, line: u64) -> RowPlace {
     RowPlace::new(file.into(), line)
 }

@@ -17,7 +17,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::error::Complaint;
+use crate::error::{Complaint, counted};
 use crate::example::{Body, Choice, Example, Labels};
 use crate::reading_report::{LeftOut, ReadingReport, Trimmed, folded};
 use crate::row::{Answers, Row};
@@ -214,7 +214,9 @@ impl TableBuilder {
                 Some(("no words".into(), "at least one word"))
             }
             (LabelShape::PerWord, Body::Words(words)) if words.len() != count => {
-                Some((format!("{} words and {count} tags", words.len()), "one tag per word"))
+                let (words, tags) =
+                    (counted(words.len() as u64, "word"), counted(count as u64, "tag"));
+                Some((format!("{words} and {tags}"), "one tag per word"))
             }
             (LabelShape::One, _) if count != 1 => {
                 Some((format!("{count} labels"), "exactly one label"))

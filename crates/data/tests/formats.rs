@@ -226,6 +226,72 @@ fn an_encoding_is_read_as_said_or_refused_with_its_line_and_byte() {
 }
 
 #[test]
+fn a_damaged_byte_in_utf8_is_refused_and_makes_no_other_encoding() {
+    let rows = "Fi\u{e8}vre,x\nC\u{153}ur,y\n";
+    for damaged in [
+        [b"text,label\n", rows.as_bytes(), b"caf\xe9,x\n"].concat(),
+        [b"text,label\ncaf\xe9,x\n", rows.as_bytes()].concat(),
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("rows.csv");
+        fs::write(&path, &damaged).unwrap();
+        let found = FoundFormat::of(&path).unwrap();
+        assert_eq!(found.encoding, None);
+        let refused = Survey::of(found.format, &path, &Reader::default(), 100).unwrap_err();
+        let line = damaged.split(|&byte| byte == b'\n').position(|line| line.contains(&0xe9));
+        let place = format!("rows.csv:{}: found the byte 0xe9 at byte 4", line.unwrap() + 1);
+        assert!(refused.to_string().contains(&place), "{refused}");
+    }
+    let damaged = [b"text,label\n", rows.as_bytes(), b"caf\xe9,x\n"].concat();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("rows.csv");
+    fs::write(&path, &damaged).unwrap();
+    let refused = Survey::of(Format::Csv, &path, &Reader::default(), 100).unwrap_err().to_string();
+    assert!(refused.contains("expected UTF-8 like the letters before it"), "{refused}");
+    assert!(!refused.contains("windows-1252"), "{refused}");
+}
+
+#[test]
+fn files_of_another_kind_are_named_and_none_is_read_in_silence() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("rows");
+    let refused = |bytes: &[u8]| {
+        fs::write(&path, bytes).unwrap();
+        let found = FoundFormat::of(&path).map(drop);
+        let mut builder = TableBuilder::new(Task::Classes);
+        let read = Reader::default().read(Format::Csv, &path, &mut builder);
+        let read = read.unwrap_err().to_string();
+        if let Err(found) = found {
+            assert_eq!(found.to_string(), read);
+        }
+        read[read.find("rows:").unwrap()..].to_owned()
+    };
+    let zip = |name: &[u8]| [b"PK\x03\x04\x14\0\0\0\x08\0", name, b"\x8f\x9d"].concat();
+    for (bytes, found) in [
+        (zip(b"[Content_Types].xml..xl/workbook.xml"), "an Excel workbook"),
+        (zip(b"mimetypeapplication/vnd.oasis.opendocument.spreadsheet"), "an OpenDocument"),
+        (zip(b"[Content_Types].xml..word/document.xml"), "a Word document"),
+        (zip(b"notes.csv"), "a ZIP archive"),
+        (b"%PDF-1.7\n".to_vec(), "a PDF document"),
+        (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1\0".to_vec(), "a file of an old version of Excel"),
+        (b"[\n  {\"text\": \"a\", \"label\": \"b\"}\n]\n".to_vec(), "one JSON array"),
+        (b"text,label\ra,x\rb,y\r".to_vec(), "lines that end with a carriage return alone"),
+        (b"text,label\na\0b,x\n".to_vec(), "the byte 0x00 at byte 2 of the line, expected text"),
+    ] {
+        let told = refused(&bytes);
+        assert!(told.contains(&format!("found {found}")), "{told}");
+    }
+    let lines = complaint(Format::JsonLines, Task::Classes, "[{\"text\": \"a\"}]");
+    assert!(lines.contains("found one JSON array, expected JSON lines"), "{lines}");
+    // The letters of UTF-16 are bytes of UTF-8 too, where they are ASCII.
+    let wide: Vec<u8> = "text,label\n".encode_utf16().flat_map(u16::to_le_bytes).collect();
+    fs::write(&path, wide).unwrap();
+    let mut builder = TableBuilder::new(Task::Classes);
+    let refused = Reader::default().read(Format::Csv, &path, &mut builder).unwrap_err();
+    assert!(refused.to_string().ends_with("data.encoding = \"utf-16le\" may read it"), "{refused}");
+}
+
+#[test]
 fn conll_reads_documents_clients_and_a_hash_as_a_word() {
     let text = "# doc = 7\n# client = h1\nno\tO\nfever\tB-problem\n\n#\tO\n\n# doc 8\nx NN O\n";
     let table = read(Format::Conll, Task::Concepts, text).unwrap();

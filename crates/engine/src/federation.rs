@@ -46,7 +46,7 @@ impl Federation {
         Self { state, checkpoints: None, abandoned: false }
     }
 
-    /// Writes a checkpoint into this directory after every round, over the one before. What a
+    /// Writes a checkpoint into this directory, which is there, after every round, over the one before. What a
     /// killed process left of an unfinished one is removed.
     pub fn keep_checkpoints(&mut self, directory: impl Into<PathBuf>) {
         let directory = directory.into();

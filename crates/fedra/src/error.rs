@@ -17,7 +17,7 @@ use fedra_plan::PlanError;
 
 use crate::config::{ConfigError, Problem};
 use crate::folder::occupied::Occupied;
-use crate::run_files::SITES;
+use crate::run_files::{CHECKPOINT, EXPERIMENT, SITES};
 
 /// What this crate's functions return.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -189,6 +189,8 @@ pub struct Breakdown {
     pub folder: PathBuf,
     /// Whether its clients are elsewhere.
     pub is_served: bool,
+    /// Whether what it could be resumed from is gone.
+    pub is_gone: bool,
 }
 
 impl Breakdown {
@@ -199,8 +201,11 @@ impl Breakdown {
         if error.engine().is_some_and(ends) {
             return error;
         }
-        let is_served = folder.join(SITES).exists();
-        let how = Self { rounds, of, folder: folder.to_owned(), is_served };
+        let has = |name: &str| folder.join(name).exists();
+        let (is_served, is_gone) = (has(SITES), !has(EXPERIMENT));
+        // A folder may be removed while a run is at work in it.
+        let rounds = if has(CHECKPOINT) && !is_gone { rounds } else { 0 };
+        let how = Self { rounds, of, folder: folder.to_owned(), is_served, is_gone };
         Error::BrokeDown { how, source: Box::new(error) }
     }
 }
@@ -208,6 +213,9 @@ impl Breakdown {
 impl fmt::Display for Breakdown {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { rounds, of, folder, .. } = self;
+        if self.is_gone {
+            return write!(formatter, "no round is kept: {} is gone", folder.display());
+        }
         write!(formatter, "{rounds} of {of} rounds are kept in {}", folder.display())
     }
 }

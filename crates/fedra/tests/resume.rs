@@ -78,6 +78,42 @@ fn a_stopped_run_of_ones_own_method_goes_on_to_the_same_model() {
     assert!(matches!(again, Resumed::WasComplete(summary) if summary.rounds == 3));
 }
 
+/// Removes the run's folder after the first round.
+struct Remover<'a> {
+    folder: &'a std::path::Path,
+    rounds: Cell<u32>,
+}
+
+impl Listener for Remover<'_> {
+    fn hear(&self, event: Event<'_>) {
+        if let Event::Round(_) = event {
+            self.rounds.set(self.rounds.get() + 1);
+            fs::remove_dir_all(self.folder).expect("it is there once");
+        }
+    }
+
+    fn begin(&self, _rounds: &Rounds<'_>) -> Arc<dyn Observer> {
+        Arc::new(fedra::client::Silent)
+    }
+
+    fn stops(&self) -> bool {
+        false
+    }
+}
+
+#[test]
+fn a_run_whose_folder_is_removed_stops_at_once_and_does_not_say_that_it_can_be_resumed() {
+    let place = tempfile::tempdir().unwrap();
+    let folder = place.path().join("van");
+    let remover = Remover { folder: &folder, rounds: Cell::new(0) };
+    let error = fedra::run(&experiment(0.5), &Output::new(&folder), &remover).unwrap_err();
+    assert_eq!(remover.rounds.get(), 1);
+    let kept = error.breakdown().expect("it had begun");
+    assert!(kept.is_gone && kept.rounds == 0, "{kept}");
+    assert_eq!(kept.to_string(), format!("no round is kept: {} is gone", folder.display()));
+    assert!(!folder.exists(), "it is not made again");
+}
+
 /// A private experiment; the method has a name of its own for the listener above.
 fn private() -> Experiment {
     let text = include_str!("tiny.toml").to_owned() + "\n[privacy]\nepsilon = 8\n";

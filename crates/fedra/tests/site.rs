@@ -119,10 +119,16 @@ fn what_one_site_cannot_know_is_refused() {
         fedra::site(&experiment, "east", ClientId(0)).err().unwrap().in_words()
     };
     let labels = asked(&Overrides::default());
-    assert!(labels.contains("data.labels: found nothing"), "{labels}");
+    assert!(
+        labels.contains("data.labels is missing: expected the names of all labels"),
+        "{labels}"
+    );
     let vocabulary =
         asked(&Overrides::default().set("data.labels=[\"skin\", \"heart\", \"lung\"]"));
-    assert!(vocabulary.contains("model.tokenizer: found nothing"), "{vocabulary}");
+    assert!(
+        vocabulary.contains("model.tokenizer is missing: expected a tokenizer"),
+        "{vocabulary}"
+    );
 }
 
 #[test]

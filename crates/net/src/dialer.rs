@@ -20,7 +20,7 @@ use tonic::body::Body;
 use tonic_prost::ProstCodec;
 use tower_service::Service;
 
-use crate::error::{NetError, is_out_of_descriptors};
+use crate::error::{NetError, broken_off, is_out_of_descriptors};
 use crate::frame::{Frame, Limits, MOST_FRAME};
 use crate::link::Link;
 use crate::peer::Traffic;
@@ -128,7 +128,7 @@ impl Dialer {
                         let (server, reason) = (self.server.clone(), reason.to_owned());
                         NetError::Garbled { server, reason }
                     }
-                    None => self.unreachable(&error.to_string()),
+                    None => self.unreachable(&broken_off(&error)),
                 },
             )?;
         self.speak(Watched::new(tls, Arc::default())).await
@@ -167,7 +167,7 @@ fn explained(server: &str, tls: bool, failure: &Failure, status: &tonic::Status)
         None if !tls && error.kind() == std::io::ErrorKind::InvalidData => {
             NetError::Garbled { server: server.to_owned(), reason: error.to_string() }
         }
-        None => NetError::Lost(error.to_string()),
+        None => NetError::Lost(broken_off(&error)),
     }
 }
 

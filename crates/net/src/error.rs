@@ -186,7 +186,7 @@ impl NetError {
     /// What a status of the other side means here.
     #[expect(clippy::wildcard_enum_match_arm, reason = "all others may pass")]
     pub(crate) fn of_status(status: &tonic::Status) -> Self {
-        let said = status.message().to_owned();
+        let said = said_in(status);
         match status.code() {
             tonic::Code::FailedPrecondition
             | tonic::Code::PermissionDenied
@@ -199,6 +199,45 @@ impl NetError {
             _ => Self::Lost(said),
         }
     }
+}
+
+/// What became of a connection, in words of ours where a library has words: those name its calls and its pages.
+pub(crate) fn broken_off(error: &io::Error) -> String {
+    use io::ErrorKind::{
+        BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected, TimedOut, UnexpectedEof,
+    };
+    let kind = error.kind();
+    if [BrokenPipe, ConnectionAborted, ConnectionReset, NotConnected, UnexpectedEof].contains(&kind)
+    {
+        BROKE_OFF.to_owned()
+    } else if kind == TimedOut {
+        "the other side no longer answers".to_owned()
+    } else {
+        error.to_string()
+    }
+}
+
+/// The end of a connection that the other side did not announce.
+const BROKE_OFF: &str = "it broke off";
+
+/// How gRPC's library begins what it says of a connection itself; everything else was said by the other side.
+const OF_TRANSPORT: [&str; 4] =
+    ["error reading a body", "h2 protocol error", "transport error", "http2 error"];
+
+/// What a status says: the other side's words, or what became of the connection.
+pub(crate) fn said_in(status: &tonic::Status) -> String {
+    let said = status.message();
+    let mut cause = std::error::Error::source(status);
+    if cause.is_none() && !OF_TRANSPORT.iter().any(|start| said.starts_with(start)) {
+        return said.to_owned();
+    }
+    while let Some(error) = cause {
+        if let Some(error) = error.downcast_ref() {
+            return broken_off(error);
+        }
+        cause = error.source();
+    }
+    BROKE_OFF.to_owned()
 }
 
 /// What a client says, with its causes.
@@ -241,6 +280,21 @@ mod tests {
             source: io::Error::from_raw_os_error(code),
         };
         assert!(of(24).lacks_descriptors() && !of(13).lacks_descriptors());
+    }
+
+    #[test]
+    fn what_libraries_say_of_a_connection_is_said_in_words_of_ours() {
+        let eof = "peer closed connection without sending TLS close_notify: https://docs.rs/rustls";
+        let of = |kind, text: &str| broken_off(&io::Error::new(kind, text));
+        assert_eq!(of(io::ErrorKind::UnexpectedEof, eof), BROKE_OFF);
+        assert_eq!(of(io::ErrorKind::TimedOut, "x"), "the other side no longer answers");
+        assert_eq!(of(io::ErrorKind::StorageFull, "no space"), "no space");
+        let lost = tonic::Status::unknown("error reading a body from connection");
+        assert_eq!(NetError::of_status(&lost).to_string(), "the connection was lost: it broke off");
+        let within = io::Error::new(io::ErrorKind::ConnectionReset, "reset");
+        assert_eq!(said_in(&tonic::Status::from_error(Box::new(within))), BROKE_OFF);
+        let told = tonic::Status::unavailable("the server has finished");
+        assert_eq!(said_in(&told), "the server has finished");
     }
 
     #[test]

@@ -14,7 +14,7 @@ use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::{Semaphore, mpsc};
 use tonic::Status;
 
-use crate::error::{Fault, NetError, Standing};
+use crate::error::{Fault, NetError, Standing, said_in};
 use crate::frame::{Assembler, Limits, Message, frames};
 use crate::journal::Comparison;
 use crate::link::{first_words, from_meta};
@@ -165,7 +165,7 @@ impl Host {
     /// One site, from its hello to its end.
     pub(crate) async fn serve(self: Arc<Self>, peer: Peer, mut inbound: Inbound, out: Outbound) {
         let hello = first_words(&mut inbound, self.limits.meta).await;
-        let hello = hello.inspect_err(|status| self.turn_away(&peer.address, status.message()));
+        let hello = hello.inspect_err(|status| self.turn_away(&peer.address, &said_in(status)));
         let ended = match hello.and_then(|hello| self.admit(&hello, &peer)) {
             Err(status) => Err(status),
             Ok(Seated { place, outgoing, .. }) => {
@@ -205,7 +205,7 @@ impl Host {
                     return Ok("it left".to_owned());
                 }
                 Err(status) if status.code() == tonic::Code::OutOfRange => return Err(status),
-                Err(status) => return Ok(format!("the connection was lost: {}", status.message())),
+                Err(status) => return Ok(format!("the connection was lost: {}", said_in(&status))),
             };
             let pushed = assembler.push(frame);
             let pushed = pushed.map_err(|error| Status::invalid_argument(error.to_string()))?;

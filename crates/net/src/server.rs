@@ -22,7 +22,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::capacity::USUAL_CONNECTIONS;
 use crate::carrier::Carrier;
 use crate::certs;
-use crate::error::{NetError, is_out_of_descriptors};
+use crate::error::{NetError, broken_off, is_out_of_descriptors};
 use crate::frame::CHUNK;
 use crate::peer::{Peer, Traffic};
 use crate::protocol::RunEnd;
@@ -169,7 +169,7 @@ impl Accepting {
         let peeked = tokio::time::timeout(HANDSHAKE, socket.peek(&mut first)).await;
         let speaks_tls = match peeked {
             Err(_) => return Err("it sent nothing".to_owned()),
-            Ok(Err(error)) => return Err(error.to_string()),
+            Ok(Err(error)) => return Err(broken_off(&error)),
             Ok(Ok(0)) => return Ok(()),
             Ok(Ok(_)) => first[0] == TLS_HANDSHAKE,
         };
@@ -197,7 +197,7 @@ impl Accepting {
                         turn_away(socket, &[]).await;
                         return Err(match tls::failure(&error, Party::SERVER) {
                             Some(TlsFailure::Certificate(why) | TlsFailure::Garbled(why)) => why,
-                            None => error.to_string(),
+                            None => broken_off(&error),
                         });
                     }
                     Ok(Ok(tls)) => tls,

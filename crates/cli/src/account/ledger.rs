@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use fedra::folder::held_ledger;
 use fedra::forecast::private::{SIMULATED, ratio};
@@ -39,6 +39,9 @@ impl LedgerOf {
     /// Prints it.
     pub fn run(&self) -> Result<()> {
         let file = if self.place.is_dir() { self.place.join(LEDGER) } else { self.place.clone() };
+        if !file.exists() {
+            check_private(&self.place, &file)?;
+        }
         let ledger = held_ledger::read(&file)?;
         let spent = ledger.spent()?;
         if !file.with_extension("end").is_file() {
@@ -76,6 +79,28 @@ impl LedgerOf {
         console::page(format_args!("\n{}{more}", ledger.statement()?));
         Ok(())
     }
+}
+
+/// Refuses a place without a ledger, unless a private run should have left one there.
+fn check_private(place: &Path, file: &Path) -> Result<()> {
+    let shown = place.display();
+    if !place.exists() {
+        bail!(
+            "there is no file or folder {shown}: give the folder of a private run, or its ledger"
+        );
+    }
+    let Ok(experiment) = fs::read_to_string(file.with_file_name(EXPERIMENT)) else {
+        bail!(
+            "found no {LEDGER} in {shown}, expected the folder of a private run, or of a client (fedra join --state)"
+        );
+    };
+    let is_private = experiment
+        .parse::<toml::Table>()
+        .is_ok_and(|experiment| experiment.contains_key("privacy"));
+    if !is_private {
+        bail!("the run in {shown} has no [privacy]: it kept no account of what it released");
+    }
+    Ok(())
 }
 
 /// What was released, equal releases together.

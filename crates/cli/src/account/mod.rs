@@ -12,7 +12,7 @@ use fedra_privacy::{Budget, NoiseMultiplier, Spent, shown};
 use serde_json::{Value, json};
 
 use crate::console;
-use run::{Checked, Typed};
+use run::{Checked, Typed, typed};
 
 const EPSILON: &str = "\
 Examples:
@@ -124,7 +124,8 @@ impl Account {
 impl Epsilon {
     fn run(&self) -> Result<()> {
         let checked = self.run.check()?;
-        let noise = self.sigma.map(NoiseMultiplier::new).transpose()?;
+        let noise =
+            self.sigma.map(|sigma| typed("--sigma", NoiseMultiplier::new(sigma))).transpose()?;
         let parts = [noise.is_some(), checked.sampling.is_some(), checked.steps.is_some()];
         if parts != [true; 3] && (parts != [false; 3] || checked.phases.is_empty()) {
             bail!("fedra account epsilon needs --q, --sigma and --steps together, or only --phase");
@@ -137,7 +138,7 @@ impl Epsilon {
 impl Sigma {
     fn run(&self) -> Result<()> {
         let checked = self.run.check()?;
-        let wish = Budget::new(self.epsilon)?;
+        let wish = typed("--epsilon", Budget::new(self.epsilon))?;
         checked.main("sigma")?;
         let before = checked.composition(None)?.pld(checked.delta);
         if before >= wish.get() {
@@ -171,7 +172,8 @@ impl Sigma {
 impl Steps {
     fn run(&self) -> Result<()> {
         let checked = self.run.check()?;
-        let (wish, noise) = (Budget::new(self.epsilon)?, NoiseMultiplier::new(self.sigma)?);
+        let wish = typed("--epsilon", Budget::new(self.epsilon))?;
+        let noise = typed("--sigma", NoiseMultiplier::new(self.sigma))?;
         let (Some(sampling), None, []) = (checked.sampling, checked.steps, &checked.phases[..])
         else {
             bail!("fedra account steps needs --q, without --steps and --phase");
@@ -199,7 +201,7 @@ impl Table {
         checked.main("table")?;
         let (mut rows, mut objects) = (Vec::new(), Vec::new());
         for sigma in &self.sigma {
-            let noise = NoiseMultiplier::new(*sigma)?;
+            let noise = typed("--sigma", NoiseMultiplier::new(*sigma))?;
             let spent = checked.composition(Some(noise))?.spent(checked.delta);
             let mut object = answer(spent);
             object["sigma"] = json!(noise);

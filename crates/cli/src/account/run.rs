@@ -66,14 +66,15 @@ pub struct Checked {
 impl Typed {
     /// Checks every number.
     pub fn check(&self) -> Result<Checked> {
-        let delta = Delta::new(self.delta)?;
+        let delta = typed("--delta", Delta::new(self.delta))?;
         if let Some(examples) = self.examples {
-            delta.below_one_of(at_least_one("--examples", examples)?.get())?;
+            typed("--delta", delta.below_one_of(at_least_one("--examples", examples)?.get()))?;
         }
         if self.cap.is_some() && self.q.is_none() {
             bail!("--cap applies only with --q; a phase takes cap=N");
         }
-        let sampling = self.q.map(|q| self.sampling(q, self.cap)).transpose()?;
+        let sampling =
+            self.q.map(|q| self.sampling(("--q", q), ("--cap", self.cap))).transpose()?;
         let steps = self.steps.map(|steps| at_least_one("--steps", steps)).transpose()?;
         let phases = self.phase.iter().map(|text| self.phase(text));
         let phases = phases.collect::<Result<Vec<_>>>()?;
@@ -81,13 +82,17 @@ impl Typed {
         Ok(Checked { delta, relation, unit, phases, sampling, steps })
     }
 
-    fn sampling(&self, q: f64, cap: Option<u64>) -> Result<Sampling> {
-        let rate = SamplingRate::new(q)?;
+    fn sampling(
+        &self,
+        (name, q): (&str, f64),
+        (name_of_cap, cap): (&str, Option<u64>),
+    ) -> Result<Sampling> {
+        let rate = typed(name, SamplingRate::new(q))?;
         let Some(cap) = cap else { return Ok(Sampling::Poisson { rate }) };
-        let cap = at_least_one("cap", cap)?;
+        let cap = at_least_one(name_of_cap, cap)?;
         let Some(population) = self.examples.and_then(NonZeroU64::new) else {
             bail!(
-                "cap needs --examples, the number of units: how often a batch is cut depends on it"
+                "{name_of_cap} needs --examples, the number of units: how often a batch is cut depends on it"
             );
         };
         Ok(Sampling::CappedPoisson { rate, cap, population })
@@ -113,9 +118,12 @@ impl Typed {
         let missing =
             |key| anyhow!("--phase {text}: {key} is missing; a phase needs sigma and steps");
         Ok(Release::SampledGaussian {
-            sampling: self.sampling(q, cap)?,
-            noise: NoiseMultiplier::new(sigma.ok_or_else(|| missing("sigma"))?)?,
-            steps: at_least_one("steps", steps.ok_or_else(|| missing("steps"))?)?,
+            sampling: self.sampling(("--phase q", q), ("--phase cap", cap))?,
+            noise: typed(
+                "--phase sigma",
+                NoiseMultiplier::new(sigma.ok_or_else(|| missing("sigma"))?),
+            )?,
+            steps: at_least_one("--phase steps", steps.ok_or_else(|| missing("steps"))?)?,
         })
     }
 }
@@ -154,6 +162,16 @@ impl Checked {
         let (unit, delta) = (self.unit, self.delta);
         format!("{unit}-level: one {unit} {neighbours}; delta {delta}; {sampling} is assumed")
     }
+}
+
+/// A number that was typed behind a flag; what is wrong with it is said of the flag.
+pub fn typed<T>(flag: &str, read: Result<T, PrivacyError>) -> Result<T> {
+    read.map_err(|error| {
+        if let PrivacyError::Number { found, expected, .. } = &error {
+            return anyhow!("{flag}: found {found}, expected {expected}");
+        }
+        error.into()
+    })
 }
 
 fn at_least_one(name: &str, value: u64) -> Result<NonZeroU64> {

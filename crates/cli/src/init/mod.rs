@@ -17,7 +17,7 @@ use fedra::text::shell;
 use fedra_data::{Missing, Task, printable};
 
 use crate::console;
-use crate::flags::{MISSING, Quiet, one_of};
+use crate::flags::{MISSING, Quiet, one_of, whole};
 use crate::hub;
 use crate::terminal::Terminal;
 use asking::Asking;
@@ -62,7 +62,7 @@ pub struct Init {
     #[arg(long, value_name = "COLUMN", conflicts_with = "clients")]
     client_column: Option<String>,
     /// Partition the rows among N simulated clients
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "N", value_parser = whole::<u16>(1, None))]
     clients: Option<u16>,
     /// A file with the rows of the central test set
     #[arg(long, value_name = "FILE")]
@@ -80,7 +80,7 @@ pub struct Init {
     #[arg(long, value_name = "NAME")]
     method: Option<String>,
     /// Number of rounds
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = whole::<u32>(1, None))]
     rounds: Option<u32>,
     /// What to do with rows without a text or a label [default: refuse]
     #[arg(long, value_name = "CHOICE", value_parser = one_of(MISSING))]

@@ -24,6 +24,7 @@ use fedra::{Experiment, Overrides, Summary};
 use crate::console;
 use crate::flags::{Quiet, Verbosity, parse_seed};
 use crate::interrupt;
+use crate::keyed_errors::{COMPARE, in_flags};
 use crate::terminal::Terminal;
 use story::{Story, Way};
 
@@ -71,6 +72,8 @@ impl Quickstart {
         let public =
             Experiment::from_text(PUBLIC, "quickstart_public.toml", START, &Overrides::default())?;
         // Its own earlier runs may be replaced; any other is refused before the first begins.
+        output_folder::check_for_several(&self.out, "the quickstart")
+            .map_err(|refused| in_flags(fedra::Error::from(refused).into(), COMPARE))?;
         let at = |name: &str| self.out.join(folder_of(name));
         output_folder::check(&at(START), &public, OverwritePolicy::Namesake)?;
         for (name, experiment) in self.experiments(FRESH)? {
@@ -78,9 +81,6 @@ impl Quickstart {
         }
         // Held to the end: another one would take turns with this one.
         let whole = Folder::claim(&self.out)?;
-        if self.out.join("experiment.toml").exists() {
-            bail!("--out: {} contains a run; name the folder of a quickstart", self.out.display());
-        }
         let folder = Folder::create(&at(START), &public)?;
         if rounds(START, Run::prepare(&public)?, &folder, voice)?.is_none() {
             return Ok(stopped());

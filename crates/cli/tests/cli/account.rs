@@ -1,5 +1,7 @@
 //! `fedra account`: numbers, several phases, and what is refused.
 
+use std::fs;
+
 use serde_json::Value;
 
 use crate::place::Place;
@@ -75,12 +77,12 @@ fn guarantees_that_mean_nothing_are_refused_with_a_reason() {
     let place = Place::new();
     let run = "epsilon --q 0.01 --sigma 1 --steps 10 --delta 1e-5";
     for (arguments, expected) in [
-        (run.replace("--q 0.01", "--q 1.5"), "sampling rate q: found 1.5, expected a probability"),
-        (run.replace("--q 0.01", "--q 0"), "sampling rate q: found 0"),
-        (run.replace("--q 0.01", "--q -0.5"), "sampling rate q: found -0.5"),
-        (run.replace("--q 0.01", "--q NaN"), "sampling rate q: found NaN"),
-        (run.replace("--sigma 1", "--sigma 0"), "noise multiplier sigma: found 0"),
-        (run.replace("--sigma 1", "--sigma NaN"), "noise multiplier sigma: found NaN"),
+        (run.replace("--q 0.01", "--q 1.5"), "--q: found 1.5, expected a probability"),
+        (run.replace("--q 0.01", "--q 0"), "--q: found 0"),
+        (run.replace("--q 0.01", "--q -0.5"), "--q: found -0.5"),
+        (run.replace("--q 0.01", "--q NaN"), "--q: found NaN"),
+        (run.replace("--sigma 1", "--sigma 0"), "--sigma: found 0"),
+        (run.replace("--sigma 1", "--sigma NaN"), "--sigma: found NaN"),
         (run.replace("--steps 10", "--steps 0"), "--steps: found 0, expected at least 1"),
         (run.replace("1e-5", "0"), "delta: found 0, expected a probability"),
         (run.replace("1e-5", "1"), "delta: found 1,"),
@@ -100,4 +102,25 @@ fn guarantees_that_mean_nothing_are_refused_with_a_reason() {
         let message = place.refused(&[&["account"], &words[..]].concat());
         assert!(message.contains(expected), "{arguments}: {message}");
     }
+}
+
+#[test]
+fn a_ledger_is_asked_for_only_where_a_run_should_have_left_one() {
+    let place = Place::new();
+    let one = ["run", "tiny.toml", "--quiet", "--set", "federation.rounds=1", "--out", "public"];
+    place.succeed(&one);
+    fs::create_dir(place.path("empty")).unwrap();
+    for (folder, expected) in [
+        ("public", "error: the run in public has no [privacy]: it kept no account"),
+        ("empty", "error: found no ledger.jsonl in empty, expected the folder of a private run"),
+        ("absent", "error: there is no file or folder absent"),
+    ] {
+        let told = place.refused(&["account", "ledger", folder]);
+        assert!(told.starts_with(expected), "{told}");
+    }
+    let experiment = fs::read_to_string(place.path("public/experiment.toml")).unwrap();
+    let private = format!("{experiment}\n[privacy]\nepsilon = 8.0\n");
+    fs::write(place.path("public/experiment.toml"), private).unwrap();
+    let told = place.refused(&["account", "ledger", "public"]);
+    assert!(told.contains("found no ledger of this private run"), "{told}");
 }

@@ -31,6 +31,20 @@ fn blocks(page: &str) -> Vec<(usize, String)> {
     found
 }
 
+/// What the page shows right behind a block, up to the next one that is run: lines of output.
+fn shown(page: &str, line: usize) -> Vec<String> {
+    let whole = fs::read_to_string(root().join(page)).unwrap();
+    let rest: String = whole.split_inclusive('\n').skip(line).collect();
+    let rest = rest.split(FENCE).next().unwrap_or_default();
+    let output = rest.split("```text\n").nth(1).and_then(|rest| rest.split("\n```").next());
+    output.into_iter().flat_map(str::lines).map(single_blanks).collect()
+}
+
+/// A line whose columns may be narrower than on the page.
+fn single_blanks(line: &str) -> String {
+    line.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 /// Runs a page's blocks one after the other, in a fresh folder that has the experiments.
 #[track_caller]
 fn run(page: &str) {
@@ -51,6 +65,13 @@ fn run(page: &str) {
         let output = bash.output().unwrap();
         let (data, said) = (text(&output.stdout), text(&output.stderr));
         assert!(output.status.success(), "{page}:{line}: {block}\n{data}\n{said}");
+        // A plan has no times and no scores in it: what the page shows of it is what it prints.
+        if block.starts_with("fedra plan") {
+            let printed: Vec<String> = data.lines().map(single_blanks).collect();
+            for expected in shown(page, line) {
+                assert!(printed.contains(&expected), "{page}:{line}: {expected:?} in\n{data}");
+            }
+        }
     }
 }
 

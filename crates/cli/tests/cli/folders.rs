@@ -89,6 +89,37 @@ fn what_no_run_wrote_is_refused_whatever_is_said() {
 }
 
 #[test]
+fn files_of_no_run_are_written_among_only_by_force() {
+    let place = Place::new();
+    let folder = place.path("other");
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join("keep.txt"), "mine").unwrap();
+    let refused = one_round(&place, &["--out", "other"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert_eq!(
+        text(&refused.stderr),
+        "error: found keep.txt and no run in other, expected a free folder\n\
+         hint: --out other-2 is free; --force writes into other and leaves its other files as they are\n"
+    );
+    for command in ["compare", "quickstart"] {
+        let arguments = if command == "compare" { &["tiny.toml"][..] } else { &[] };
+        let output = place.fedra(&[&[command], arguments, &["--out", "other"]].concat());
+        assert_eq!(output.status.code(), Some(2));
+        let message = text(&output.stderr);
+        assert!(message.contains("--out: other contains keep.txt and no run"), "{message}");
+    }
+    assert_eq!(files(&folder).len(), 1);
+    assert!(one_round(&place, &["--out", "other", "--force"]).status.success());
+    assert_eq!(fs::read_to_string(folder.join("keep.txt")).unwrap(), "mine");
+    // What a process that was killed leaves is nobody's own.
+    fs::create_dir_all(place.path("killed")).unwrap();
+    for name in ["fedra.lock", "clients.fedra.scratch", ".gitkeep"] {
+        fs::write(place.path("killed").join(name), "").unwrap();
+    }
+    assert!(one_round(&place, &["--out", "killed"]).status.success());
+}
+
+#[test]
 fn names_alone_make_no_run_that_force_may_replace() {
     let place = Place::new();
     let ours = include_str!("../../../fedra/tests/tiny.toml");

@@ -98,6 +98,8 @@ fn classes_are_found_in_every_format() {
     let bytes: Vec<u8> = old.chars().map(|letter| letter as u8).collect();
     fs::write(place.path("old.csv"), bytes).unwrap();
     accepted(&place, &["old.csv"], &["encoding = \"windows-1252\""]);
+    let told = place.succeed_and_hear(&["init", "old.csv", "--yes", "--out", "told.toml"]);
+    assert!(told.contains("note: the data is not UTF-8 and is read as windows-1252"), "{told}");
     let zipped = Command::new("gzip").arg("n.jsonl").current_dir(place.folder.path()).status();
     assert!(zipped.is_ok_and(|status| status.success()), "needs the program gzip");
     accepted(&place, &["n.jsonl.gz", "--label", "department"], &["path = \"n.jsonl.gz\""]);
@@ -193,6 +195,22 @@ fn hospitals_may_have_a_file_each() {
 fn what_cannot_be_asked_or_used_is_refused_and_nothing_is_written_over() {
     let place = Place::new();
     write_delimited(&place.path("n.csv"), &notes(), ",");
+    let pair = |row: usize| {
+        let (words, department) = DEPARTMENTS[row % 3];
+        format!("the patient reports since {row} days {words},{department}\n")
+    };
+    let pairs: String = (0..30).map(pair).collect();
+    for (name, header) in [("pair.csv", "note,department\n"), ("headless.csv", "")] {
+        let first = if header.is_empty() { "\"pain, chest, since noon\",skin\n" } else { "" };
+        fs::write(place.path(name), [header, first, &pairs].concat()).unwrap();
+    }
+    let single = "a cough since monday,lung\n".repeat(20);
+    fs::write(place.path("single.csv"), format!("text,label\n{single}")).unwrap();
+    let letters = "text,label\nFi\u{e8}vre,x\nC\u{153}ur,y\n".as_bytes();
+    fs::write(place.path("damaged.csv"), [letters, b"caf\xe9,x\n"].concat()).unwrap();
+    let workbook = b"PK\x03\x04\x14\0\x06\0\x08\0[Content_Types].xml..xl/workbook.xml";
+    fs::write(place.path("book.xlsx"), workbook).unwrap();
+    fs::write(place.path("array.json"), "[{\"text\": \"a\", \"label\": \"b\"}]").unwrap();
     for (flags, expected) in [
         (&["init"][..], "DATA is missing: give a file with rows"),
         (&["init", "--yes"], "DATA is missing"),
@@ -207,6 +225,35 @@ fn what_cannot_be_asked_or_used_is_refused_and_nothing_is_written_over() {
             &["init", "n.csv", "--yes", "--private", "8"],
             "--private: found no model and no tokenizer",
         ),
+        (&["init", "n.csv", "--yes", "--rounds", "0"], "expected a whole number, at least 1"),
+        (
+            &["init", "n.csv", "--yes", "--text", "note", "--text", "id", "--task", "language"],
+            "--text: two columns are read only for tasks with a label of the whole text, and the task is \
+             language",
+        ),
+        (
+            &["init", "pair.csv", "--yes", "--text", "note", "--text", "department"],
+            "name the column of labels with --label",
+        ),
+        (
+            &["init", "pair.csv", "--yes", "--label", "note"],
+            "--label: column \"note\" holds texts (8 words on average), and column \"department\", which is left \
+             to be read, holds shorter ones",
+        ),
+        (
+            &["init", "single.csv", "--yes"],
+            "--label: column \"label\" has a single value in all rows, so there is no label to learn",
+        ),
+        (
+            &["init", "headless.csv", "--yes"],
+            "headless.csv: the first line looks like a row and not like a header: its field 1 reads like a text",
+        ),
+        (
+            &["init", "damaged.csv", "--yes"],
+            "damaged.csv:4: found the byte 0xe9 at byte 4 of the line, expected UTF-8 like the letters before it",
+        ),
+        (&["init", "book.xlsx", "--yes"], "book.xlsx: found an Excel workbook, expected text"),
+        (&["init", "array.json", "--yes"], "array.json: found one JSON array, expected JSON lines"),
         (&["init", "n.csv", "--yes", "--private", "-1"], "expected a number above 0"),
         (
             &["init", "n.csv", "--yes", "--task", "class"],

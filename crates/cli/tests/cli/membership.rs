@@ -71,7 +71,7 @@ fn a_model_is_given_away_at_the_score_that_is_asked_for() {
 fn what_cannot_be_attacked_is_refused_before_anything_is_written() {
     let place = Place::new();
     let cases: [(&[&str], &str); 6] = [
-        (&["--shadows", "3"], "3 is not in 7..=10000"),
+        (&["--shadows", "3"], "expected a whole number from 7 to 10000"),
         (&["--only", "fedprox"], "--only: found \"fedprox\", expected some of tiny"),
         (&["--at-score", "NaN"], "--at-score"),
         (&["--set", "method.name=local-only"], "parameters that stay with each client"),

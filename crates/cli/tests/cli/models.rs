@@ -165,10 +165,11 @@ fn a_head_of_other_labels_is_drawn_anew_and_both_lists_are_said_by_plan_and_run(
     assert_eq!(text(&quiet.stderr), "");
     let message = place.fedra(&["plan", "second.toml", "--set", "model.head=trained"]);
     let message = text(&message.stderr);
-    let expected = "error: model.head: found \"trained\", but the labels are Well, hurt, ill; the \
-                    folder's head answers with hurt, ill, well (first other label \"Well\" at ";
+    let expected = "error: model.head: the head does not answer with the labels of the rows: the labels are \
+                    Well, hurt, ill; the folder's head answers with hurt, ill, well (first other label \
+                    \"Well\" at ";
     assert!(message.starts_with(expected), "{message}");
-    assert!(message.contains("rows.jsonl:1), expected a folder with a head"), "{message}");
+    assert!(message.contains("rows.jsonl:1)\n  --> --set model.head=trained"), "{message}");
 }
 
 #[test]

@@ -396,6 +396,8 @@ fn rows_of_a_file_are_scored_by_their_labels_names_and_strange_labels_are_refuse
     assert_eq!(rows, [1, 2, 3]);
     fs::write(place.path("rows.csv"), "note,kind,ward\nx,mixed,north\n").unwrap();
     let refused = place.refused(&arguments);
+    let begin = "error: --columns label: the head does not answer with the labels of the rows: ";
+    assert!(refused.starts_with(begin), "{refused}");
     assert!(refused.contains("the labels are mixed"), "{refused}");
     assert!(refused.contains("answers with stable, worse, better"), "{refused}");
     assert!(refused.contains("first other label \"mixed\" at "), "{refused}");

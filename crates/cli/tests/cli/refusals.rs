@@ -376,7 +376,7 @@ fn files_that_are_no_experiments_are_named_for_what_they_are() {
         ("empty.toml", "data.task is missing: expected concepts, diagnosis"),
         ("torn.toml", "torn.toml: found TOML that cannot be read: "),
         ("torn.toml", " --> torn.toml:1:6\n  |\n1 | [data\n  |      ^"),
-        ("twice.toml", "duplicate key"),
+        ("twice.toml", "twice.toml: a is given twice\n"),
         ("raw.toml", "raw.toml: found bytes that are no text, expected TOML"),
     ] {
         let message = place.refused(&["run", file]);

@@ -75,7 +75,7 @@ impl Columns {
         }
         let (labels, answers) = match &prompt.answers {
             AnswerTemplates::Choices(choices) => {
-                let label = find(fields, self.label.as_deref(), &["label"])?
+                let label = find(fields, ("label", self.label.as_deref()), &["label"])?
                     .ok_or_else(|| absent(fields, &["label"], Some("label")))?;
                 (vec![single(label, " ")], choices.render(fields)?)
             }
@@ -92,11 +92,12 @@ impl Columns {
             LabelShape::Many | LabelShape::One | LabelShape::Absent => &["text"],
         };
         let (text, second) = match &self.text {
-            None => (find(fields, None, texts)?, None),
-            Some(TextColumns::One(name)) => (find(fields, Some(name), texts)?, None),
-            Some(TextColumns::Pair([first, second])) => {
-                (find(fields, Some(first), texts)?, find(fields, Some(second), texts)?)
-            }
+            None => (find(fields, ("text", None), texts)?, None),
+            Some(TextColumns::One(name)) => (find(fields, ("text", Some(name)), texts)?, None),
+            Some(TextColumns::Pair([first, second])) => (
+                find(fields, ("text", Some(first)), texts)?,
+                find(fields, ("text", Some(second)), texts)?,
+            ),
         };
         let text = text.ok_or_else(|| absent(fields, texts, Some("text")))?;
         let body = match (shape, second) {
@@ -125,10 +126,10 @@ impl Columns {
         let label = match shape {
             LabelShape::Absent => None,
             LabelShape::One | LabelShape::PerWord => {
-                let label = find(fields, self.label.as_deref(), labels)?;
+                let label = find(fields, ("label", self.label.as_deref()), labels)?;
                 Some(label.ok_or_else(|| absent(fields, labels, Some("label")))?)
             }
-            LabelShape::Many => find(fields, self.label.as_deref(), labels)?,
+            LabelShape::Many => find(fields, ("label", self.label.as_deref()), labels)?,
         };
         let labels = match (shape, label) {
             (_, None) => Vec::new(),
@@ -142,9 +143,9 @@ impl Columns {
 
     /// The row with its client, split and document.
     fn placed(&self, row: Row, fields: &mut dyn Fields) -> Result<Row, NoRow> {
-        let mut name_in = |named: &Option<String>, usual| -> Result<_, NoRow> {
+        let mut name_in = |named: &Option<String>, usual: &str| -> Result<_, NoRow> {
             // A row without a client or a document is no row without a label: it is never left out.
-            let cell = find(fields, named.as_deref(), &[usual]);
+            let cell = find(fields, (usual, named.as_deref()), &[usual]);
             let cell = cell.map_err(|no_row| NoRow { is_missing: false, ..no_row })?;
             Ok(cell.map(|cell| single(cell, " ")).filter(|name| !name.trim().is_empty()))
         };
@@ -168,15 +169,20 @@ impl Columns {
     }
 }
 
+/// The field of a role, by the name that a key gives it or by its usual names.
 fn find(
     fields: &mut dyn Fields,
-    named: Option<&str>,
+    (key, named): (&str, Option<&str>),
     usual: &[&str],
 ) -> Result<Option<Cell>, NoRow> {
     if let Some(name) = named {
         return match fields.take(name)? {
             Some(cell) => Ok(Some(cell)),
-            None => Err(absent(fields, &[name], None)),
+            None => {
+                // Another name is of use only where the name is wrong.
+                let is_unknown = !fields.names().contains(&name);
+                Err(absent(fields, &[name], is_unknown.then_some(key)))
+            }
         };
     }
     for name in usual {

@@ -15,7 +15,7 @@ use super::batches::{self, Batch};
 use super::fields::{Cell, Fields, NoRow};
 use super::reader::Reader;
 use super::source::Source;
-use crate::error::Complaint;
+use crate::error::{Complaint, counted};
 use crate::reading_report::trim;
 use crate::{Advice, DataError, Result, TableBuilder, Trimmed, Work};
 
@@ -78,7 +78,7 @@ const RECORD: &str = "a record";
 
 /// A record with another number of fields than the header.
 fn other_length(found: usize, expected: usize) -> Complaint {
-    (format!("{found} fields"), format!("{expected} as in the header"))
+    (counted(found as u64, "field"), format!("{expected} as in the header"))
 }
 
 /// Refuses a record that the parser ended before its last byte: it takes any carriage return for a line
@@ -144,7 +144,7 @@ impl Records {
                 let expected = "one ASCII character that is no quote and no line end";
                 DataError::setting("delimiter", &format!("{delimiter:?}"), expected)
             })?;
-        let parser = parser(delimiter);
+        let (source, parser) = (source.of_records()?, parser(delimiter));
         let (header, trimmed) = (Vec::new(), 0);
         let mut records = Self { source, delimiter, parser, header, trimmed, line: 0 };
         records.header = records.record()?.ok_or_else(|| {

@@ -61,6 +61,32 @@ pub(super) fn guess(head: &[u8]) -> Option<Encoding> {
     }
 }
 
+/// How many letters of several bytes in UTF-8 some bytes have, and how many bytes that are not UTF-8.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Utf8Letters {
+    pub letters: usize,
+    pub others: usize,
+}
+
+impl Utf8Letters {
+    pub fn of(bytes: &[u8]) -> Self {
+        let mut found = Self::default();
+        for chunk in bytes.utf8_chunks() {
+            found.letters += chunk.valid().chars().filter(|letter| !letter.is_ascii()).count();
+            found.others += usize::from(!chunk.invalid().is_empty());
+        }
+        found
+    }
+
+    /// Whether the text is UTF-8, perhaps with some damage: letters of one byte each rarely spell it by chance.
+    pub const fn are_the_most(self) -> bool {
+        self.letters > 0 && self.letters >= self.others
+    }
+}
+
+/// Letters in UTF-8 for each other byte from which on a text under the name of another encoding is refused.
+const SURELY_UTF8: usize = 8;
+
 /// A reader of UTF-8 over one of another encoding.
 struct Decoded<R> {
     encoding: Encoding,
@@ -70,6 +96,8 @@ struct Decoded<R> {
     raw: Vec<u8>,
     offset: u64,
     is_ended: bool,
+    /// What of it, under an encoding of one byte a letter, would be UTF-8.
+    utf8: Utf8Letters,
     /// Decoded text that is not yet handed out.
     text: Vec<u8>,
     given: usize,
@@ -81,7 +109,8 @@ impl<R: Read> Decoded<R> {
     fn new(encoding: Encoding, input: R) -> Self {
         let (raw, text) = (Vec::new(), Vec::new());
         let (is_ended, fault, decoder) = (false, None, None);
-        Self { encoding, input, decoder, raw, offset: 0, is_ended, text, given: 0, fault }
+        let utf8 = Utf8Letters::default();
+        Self { encoding, input, decoder, raw, offset: 0, is_ended, utf8, text, given: 0, fault }
     }
 
     /// Decodes one more chunk into `text`.
@@ -91,6 +120,7 @@ impl<R: Read> Decoded<R> {
         let count = self.input.read(&mut self.raw[start..])?;
         self.raw.truncate(start + count);
         self.is_ended = count == 0;
+        self.count_utf8(start);
         if self.decoder.is_none() && (self.raw.len() >= 4 || self.is_ended) {
             self.decoder = self.start();
         }
@@ -117,6 +147,20 @@ impl<R: Read> Decoded<R> {
         self.offset += read as u64;
         self.raw.drain(..read);
         Ok(())
+    }
+
+    /// Counts what is UTF-8 in bytes under the name of an encoding that gives every byte a letter; a fault at the
+    /// end where they are it: nothing else would say that the letters are wrong.
+    fn count_utf8(&mut self, start: usize) {
+        if !matches!(self.encoding, Encoding::Latin1 | Encoding::Windows1252) {
+            return;
+        }
+        let Utf8Letters { letters, others } = Utf8Letters::of(&self.raw[start..]);
+        self.utf8.letters += letters;
+        self.utf8.others += others;
+        if self.is_ended && self.utf8.letters >= SURELY_UTF8 * self.utf8.others.max(1) {
+            self.fault = Some("letters that are UTF-8 in the whole file".to_owned());
+        }
     }
 
     /// The decoder by the first bytes, whose mark is dropped; a fault where they cannot be it.
@@ -223,6 +267,19 @@ mod tests {
             "\u{201c}x\u{201d} \u{20ac}"
         );
         assert_eq!(decode(Encoding::Utf16, b"").unwrap(), "");
+    }
+
+    #[test]
+    fn a_text_in_utf8_under_another_name_is_refused_at_its_end() {
+        let text = "Fi\u{e8}vre, c\u{153}ur, \u{e9}t\u{e9}\n".repeat(3);
+        let refused = decode(Encoding::Windows1252, text.as_bytes()).unwrap_err();
+        assert!(refused.ends_with("|letters that are UTF-8 in the whole file"), "{refused}");
+        // A capital before a quote looks like UTF-8 by chance.
+        let by_chance = b"a \x93MEN\xdc\x94 and caf\xe9\n".repeat(3);
+        assert!(decode(Encoding::Windows1252, &by_chance).is_ok());
+        assert!(!Utf8Letters::of(&by_chance).are_the_most());
+        let damaged = [text.as_bytes(), b"caf\xe9\n"].concat();
+        assert!(Utf8Letters::of(&damaged).are_the_most());
     }
 
     #[test]

@@ -14,6 +14,7 @@ use flate2::bufread::MultiGzDecoder;
 
 use super::fields::NoRow;
 use super::reader::{Limits, Reader};
+use crate::error::counted;
 use crate::work::CHUNK;
 use crate::{Body, DataError, Image, Result, Row, Split, Stage, TableBuilder, Work};
 
@@ -70,7 +71,8 @@ pub(super) fn read(
         let (labels, [count, ..]) = Idx::open(labels, 1, reader.limits)?.values()?;
         let mut pixels = Idx::open(images, 3, reader.limits)?;
         if pixels.shape[0] != count {
-            let found = format!("{} images beside {count} labels", pixels.shape[0]);
+            let (pixels, labels) = (counted(pixels.shape[0], "image"), counted(count, "label"));
+            let found = format!("{pixels} beside {labels}");
             return Err(DataError::file(images, found, "as many of both"));
         }
         let [_, height, width] = pixels.shape;

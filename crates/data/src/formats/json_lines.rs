@@ -20,7 +20,7 @@ pub(super) fn read(
     if let Some(rows) = &reader.columns.rows {
         return read_nested(reader, (path, work), rows, builder);
     }
-    let (mut source, task) = (Source::open(path, reader)?, builder.task);
+    let (mut source, task) = (Source::open(path, reader)?.of_records()?, builder.task);
     batches::read(
         reader,
         (path, work),
@@ -53,7 +53,7 @@ fn read_nested(
     rows: &str,
     builder: &mut TableBuilder,
 ) -> Result<()> {
-    let mut source = Source::open(path, reader)?;
+    let mut source = Source::open(path, reader)?.of_records()?;
     let total = std::fs::metadata(path).map_or(0, |file| file.len());
     let mut made = 0;
     while let Some(line) = source.next_line()? {

@@ -30,6 +30,7 @@ mod json;
 mod json_lines;
 mod mimic;
 mod nested;
+mod other_file;
 mod parquet;
 mod prompt;
 mod reader;

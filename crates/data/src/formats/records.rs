@@ -49,7 +49,7 @@ impl RecordFile<'_> {
             None => Source::open(self.path, self.settings),
         };
         match self.format {
-            TextFormat::JsonLines => self.lines(source()?, each, |line| {
+            TextFormat::JsonLines => self.lines(source()?.of_records()?, each, |line| {
                 (!line.trim().is_empty()).then(|| Record::parse(line))
             }),
             TextFormat::Lines => {

@@ -14,6 +14,7 @@ use std::rc::Rc;
 use flate2::bufread::MultiGzDecoder;
 
 use super::encoding::{Encoding, guess};
+use super::other_file;
 use super::reader::{Limits, Reader as Settings};
 use crate::{Advice, DataError, Result};
 
@@ -30,6 +31,9 @@ pub(super) struct Source {
     pub line: u64,
     expanded: u64,
     buffer: Vec<u8>,
+    /// Whether a line had letters of several bytes in UTF-8: then the file is UTF-8, and a byte that is not is damage.
+    has_letters: bool,
+    is_json_array: bool,
     /// Bytes of the file itself, before anything is expanded.
     taken: Rc<Cell<u64>>,
 }
@@ -61,6 +65,8 @@ impl Source {
         let taken = Rc::default();
         let mut plain = BufReader::with_capacity(READ, Counted { input, taken: Rc::clone(&taken) });
         let head = plain.fill_buf().map_err(|error| DataError::io("read", file, error))?;
+        other_file::refuse(head, file)?;
+        let is_json_array = other_file::is_json_array(head);
         let reader: Box<dyn Read> = if head.starts_with(&[0x1f, 0x8b]) {
             encoding.decoded(MultiGzDecoder::new(plain))
         } else {
@@ -68,8 +74,25 @@ impl Source {
         };
         let reader: Box<dyn BufRead> = Box::new(BufReader::with_capacity(READ, reader));
         let file = file.to_owned();
-        let buffer = Vec::new();
-        Ok(Self { file, reader, limits, encoding, line: 0, expanded: 0, buffer, taken })
+        let (buffer, has_letters) = (Vec::new(), false);
+        let (line, expanded) = (0, 0);
+        Ok(Self {
+            file,
+            reader,
+            limits,
+            encoding,
+            line,
+            expanded,
+            buffer,
+            has_letters,
+            is_json_array,
+            taken,
+        })
+    }
+
+    /// The same, unless it is one JSON array, which has no records.
+    pub fn of_records(self) -> Result<Self> {
+        if self.is_json_array { Err(other_file::json_array(&self.file)) } else { Ok(self) }
     }
 
     /// The next line without its end, or `None` after the last.
@@ -90,6 +113,14 @@ impl Source {
         if count == 0 {
             return Ok(None);
         }
+        // A line end of old Macintosh files makes one line of them all.
+        if self.line == 1 && !self.buffer.ends_with(b"\n") && self.buffer.contains(&b'\r') {
+            let inside = self.buffer.iter().position(|&byte| byte == b'\r');
+            if inside.is_some_and(|place| place + 1 < self.buffer.len()) {
+                let found = "lines that end with a carriage return alone (CR)";
+                return Err(DataError::file(&self.file, found, "line ends LF or CRLF: convert it"));
+            }
+        }
         if count > self.limits.record_bytes {
             return Err(self.too_large("one record", self.limits.record_bytes));
         }
@@ -103,14 +134,33 @@ impl Source {
         }
         line = line.strip_suffix(b"\n").unwrap_or(line);
         line = line.strip_suffix(b"\r").unwrap_or(line);
-        std::str::from_utf8(line).map(Some).map_err(|error| {
-            let at = error.valid_up_to();
-            let found = format!("the byte {:#04x} at byte {} of the line", line[at], at + 1);
+        if let Some(at) = line.iter().position(|&byte| byte == 0) {
+            let found = format!("the byte 0x00 at byte {} of the line", at + 1);
             let usual = if self.line == 1 { guess(line) } else { None };
-            let usual = usual.unwrap_or(Encoding::Windows1252).name().to_owned();
-            let advice = Advice::new("data.encoding", Some(usual), "may read it");
-            DataError::row(&self.file, self.line, found, "UTF-8").advising(advice)
-        })
+            let advice = usual.map(|usual| {
+                Advice::new("data.encoding", Some(usual.name().to_owned()), "may read it")
+            });
+            return Err(DataError::row(&self.file, self.line, found, "text").advising(advice));
+        }
+        match std::str::from_utf8(line) {
+            Ok(text) => {
+                self.has_letters = self.has_letters || !text.is_ascii();
+                Ok(Some(text))
+            }
+            Err(error) => {
+                let at = error.valid_up_to();
+                let found = format!("the byte {:#04x} at byte {} of the line", line[at], at + 1);
+                if self.has_letters || !line[..at].is_ascii() {
+                    let expected = "UTF-8 like the letters before it: the byte is damaged, or this part is of \
+                                    another file";
+                    return Err(DataError::row(&self.file, self.line, found, expected));
+                }
+                let usual = if self.line == 1 { guess(line) } else { None };
+                let usual = usual.unwrap_or(Encoding::Windows1252).name().to_owned();
+                let advice = Advice::new("data.encoding", Some(usual), "may read it");
+                Err(DataError::row(&self.file, self.line, found, "UTF-8").advising(advice))
+            }
+        }
     }
 
     /// What the line read last ended with.

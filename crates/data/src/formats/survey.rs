@@ -11,14 +11,14 @@ use std::path::Path;
 
 use flate2::bufread::MultiGzDecoder;
 
-use super::encoding::{Encoding, guess};
+use super::encoding::{Encoding, Utf8Letters, guess};
 use super::fields::{Cell, Fields as _};
 use super::json::DEEPEST;
 use super::reader::{Format, Reader};
 use super::record::Record;
 use super::records::{Event, RecordFile};
 use super::text_format::TextFormat;
-use super::{conll, delimited};
+use super::{conll, delimited, other_file};
 use crate::{Body, DataError, Labels, Result, TableBuilder, Task, Work};
 
 /// Different values of a column that are counted one by one.
@@ -286,6 +286,7 @@ impl FoundFormat {
         if head.starts_with(b"PAR1") {
             return Ok(found(Format::Parquet));
         }
+        other_file::refuse(&head, path)?;
         let encoding = encoding_of(&head);
         let text = match encoding {
             None => String::from_utf8_lossy(&head).into_owned(),
@@ -300,6 +301,9 @@ impl FoundFormat {
         let Some(first) = text.lines().find(|line| !line.trim().is_empty()) else {
             return Err(DataError::file(path, "no lines", "rows"));
         };
+        if other_file::is_json_array(text.as_bytes()) {
+            return Err(other_file::json_array(path));
+        }
         let declared = delimited::declared_delimiter(first).map(char::from);
         let format = if let Some(declared) = declared {
             separated_by(declared)
@@ -314,7 +318,7 @@ impl FoundFormat {
     }
 }
 
-/// `None` for UTF-8; the last letter may be cut.
+/// `None` for UTF-8, whose last letter may be cut, and which may be damaged: its reader says where.
 fn encoding_of(head: &[u8]) -> Option<Encoding> {
     match guess(head) {
         Some(Encoding::Utf8) => None,
@@ -322,6 +326,7 @@ fn encoding_of(head: &[u8]) -> Option<Encoding> {
         None => match std::str::from_utf8(head) {
             Ok(_) => None,
             Err(error) if error.error_len().is_none() => None,
+            Err(_) if Utf8Letters::of(head).are_the_most() => None,
             Err(_) => Some(Encoding::Windows1252),
         },
     }

@@ -128,8 +128,9 @@ impl RowsAtCut {
 /// The noise of a cut with its norm and sigma, where it can be accounted.
 fn accounted(split: &SplitConfig) -> Result<(Noise, f64, f64), EngineError> {
     let Some(noise) = split.noise else {
-        let expected = "{ kind = \"clipped\", norm = .., sigma = .. }: rows would leave the client without noise";
-        return refuse("split.noise", "no noise with [privacy]", expected);
+        let expected = "{ kind = \"clipped\", norm = .., sigma = .. } with [privacy]: rows would leave the client \
+                        without noise";
+        return refuse("split.noise", "nothing", expected);
     };
     let (norm, sigma) = match noise.kind {
         NoiseKind::Clipped { norm, sigma } => (norm, sigma),

@@ -104,7 +104,8 @@ impl Selection {
         }
         for count in self.counts.values().copied().chain([self.k]) {
             if count > blocks {
-                let found = format!("{count} of {blocks} blocks");
+                let several = if blocks == 1 { "" } else { "s" };
+                let found = format!("{count} of {blocks} block{several}");
                 return refuse(key, found, "no more blocks than the model has");
             }
         }

@@ -201,8 +201,7 @@ struct Unfinished {
 
 impl Unfinished {
     fn create(directory: &Path) -> Result<Self, EngineError> {
-        fs::create_dir_all(directory)
-            .map_err(|error| EngineError::disk("creating", directory, error))?;
+        // A folder that is gone took earlier rounds with it, and is not made again for this one.
         let path = directory.join(FILE);
         let file =
             Replacing::begin(&path).map_err(|error| EngineError::disk("writing", &path, error))?;

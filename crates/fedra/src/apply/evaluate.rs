@@ -144,7 +144,8 @@ pub fn evaluate_on(
         if let (EvaluationData::Experiment(_), Some(run)) = (data, &run) {
             read.extend(run.note_on_rows(&holdings));
         }
-        let prepared = Prepared::of(&experiment, holdings, (&device, None), work)?;
+        let prepared = Prepared::of(&experiment, holdings, (&device, None), work);
+        let prepared = prepared.map_err(of_labels)?;
         check_weights(&device)?;
         Ok((prepared, division, owners, read))
     })?;
@@ -197,6 +198,16 @@ pub fn evaluate_on(
             .chain(cut_rows.map(|note| note.trim_start_matches("note: ").to_owned()))
             .collect(),
     })
+}
+
+/// The model that is evaluated is given, and so is its head: where they do not fit, the rows' labels are others.
+fn of_labels(error: Error) -> Error {
+    match error {
+        Error::Config(refused) if refused.key == "model.head" => {
+            refused.with_key("data.columns.label").into()
+        }
+        other => other,
+    }
 }
 
 /// Scores of sets as they grow, client by client.

@@ -73,6 +73,14 @@ pub enum Found {
     Words(String),
 }
 
+impl Found {
+    /// Whether it is a text that would be a number, or a truth, without its quotes.
+    fn is_quoted_number(&self) -> bool {
+        let Self::Value(Value::String(text)) = self else { return false };
+        text.trim().parse::<f64>().is_ok() || ["true", "false"].contains(&text.trim())
+    }
+}
+
 impl ConfigError {
     /// About a value: a number out of range, another type, an unknown word.
     pub fn new(key: &str, found: impl fmt::Display, expected: impl fmt::Display) -> Self {
@@ -144,6 +152,15 @@ impl ConfigError {
         if let Problem::Unknown { near, .. } = &mut *self.problem { Some(near) } else { None }
     }
 
+    /// Whether it is about a number of a setting, and has no advice yet.
+    pub(super) fn is_of_number(&self) -> bool {
+        let Problem::Value { found: Found::Words(found), .. } = &*self.problem else {
+            return false;
+        };
+        let is_setting = self.key.contains('.') && self.hint.is_none();
+        is_setting && found.starts_with(|letter: char| letter.is_ascii_digit())
+    }
+
     /// The same with the lines that show where it was written.
     pub(super) fn at(self, place: String) -> Self {
         Self { place: Some(place), ..self }
@@ -159,7 +176,9 @@ impl ConfigError {
         let key = &self.key;
         match &*self.problem {
             Problem::Value { found, expected } => {
-                format!("{key}: found {found}, expected {expected}")
+                // In quotes a number looks like the number that is expected.
+                let kind = if found.is_quoted_number() { ", a text" } else { "" };
+                format!("{key}: found {found}{kind}, expected {expected}")
             }
             Problem::Rejected(Some(value), reason) if reason.starts_with("expected ") => {
                 format!("{key}: found {value}, {reason}")
@@ -254,6 +273,7 @@ impl Error for ConfigError {
             (found, expected.as_str())
             && !text.is_empty()
             && text.bytes().all(|byte| byte.is_ascii_digit())
+            && text.parse::<i64>().is_err()
         {
             let most = most_of(&expected).unwrap_or(i64::MAX.unsigned_abs());
             return Self::new("", text, format!("a whole number up to {most}"));
@@ -361,6 +381,24 @@ mod tests {
         let expected =
             "federation.rounds: found 4294967296, expected a whole number up to 4294967295";
         assert_eq!(shown, expected);
+    }
+
+    #[test]
+    fn a_number_in_quotes_is_shown_as_a_text() {
+        for (text, name, expected) in [
+            ("8", "u32", "key: found \"8\", a text, expected a whole number that is not negative"),
+            ("0.5", "f64", "key: found \"0.5\", a text, expected a number"),
+            ("true", "a boolean", "key: found \"true\", a text, expected true or false"),
+            ("fast", "f64", "key: found \"fast\", expected a number"),
+            (
+                "99999999999999999999",
+                "u64",
+                "key: found 99999999999999999999, expected a whole number up to 9223372036854775807",
+            ),
+        ] {
+            let refused = ConfigError::invalid_type(Unexpected::Str(text), &name);
+            assert_eq!(refused.inside("key").to_string(), expected);
+        }
     }
 
     #[test]

@@ -5,6 +5,8 @@
 //! would do (`method = "fedavg"`, `base = "fedadam"`) are spelt out here too, so that everybody behind
 //! this, and the `experiment.toml` of a run, knows one spelling only.
 
+use std::ops::Range;
+
 use toml::{Table, Value};
 
 use super::origin::excerpt;
@@ -16,20 +18,51 @@ pub fn parse(text: &str, file: &str) -> Result<Table> {
     text.parse::<Table>().map_err(|error| {
         let shown = |span| format!("\n{}", excerpt(file, text, &span));
         let place = error.span().map_or(String::new(), shown);
-        // A parser that found several things wrong says them in several lines.
-        let message = error.message().trim().replace('\n', "; ");
-        Error::Refused(format!("{file}: found TOML that cannot be read: {message}{place}"))
+        let known = error.span().and_then(|span| in_words(text, span, error.message()));
+        let told = known.unwrap_or_else(|| {
+            // A parser that found several things wrong says them in several lines.
+            format!(
+                "found TOML that cannot be read: {}",
+                error.message().trim().replace('\n', "; ")
+            )
+        });
+        Error::Refused(format!("{file}: {told}{place}"))
     })
+}
+
+/// The commonest slips, for which the parser's words are about something else.
+fn in_words(text: &str, span: Range<usize>, message: &str) -> Option<String> {
+    let before = text.get(..span.start)?;
+    let header = before.lines().rev().map(str::trim).find(|line| line.starts_with('['));
+    let table = header.and_then(|line| line.strip_prefix('[')?.split_once(']'));
+    let whole = |key: &str| match table {
+        Some((table, _)) if !table.starts_with('[') => format!("{}.{key}", table.trim()),
+        Some(_) | None => key.to_owned(),
+    };
+    if message.contains("duplicate key") {
+        let key = text.get(span)?.trim();
+        // A header that is there twice names its table in full.
+        let is_header = before.trim_end_matches([' ', '\t']).ends_with('[');
+        return Some(format!(
+            "{} is given twice",
+            if is_header { format!("[{key}]") } else { whole(key) }
+        ));
+    }
+    let start = before.rfind('\n').map_or(0, |end| end + 1);
+    let line = text[start..].lines().next()?.split('#').next()?;
+    let key = line.trim_end().strip_suffix('=')?.trim();
+    (!key.is_empty() && !key.contains(['=', '"', '\'']))
+        .then(|| format!("{} has no value", whole(key)))
 }
 
 /// Puts one `key=value` into a table; dots in the key name tables inside tables.
 ///
 /// The value is read as TOML, and as plain text where that fails: quotes are a nuisance in a shell.
 pub fn set(table: &mut Table, assignment: &str) -> Result<(), ConfigError> {
-    let (key, value) = assignment
-        .split_once('=')
-        .filter(|(key, _)| !key.trim().is_empty())
-        .ok_or_else(|| ConfigError::sentence(assignment, "expected key=value"))?;
+    let (key, value) =
+        assignment.split_once('=').filter(|(key, _)| !key.trim().is_empty()).ok_or_else(|| {
+            ConfigError::sentence("", format!("found {assignment:?}, expected KEY=VALUE"))
+        })?;
     put(table, key.trim(), value_of(value.trim()))
 }
 
@@ -44,14 +77,20 @@ pub fn value_of(text: &str) -> Value {
 /// Puts a value into a table; dots in the key name tables inside tables.
 pub fn put(table: &mut Table, key: &str, value: Value) -> Result<(), ConfigError> {
     let mut names: Vec<&str> = key.split('.').map(str::trim).collect();
+    let problem = format!("{key:?} is no key: a name before or after a dot is missing");
+    ConfigError::sentence("", problem).when(names.iter().any(|name| name.is_empty()))?;
     let last = names.pop().expect("a split has at least one part");
     let mut place = table;
-    for name in names {
-        let inner = place.entry(name).or_insert_with(|| Value::Table(Table::new()));
-        let found = if inner.is_table() { String::new() } else { format!("{name} = {inner}") };
-        place = inner
-            .as_table_mut()
-            .ok_or_else(|| ConfigError::new(key, found, "a table of that name"))?;
+    for (depth, name) in names.iter().enumerate() {
+        let inner = place.entry(*name).or_insert_with(|| Value::Table(Table::new()));
+        if !inner.is_table() {
+            let outer = names[..=depth].join(".");
+            let problem = format!("{outer} is {inner} and has no keys inside");
+            let inside = names[depth + 1..].iter().chain([&last]).copied().collect::<Vec<_>>();
+            let hint = format!("{outer}={{ {} = {value} }} replaces it", inside.join("."));
+            return Err(ConfigError::sentence(key, problem).with_hint(hint));
+        }
+        place = inner.as_table_mut().expect("anything else was refused");
     }
     place.insert(last.to_owned(), value);
     Ok(())
@@ -133,8 +172,37 @@ mod tests {
         }
         let expected = "name = 'my run'\ne = 'x = y'\n[a]\nb = 3\nc = 1e-3\nd = { uniform = 4 }";
         assert_eq!(table, expected.parse::<Table>().unwrap());
-        assert!(set(&mut table, "a.b.c=1").unwrap_err().to_string().contains("a table"));
-        assert!(set(&mut table, "rounds").is_err());
+    }
+
+    #[test]
+    fn what_cannot_be_set_is_said_with_what_can() {
+        let mut table: Table = "sample = 'all'".parse().expect("TOML");
+        let mut refused = |assignment: &str| set(&mut table, assignment).unwrap_err().to_string();
+        assert_eq!(
+            refused("sample.uniform=9"),
+            "sample.uniform: sample is \"all\" and has no keys inside\n\
+             hint: sample={ uniform = 9 } replaces it"
+        );
+        assert_eq!(refused("rounds"), "found \"rounds\", expected KEY=VALUE");
+        assert_eq!(refused("=3"), "found \"=3\", expected KEY=VALUE");
+        let expected = "\"work..batch\" is no key: a name before or after a dot is missing";
+        assert_eq!(refused("work..batch=3"), expected);
+        assert!(refused(".a=1").contains("is no key") && refused("a.=1").contains("is no key"));
+    }
+
+    #[test]
+    fn a_slip_in_a_file_is_told_with_its_key() {
+        for (text, expected) in [
+            ("[work]\nbatch = \nepochs = 1\n", "x: work.batch has no value"),
+            ("seed =", "x: seed has no value"),
+            ("[work]\nbatch = 1\nepochs = 1\nbatch = 2\n", "x: work.batch is given twice"),
+            ("seed = 1\nseed = 2\n", "x: seed is given twice"),
+            ("[work]\nbatch = 1\n[work]\n", "x: [work] is given twice"),
+            ("[work]\nbatch = 1 2\n", "x: found TOML that cannot be read: "),
+        ] {
+            let refused = parse(text, "x").unwrap_err().to_string();
+            assert!(refused.starts_with(expected), "{text}: {refused}");
+        }
     }
 
     #[test]

@@ -169,7 +169,8 @@ fn draft_of(
     layers::spell_out(&mut table);
     let written = table.get("method").cloned();
     for assignment in &overrides.sets {
-        layers::set(&mut table, assignment)?;
+        layers::set(&mut table, assignment)
+            .map_err(|refused| Origin::flagged(refused, assignment))?;
     }
     for (key, value) in &overrides.flags {
         layers::put(&mut table, key, value.as_str().into())?;

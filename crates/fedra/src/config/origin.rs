@@ -1,6 +1,6 @@
 //! Where the keys of an experiment were written, so that an error can show the place.
 //!
-//! Layers are joined before anything is checked ([`super::layers`]), so a error knows its key and
+//! Layers are joined before anything is checked ([`super::layers`]), so an error knows its key and
 //! nothing else. This finds the key again: in a flag, which is stronger, in the `[compare]` table where a
 //! variant set it, or in the text, by its line and column.
 //!
@@ -13,6 +13,7 @@
 
 use std::ops::Range;
 
+use fedra_data::DataError;
 use toml::Value;
 use toml::de::{DeTable, DeValue};
 
@@ -39,47 +40,98 @@ impl Origin {
 
     /// The same error with the place of its key, where it is about one and has none.
     pub fn point(&self, error: Error) -> Error {
-        if let Error::Config(refusal) = error {
-            return Error::Config(self.place(refusal));
+        match error {
+            Error::Config(refusal) => Error::Config(self.place(refusal)),
+            Error::Within { what, source } => {
+                Error::Within { what, source: Box::new(self.point(*source)) }
+            }
+            // Rows may be right, and the name of a column wrong.
+            Error::Data(DataError::Row { advice: Some(ref advice), .. })
+                if self.is_written(&advice.key) =>
+            {
+                let refusal = ConfigError::sentence("", &error);
+                Error::Config(match self.place_of(&advice.key, false) {
+                    Some(place) => refusal.at(place),
+                    None => refusal,
+                })
+            }
+            other => other,
         }
-        if let Error::Within { what, source } = error {
-            return Error::Within { what, source: Box::new(self.point(*source)) };
-        }
-        error
     }
 
     /// The same error with the place of its key.
     pub fn place(&self, mut refusal: ConfigError) -> ConfigError {
-        let key = refusal.key.clone();
-        if refusal.place.is_some() || key.is_empty() || key.starts_with('-') || self.file.is_empty()
-        {
+        let is_unknown = refusal.near_mut().is_some();
+        let is_placed = refusal.place.is_some() || refusal.key.is_empty();
+        if is_placed || refusal.key.starts_with('-') {
             return refusal;
         }
-        let of = |set: &&String| {
-            let own = set.split_once('=').map_or(set.as_str(), |(own, _)| own).trim();
-            rest_of(&key, own).is_some()
-        };
+        // A number that nobody wrote needs an explanation.
+        if refusal.is_of_number() && !self.file.is_empty() && !self.is_written(&refusal.key) {
+            let hint = format!("{} is not set, so it has its default", refusal.key);
+            refusal = refusal.with_hint(hint);
+        }
+        match self.place_of(&refusal.key, is_unknown) {
+            Some(place) => refusal.at(place),
+            None => refusal,
+        }
+    }
+
+    /// The same error about an assignment, which may have no key that could be found again.
+    pub(super) fn flagged(refusal: ConfigError, assignment: &str) -> ConfigError {
+        refusal.at(format!("  --> --set {assignment}"))
+    }
+
+    /// Whether somebody wrote the key itself, perhaps within a table.
+    fn is_written(&self, key: &str) -> bool {
+        let around = |own: &str| rest_of(key, own).is_some();
+        let in_text = || DeTable::parse(&self.text).is_ok_and(|table| has(table.get_ref(), key));
+        let is_flag = || self.overrides.flags.iter().any(|(own, _)| *own == key);
+        is_flag() || self.overridden(None, &around).is_some() || in_text()
+    }
+
+    /// Where a key was written: the key itself, a table around it, or, where the key is a table that no section
+    /// of the file has, something inside of it.
+    fn place_of(&self, key: &str, is_unknown: bool) -> Option<String> {
+        if self.file.is_empty() {
+            return None;
+        }
         let flag = self.overrides.flags.iter().rev().find(|(own, _)| *own == key);
         if let Some((name, value)) = flag {
-            return refusal.at(format!("  --> --{name} {value}"));
+            return Some(format!("  --> --{name} {value}"));
         }
-        if let Some(set) = self.overrides.sets.iter().rev().find(of) {
-            return refusal.at(format!("  --> --set {set}"));
+        let text = DeTable::parse(&self.text).ok();
+        let table = text.as_ref().map(toml::Spanned::get_ref);
+        let around = |own: &str| rest_of(key, own).is_some();
+        let inside = |own: &str| rest_of(own, key).is_some();
+        let is_section = !key.contains('.') && table.is_some_and(|table| has(table, key));
+        let overridden = self.overridden(table, &around);
+        let overridden =
+            overridden.or_else(|| if is_section { None } else { self.overridden(table, &inside) });
+        if overridden.is_some() {
+            return overridden;
         }
-        let Ok(table) = DeTable::parse(&self.text) else { return refusal };
-        let table = table.get_ref();
-        let assigned = &self.overrides.assigned;
-        let assigned = assigned.iter().rev().find(|(own, _)| rest_of(&key, own).is_some());
-        let is_unknown = refusal.near_mut().is_some();
-        let (span, elsewhere) = match assigned {
-            Some((own, value)) => (
-                varied(table, &self.text, (own, value)),
-                format!("{own} = {value}, which the comparison sets"),
-            ),
-            None => (find(table, &key, is_unknown), self.file.clone()),
-        };
-        let shown = |span| excerpt(&self.file, &self.text, &span);
-        refusal.at(span.map_or_else(|| format!("  --> {elsewhere}"), shown))
+        Some(match find(table?, key, is_unknown) {
+            Some(span) => excerpt(&self.file, &self.text, &span),
+            None => format!("  --> {}", self.file),
+        })
+    }
+
+    /// Where the key of an assignment, or of a value that a comparison sets, is as wanted.
+    fn overridden(
+        &self,
+        table: Option<&DeTable<'_>>,
+        is_meant: &dyn Fn(&str) -> bool,
+    ) -> Option<String> {
+        let own = |set: &str| set.split_once('=').map_or(set, |(own, _)| own).trim().to_owned();
+        if let Some(set) = self.overrides.sets.iter().rev().find(|set| is_meant(&own(set))) {
+            return Some(format!("  --> --set {set}"));
+        }
+        let mut assigned = self.overrides.assigned.iter().rev();
+        let (own, value) = assigned.find(|(own, _)| is_meant(own))?;
+        let span = table.and_then(|table| varied(table, &self.text, (own, value)));
+        let elsewhere = || format!("  --> {own} = {value}, which the comparison sets");
+        Some(span.map_or_else(elsewhere, |span| excerpt(&self.file, &self.text, &span)))
     }
 }
 
@@ -118,6 +170,17 @@ pub(super) fn excerpt(file: &str, text: &str, span: &Range<usize>) -> String {
 fn rest_of<'k>(key: &'k str, own: &str) -> Option<&'k str> {
     let rest = key.strip_prefix(own)?;
     (rest.is_empty() || rest.starts_with(['.', '[', ':'])).then_some(rest)
+}
+
+/// Whether a table has a key, through tables inside of it.
+fn has(table: &DeTable<'_>, key: &str) -> bool {
+    table.iter().any(|(name, value)| match rest_of(key, name.get_ref()) {
+        Some("") => true,
+        Some(rest) => rest
+            .strip_prefix('.')
+            .is_some_and(|rest| value.get_ref().as_table().is_some_and(|inner| has(inner, rest))),
+        None => false,
+    })
 }
 
 /// The deepest place on the way to a key: its value, or its name where nobody knows it.
@@ -198,6 +261,23 @@ mod tests {
         let swept = none.with(&[("work.batch".to_owned(), 0.into())], 1);
         let shown = " --> x.toml:6:26\n  |\n6 | sweep.\"work.batch\" = [4, 0]\n  |                          ^";
         check(&swept, batch(), &format!("{first} {shown}"));
+        // A table that only a flag makes is shown by that flag, one that the file has by its header.
+        let strange = ConfigError::new("foo", "a table", "a known key");
+        let foo = none.clone().set("foo.bar=1").set("work.clip=1");
+        let told = "foo: found a table, expected a known key\n  --> --set foo.bar=1";
+        check(&foo, strange.clone(), told);
+        let swept = none.with(&[("foo.bar".to_owned(), 1.into())], 1);
+        let told = "foo: found a table, expected a known key\n  --> foo.bar = 1, which the comparison sets";
+        check(&swept, strange, told);
+        let work = ConfigError::sentence("work", "no room");
+        check(&foo, work, "work: no room\n --> x.toml:2:2\n  |\n2 | [work]\n  |  ^^^^");
+        // What nobody wrote is a default.
+        let defaulted = ConfigError::new("method.k", "2 of 1 block", "no more");
+        let told = "method.k: found 2 of 1 block, expected no more\n  --> x.toml\n\
+                    hint: method.k is not set, so it has its default";
+        check(&none, defaulted.clone(), told);
+        let told = "method.k: found 2 of 1 block, expected no more\n  --> --set method={ k = 2 }";
+        check(&none.clone().set("method={ k = 2 }"), defaulted, told);
         // The table stands for a key that is missing in it, the file for a table that is missing.
         let epochs = ConfigError::missing("work.epochs", "a number").with_hint("1");
         let first = "work.epochs is missing: expected a number\n";

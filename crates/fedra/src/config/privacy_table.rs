@@ -43,6 +43,10 @@ settings! {
 impl PrivacyTable {
     /// The guarantee as the engine takes it. Beside a cut it is the rows' noise that keeps it to examples.
     pub fn privacy(&self, split: Option<&SplitTable>) -> Result<Privacy, ConfigError> {
+        // What is out of its range is said before what is missing.
+        let delta = number("privacy.delta", Delta::new(self.delta))?;
+        let budget = self.epsilon.map(|epsilon| number("privacy.epsilon", Budget::new(epsilon)));
+        let budget = budget.transpose()?;
         let (noise, clip) = match split.filter(|_| self.unit == Unit::Example) {
             None => {
                 let expected = "a budget such as 8.0, or privacy.noise";
@@ -67,15 +71,9 @@ impl PrivacyTable {
         };
         ConfigError::only("privacy.public", "with privacy.selection = \"public\"")
             .when(self.public.is_some() && self.selection != PrivateSelection::Public)?;
-        let budget = self.epsilon.map(|epsilon| number("privacy.epsilon", Budget::new(epsilon)));
         let noise = number("privacy.noise", NoiseMultiplier::new(noise))?;
         Ok(Privacy {
-            guarantee: Guarantee {
-                unit: self.unit,
-                relation: self.relation,
-                delta: number("privacy.delta", Delta::new(self.delta))?,
-                budget: budget.transpose()?,
-            },
+            guarantee: Guarantee { unit: self.unit, relation: self.relation, delta, budget },
             clip,
             clipping: self.clipping,
             noise,

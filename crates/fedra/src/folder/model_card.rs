@@ -3,7 +3,8 @@
 //! It says what was learnt by which method, what travelled, what was guaranteed to whom, how good the
 //! model is, and how to repeat the run. It is made from the run's summary alone and has no time in it, so
 //! the same run has the same card. It names no file, no folder and no client: a card goes where the
-//! model goes, and a path or the name of a ward is nobody's business there.
+//! model goes, and a path or the name of a ward does not belong there. The card of a private run has no
+//! number from which rows can be counted either: see [`scores`].
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -53,6 +54,10 @@ pub enum WhichRound {
     /// The one that did best on validation examples.
     Best,
 }
+
+/// What the scores of a private run are worth to whoever asks what it reveals.
+const UNCOVERED: &str = "Scores are computed without noise on validation and test examples, so the privacy guarantee \
+                         does not cover those examples.";
 
 /// Most labels that a card lists.
 const MOST_LABELS: usize = 200;
@@ -136,12 +141,16 @@ fn introduction(subject: CardSubject<'_>, summary: &Summary) -> String {
     )
 }
 
+/// Scores of a private run are those of the whole sets alone: how many rows a label has follows from its
+/// support, from its precision and recall, and from the share of the most frequent label.
 fn scores(subject: CardSubject<'_>, summary: &Summary) -> String {
+    let is_private = summary.privacy.is_some();
+    let uncovered = if is_private { format!("\n\n{UNCOVERED}") } else { String::new() };
     if subject.round == WhichRound::Best {
         let Some(best) = &summary.best else { return String::new() };
         return format!(
             "## Scores\n\n{} {:.4} on the clients' validation examples, by which the round was chosen. The run's \
-             summary has the scores of its last round.",
+             summary has the scores of its last round.{uncovered}",
             best.name, best.score
         );
     }
@@ -154,7 +163,10 @@ fn scores(subject: CardSubject<'_>, summary: &Summary) -> String {
             grid.row([set.replace('_', " "), name.clone(), format!("{value:.4}")]);
         }
     }
-    let mut parts = vec![format!("## Scores\n\n{}", grid.markdown())];
+    let mut parts = vec![format!("## Scores\n\n{}{uncovered}", grid.markdown())];
+    if is_private {
+        return parts.remove(0);
+    }
     for (set, by_label) in &summary.by_label {
         let mut grid = Grid::new(["label", ">precision", ">recall", ">F1", ">support"]);
         for one in by_label.labels.iter().take(MOST_LABELS) {
@@ -286,8 +298,11 @@ fn safe(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use fedra_data::{ByLabel, ConfusionCounts, OneLabel};
+
     use super::*;
     use crate::folder::summary::Score;
+    use crate::forecast::private::PrivacySummary;
 
     fn subject(labels: &[String]) -> CardSubject<'_> {
         CardSubject {
@@ -319,6 +334,29 @@ mod tests {
         assert!(card.contains("&lt;script&gt;, x\\_yU+202E z"), "{card}");
         assert!(card.contains("No differential privacy guarantee"), "{card}");
         assert!(!card.contains("<script>"));
+    }
+
+    #[test]
+    fn the_card_of_a_private_run_has_no_number_from_which_rows_are_counted() {
+        let card_of = |support: u64, is_private: bool| {
+            let mut summary = Summary::of_nothing(4);
+            let score = Score { name: "macro_f1".into(), value: 0.5, on: "central_test".into() };
+            let scores = || [("macro_f1".to_owned(), 0.5)].into();
+            summary.score = Some(score);
+            summary.scores.insert("central_test".into(), scores());
+            let counts = ConfusionCounts { true_positives: support, ..ConfusionCounts::default() };
+            let labels = vec![OneLabel::of("gastro", counts)];
+            let by_label = ByLabel { labels, ..ByLabel::default() };
+            summary.by_label.insert("central_test".into(), by_label);
+            summary.privacy = is_private.then(PrivacySummary::of_nothing);
+            card(subject(&[]), &summary)
+        };
+        assert!(card_of(6, false).contains("| gastro |"));
+        assert_ne!(card_of(6, false), card_of(7, false));
+        let private = card_of(6, true);
+        assert_eq!(private, card_of(7, true));
+        assert!(private.contains("| central test | macro_f1 | 0.5000 |"), "{private}");
+        assert!(private.contains(UNCOVERED) && !private.contains("By label"), "{private}");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-/// A folder that holds another run.
+/// A folder that holds another run, or somebody's own files.
 #[derive(Debug, thiserror::Error)]
 #[error("found {found} in {}, expected a free folder", folder.display())]
 pub struct Occupied {
@@ -12,8 +12,19 @@ pub struct Occupied {
     pub found: String,
     /// How the run in it goes on, where it can.
     pub goes_on: Option<GoesOn>,
+    /// What becomes of it where a run is to begin there all the same.
+    pub forced: Forced,
     /// A folder beside it that is free.
     pub free: PathBuf,
+}
+
+/// What becomes of the content of a folder in which a run begins all the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Forced {
+    /// The run in it is replaced.
+    Replaced,
+    /// Files of no run stay, among those of the new one.
+    Kept,
 }
 
 /// How an unfinished run goes on.

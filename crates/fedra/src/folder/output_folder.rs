@@ -3,7 +3,8 @@
 //! A result may be hours of work, so a folder that holds one is refused unless somebody says that
 //! it may be replaced, and even then only what a run wrote is taken for a run: its files are read,
 //! because names prove nothing. Folders in which our names stand without one (a `model/` of
-//! somebody's own) are refused whatever is said.
+//! somebody's own) are refused whatever is said. Folders with other files alone are refused until somebody
+//! says that a run may begin among them: a mistyped path would fill a home folder.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -13,15 +14,16 @@ use fedra_engine::RoundReport;
 use fedra_privacy::{Ledger, shown};
 
 use crate::config::{ConfigError, Experiment, ModelSource};
-use crate::error::{Error, Result, refuse};
-use crate::folder::lock::Lock;
-use crate::folder::occupied::{GoesOn, Occupied};
+use crate::error::{Context, Error, Result, refuse};
+use crate::folder::lock::{self, Lock};
+use crate::folder::occupied::{Forced, GoesOn, Occupied};
 use crate::folder::summary::Summary;
 use crate::folder::{json_file, regular_file, run_folder};
 use crate::prepare::fingerprint::Inputs;
 use crate::prepare::partitioned_data::PartitionedData;
 use crate::run_files::{
-    CHECKPOINT, EXPERIMENT, FILES, FOLDERS, LEDGER, ROUNDS, SITES, SUMMARY, TENSORBOARD,
+    CHECKPOINT, COMPARISON, EARLY, EXPERIMENT, FILES, FOLDERS, LEDGER, ROUNDS, SCRATCH, SITES,
+    SUMMARY, TENSORBOARD,
 };
 use crate::text::grid::joined;
 
@@ -57,7 +59,7 @@ pub fn check_held(path: &Path, experiment: &Experiment, over: OverwritePolicy) -
     let events = || (!run_folder::event_files(path).is_empty()).then_some(TENSORBOARD);
     let mut names = FILES.into_iter().chain(FOLDERS).filter(|name| has(name));
     let Some(found) = names.next().or_else(events) else {
-        return Ok(());
+        return check_foreign(path, over);
     };
     let same = is_written(path, experiment);
     let begun_only = FOLDERS.iter().chain(&[SUMMARY, CHECKPOINT]).all(|name| !has(name));
@@ -99,7 +101,74 @@ pub fn check_held(path: &Path, experiment: &Experiment, over: OverwritePolicy) -
     let how = if is_served { GoesOn::Serve } else { GoesOn::Resume };
     let goes_on = (may_go_on && !is_complete).then_some(how);
     let (folder, found) = (path.to_owned(), format!("{kind}{whose}"));
-    Err(Error::Occupied(Box::new(Occupied { folder, found, goes_on, free })))
+    let forced = Forced::Replaced;
+    Err(Error::Occupied(Box::new(Occupied { folder, found, goes_on, forced, free })))
+}
+
+/// Refuses a folder with files of no run, unless a run may begin among them.
+fn check_foreign(path: &Path, over: OverwritePolicy) -> Result<()> {
+    let foreign = foreign(path)?;
+    let Some(name) = foreign.first() else { return Ok(()) };
+    match over {
+        OverwritePolicy::AnyRun => Ok(()),
+        OverwritePolicy::Namesake => refuse!(
+            "found {name} and no run in {}, expected an empty folder or one of an earlier run",
+            path.display()
+        ),
+        OverwritePolicy::Nothing => {
+            let found = format!("{name} and no run");
+            let (folder, free, goes_on) = (path.to_owned(), next_free(path), None);
+            let forced = Forced::Kept;
+            Err(Error::Occupied(Box::new(Occupied { folder, found, goes_on, forced, free })))
+        }
+    }
+}
+
+/// Refuses a folder in which runs shall have folders of their own: a single run's, and one with other
+/// files that has none of theirs. `what` is what makes them.
+pub fn check_for_several(path: &Path, what: &str) -> Result<(), ConfigError> {
+    let shown = path.display();
+    ConfigError::new("out", format_args!("the file {shown}"), "a folder")
+        .when(path.exists() && !path.is_dir())?;
+    let problem = format!("{shown} contains a run; name a folder for {what}");
+    ConfigError::sentence("out", problem).when(path.join(EXPERIMENT).exists())?;
+    let refused = |error: Error| ConfigError::sentence("out", error);
+    if path.join(COMPARISON).exists() || holds_runs(path, 2) {
+        return Ok(());
+    }
+    let foreign = foreign(path).map_err(refused)?;
+    let Some(name) = foreign.first() else { return Ok(()) };
+    let free = next_free(path);
+    let problem = format!("{shown} contains {name} and no run; name an empty folder for {what}");
+    Err(ConfigError::sentence("out", problem).with_hint(format_args!("{} is free", free.display())))
+}
+
+/// Whether folders in this one, so many levels down, hold runs.
+fn holds_runs(path: &Path, levels: u32) -> bool {
+    let folders = fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut folders = folders.filter(|path| path.is_dir());
+    levels > 0
+        && folders.any(|path| path.join(EXPERIMENT).exists() || holds_runs(&path, levels - 1))
+}
+
+/// What a folder holds that no run left there, by name; hidden files are nobody's result.
+fn foreign(path: &Path) -> Result<Vec<String>> {
+    let reading = || format!("cannot read {}", path.display());
+    let entries = match fs::read_dir(path) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error).with_context(reading),
+    };
+    let mut names = Vec::new();
+    for entry in entries {
+        let name = entry.with_context(reading)?.file_name().to_string_lossy().into_owned();
+        let is_left = [lock::FILE, SCRATCH, EARLY].contains(&name.as_str());
+        if !is_left && !name.starts_with('.') {
+            names.push(name);
+        }
+    }
+    names.sort();
+    Ok(names)
 }
 
 /// Whose run a folder holds of a file with the same words, and whether the experiment could go on with it: it
@@ -205,6 +274,29 @@ mod tests {
     use super::*;
     use crate::config::Overrides;
     use crate::run_files::MODEL;
+
+    #[test]
+    fn several_runs_have_a_folder_of_their_own() {
+        let place = tempfile::tempdir().unwrap();
+        let told = |name: &str| check_for_several(&place.path().join(name), "the comparison");
+        fs::create_dir_all(place.path().join("mine")).unwrap();
+        for accepted in ["absent", "mine"] {
+            told(accepted).unwrap();
+        }
+        // What hides is nobody's result.
+        fs::write(place.path().join("mine/.gitkeep"), "").unwrap();
+        told("mine").unwrap();
+        fs::write(place.path().join("mine/keep.txt"), "mine").unwrap();
+        let refused = told("mine").unwrap_err().to_string();
+        assert!(refused.contains("mine contains keep.txt and no run"), "{refused}");
+        assert!(refused.contains("mine-2 is free"), "{refused}");
+        // A comparison that was stopped has runs and no tables yet.
+        fs::create_dir_all(place.path().join("mine/fedavg/seed-1")).unwrap();
+        fs::write(place.path().join("mine/fedavg/seed-1").join(EXPERIMENT), "").unwrap();
+        told("mine").unwrap();
+        let refused = told("mine/fedavg/seed-1").unwrap_err().to_string();
+        assert!(refused.contains("contains a run"), "{refused}");
+    }
 
     #[test]
     fn a_namesake_may_be_replaced_and_the_model_that_is_started_from_may_not() {

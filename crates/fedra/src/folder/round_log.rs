@@ -42,6 +42,8 @@ impl Sink for RoundLog {
     fn round(&mut self, report: &RoundReport) -> Result<(), EngineError> {
         let line = report.to_line()?;
         let written = self.file.write_all(&line).and_then(|()| self.file.sync_data());
+        // An open file can be written to after its folder was removed, and then nobody finds it.
+        let written = written.and_then(|()| std::fs::metadata(&self.path).map(drop));
         written.map_err(|error| EngineError::Sink(format!("{}: {error}", self.path.display())))
     }
 }

@@ -235,7 +235,7 @@ impl Summary {
         fact("bytes down", travelled((down, crossing.down()), full_down));
         fact("privacy", self.privacy.as_ref().map_or("none".to_owned(), PrivacySummary::in_words));
         for line in self.privacy.iter().filter_map(PrivacySummary::signal_in_words) {
-            fact("signal", line);
+            fact("signal-to-noise ratio", line);
         }
         if let Some(noise) = &self.noise {
             fact("noise", noise.clone());

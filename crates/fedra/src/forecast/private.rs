@@ -55,6 +55,33 @@ pub const SIMULATED: &str = "This was a simulation: its noise and its sampling a
     seed, so anyone who has the run's folder can remove the noise. The numbers are those of a federation in \
     which each machine draws its own (fedra serve and fedra join).";
 
+#[cfg(test)]
+impl PrivacySummary {
+    /// A run without a release under an example-level guarantee.
+    pub fn of_nothing() -> Self {
+        let delta = fedra_privacy::Delta::new(1e-5).expect("a delta");
+        let guarantee = Guarantee {
+            unit: Unit::Example,
+            relation: fedra_privacy::Relation::AddRemove,
+            delta,
+            budget: None,
+        };
+        let statement = "nothing was released".to_owned();
+        let (epsilon, epsilon_rdp, layers) = (Some(0.0), Some(0.0), Vec::new());
+        let simulated = false;
+        Self {
+            epsilon,
+            epsilon_rdp,
+            guarantee,
+            noise: 1.0,
+            clip: 1.0,
+            layers,
+            simulated,
+            statement,
+        }
+    }
+}
+
 impl PrivacySummary {
     /// What was spent under a guarantee.
     pub fn new(privacy: &Privacy, spent: Spent, statement: String) -> Self {
@@ -79,7 +106,7 @@ impl PrivacySummary {
         let word =
             |layer: &LayerNoise| format!("{} {:.2}", layer.layer, ratio(layer).unwrap_or_default());
         let words: Vec<String> = self.layers.iter().map(word).collect();
-        Some(format!("of the noise: {}", words.join(", ")))
+        Some(words.join(", "))
     }
 
     /// The same with the means over the rounds of these reports.

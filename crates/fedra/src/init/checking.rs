@@ -19,7 +19,7 @@ impl Proposal {
         let experiment = experiment_of(&self.to_toml(""), "experiment")?;
         check_preset(&experiment)?;
         let holdings = PartitionedData::heard(&experiment, listener)
-            .context("its rows cannot be used as proposed")?;
+            .context("the proposed experiment cannot read its rows")?;
         let lengths = TokenLengths::of_experiment(&experiment, &holdings)
             .context("its rows cannot be tokenised")?;
         if experiment.image.is_none() {

@@ -11,6 +11,7 @@
 //! `fedra data` and `fedra run` take it at once.
 
 mod checking;
+mod header;
 mod images;
 mod models;
 mod notes;

@@ -22,6 +22,12 @@ impl Proposal {
     pub fn notes(&self) -> Vec<String> {
         let Self { roles, sight, training, .. } = self;
         let mut notes: Vec<String> = left_out(sight).into_iter().collect();
+        notes.extend(sight.found.encoding.map(|encoding| {
+            format!(
+                "the data is not UTF-8 and is read as {}: check accented letters with fedra data",
+                encoding.name()
+            )
+        }));
         if let Some(label) =
             roles.label.as_ref().and_then(|label| sight.survey.column(&label.value))
         {
@@ -71,10 +77,10 @@ impl Proposal {
             "its name or its values are ambiguous".to_owned()
         };
         Some(format!(
-            "column {:?} may name the client of a row, but {why}: rows are partitioned among {} that are \
-             simulated; --client-column COLUMN names a column",
+            "column {:?} may name the client of a row, but {why}: rows are assigned to {}; --client-column COLUMN \
+             names a column",
             short(&column.name),
-            counted(training.clients as u64, "client"),
+            counted(training.clients as u64, "simulated client"),
         ))
     }
 }
@@ -120,10 +126,11 @@ fn without_label(label: &ColumnSurvey, rows: usize) -> Option<String> {
     let empty = rows.saturating_sub(label.filled);
     (empty > 0).then(|| {
         format!(
-            "{} of {} have no value in column {:?}, and a row without a label is refused: fill them in, or \
+            "{} of {} {} no value in column {:?}, and a row without a label is refused: fill them in, or \
              leave them out with --missing drop",
             grouped(empty as u64),
             counted(rows as u64, "row"),
+            if empty == 1 { "has" } else { "have" },
             short(&label.name)
         )
     })

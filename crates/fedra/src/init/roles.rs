@@ -91,7 +91,20 @@ impl Roles {
             Some(name) => Some(Chosen::wished(name.clone())),
             None => label(sight, &rest, wishes),
         };
+        if label.is_none() && wishes.task.is_none() {
+            check_varies((sight, wishes), &rest)?;
+        }
         let task = task(sight, &rest, (label.as_ref(), wishes))?;
+        if wishes.text.len() == 2
+            && !matches!(task.value.shape(), LabelShape::One | LabelShape::Many)
+        {
+            let problem = format!(
+                "two columns are read only for tasks with a label of the whole text, and the task is {}: name the \
+                 column of labels with --label, or give --text once",
+                task.value.name()
+            );
+            return Err(ConfigError::sentence("text", problem).into());
+        }
         let label = match (task.value, label, &wishes.label) {
             (Task::Language, ..) => None,
             (Task::Generation, label, None) => second_text(&rest, label.as_ref())
@@ -102,6 +115,9 @@ impl Roles {
             Some(images) => Chosen::new(images.column.iter().cloned().collect(), "images"),
             None => text(&rest, (task.value, label.as_ref()), wishes)?,
         };
+        if wishes.text.is_empty() && task.value.shape() == LabelShape::One {
+            check_exchanged(sight, &text.value, label.as_ref())?;
+        }
         let needs = task.value != Task::Language && sight.found.format != Format::Conll;
         let found = format_args!("no column that fits the task {}", task.value.name());
         let expected = format_args!("the name of one\n{}", listed(&columns));
@@ -209,6 +225,47 @@ fn label(sight: &Sight, rest: &Columns<'_>, wishes: &Wishes) -> Option<Chosen<St
     let column = free.into_iter().filter(few).min_by_key(|column| column.distinct())?;
     let why = format!("{} different short values; --label COLUMN names another", column.distinct());
     Some(Chosen::new(column.name.clone(), why))
+}
+
+/// Refuses a column of labels that has one value: there is nothing to learn, and no other task was asked for.
+fn check_varies((sight, wishes): (&Sight, &Wishes), rest: &Columns<'_>) -> Result<(), ConfigError> {
+    let is_free =
+        |column: &&ColumnSurvey| !wishes.text.contains(&column.name) && !says_site(sight, column);
+    let free: Vec<&ColumnSurvey> = rest.iter().copied().filter(is_free).collect();
+    let mut labels = called(&free, LABEL);
+    let Some(column) = labels.find(|column| !column.has_more && column.distinct() == 1) else {
+        return Ok(());
+    };
+    let problem = format!(
+        "column {:?} has a single value in all rows, so there is no label to learn: name another column with --label, \
+         or give --task language to learn the texts alone",
+        short(&column.name)
+    );
+    Err(ConfigError::sentence("label", problem))
+}
+
+/// Refuses a column of texts that somebody names as the label, where what is left to read is shorter.
+fn check_exchanged(
+    sight: &Sight,
+    text: &[String],
+    label: Option<&Chosen<String>>,
+) -> Result<(), ConfigError> {
+    let column = |name: &String| sight.survey.column(name);
+    let (Some(label), Some(text)) =
+        (label.and_then(|label| column(&label.value)), text.first().and_then(column))
+    else {
+        return Ok(());
+    };
+    let is_text = label.has_more || label.distinct() * 2 > label.filled;
+    let problem = format!(
+        "column {:?} holds texts ({:.0} words on average), and column {:?}, which is left to be read, holds shorter \
+         ones: name the column of labels with --label, or the column to read with --text",
+        short(&label.name),
+        label.mean_words(),
+        short(&text.name)
+    );
+    ConfigError::sentence("label", problem)
+        .when(is_text && !label.is_list() && label.mean_words() > text.mean_words())
 }
 
 /// Whether a column says where a row comes from, which nobody wants to be told by a model: it is called so,

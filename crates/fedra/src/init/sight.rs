@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use fedra_data::{Columns, FoundFormat, Reader, Survey};
 
+use super::header;
 use super::images::{self, ImageSight};
 use super::models::{FoundModel, ModelPlaces};
 use super::wishes::ClientFile;
@@ -84,6 +85,7 @@ pub fn look(data: Option<&Path>, clients: &[(String, PathBuf)]) -> Result<Sight>
             ..Reader::default()
         };
         let survey = Survey::of(found.format, &file.path, &reader, MOST_ROWS)?;
+        header::check(&file.path, found.format, &survey)?;
         let pictures = images::of_table(&file.path, bytes.as_deref(), &survey);
         if survey.rows == 0 {
             refuse!("{shown}: found no rows, expected at least one");

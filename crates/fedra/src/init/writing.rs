@@ -212,9 +212,9 @@ impl Proposal {
             (", at random.", "{ by = \"iid\" }")
         };
         out.comment(&format!(
-            "No column names the client of a row, so rows are partitioned among {}, which are simulated \
-             (--client-column COLUMN names a column){how}",
-            counted(training.clients as u64, "client")
+            "No column names the client of a row, so rows are assigned to {} (--client-column COLUMN names a \
+             column){how}",
+            counted(training.clients as u64, "simulated client")
         ));
         out.set("partition", by);
     }

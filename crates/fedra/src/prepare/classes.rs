@@ -57,9 +57,10 @@ pub fn settle(
             Ok(Classifier::Rows(rows))
         }
         HeadFit::Fresh(why) if choice == Some(HeadChoice::Trained) => {
-            let expected = "a folder with a head that answers with the data's labels";
-            let found = format!("\"trained\", but {why}{}", first_strange(table, &why));
-            Err(ConfigError::new("model.head", found, expected).into())
+            let first = first_strange(table, &why);
+            let problem =
+                format!("the head does not answer with the labels of the rows: {why}{first}");
+            Err(ConfigError::sentence("model.head", problem).into())
         }
         HeadFit::Fresh(why) => Ok(Classifier::Fresh(why)),
         HeadFit::Unnamed(count) => {

@@ -155,7 +155,7 @@ fn check_clients(experiment: &Experiment, clients: &mut [Holding], dealt: usize)
     let federation = &experiment.raw.federation;
     if let Some(expected) = federation.clients {
         let found = format_args!("{} in the data", counted(clients.len() as u64, "client"));
-        let hint = "leave the key out to take them all, or deal the rows by data.partition";
+        let hint = "leave the key out to take them all, or partition the rows with data.partition";
         ConfigError::new("federation.clients", found, expected)
             .with_hint(hint)
             .when(expected != clients.len() && expected != dealt)?;

@@ -79,9 +79,9 @@ impl Prepared {
         let mut notes = Vec::new();
         let is_grown = matches!(experiment.model, ModelSource::Fresh(_, Vocabulary::Grown(_)));
         if is_grown && !matches!(experiment.source, Source::Clinic(_)) {
-            let expected = "a value, or model.path, with [privacy]: a vocabulary built from clients' rows reveals their words, and the privacy guarantee does not cover that";
-            ConfigError::new("model.tokenizer", "nothing", expected)
-                .when(experiment.recipe.privacy.is_some())?;
+            let problem = "[privacy] needs model.path or model.tokenizer: a vocabulary built from clients' rows \
+                           reveals their words, and the privacy guarantee does not cover that";
+            ConfigError::sentence("model", problem).when(experiment.recipe.privacy.is_some())?;
             notes.push(
                 "the vocabulary is built from all clients' training text and reveals words of it; model.path or \
                  model.tokenizer provides another vocabulary"
@@ -137,7 +137,7 @@ fn check_labels(experiment: &Experiment) -> Result<(), ConfigError> {
     let has_labels = experiment.task.shape() != LabelShape::Absent
         && experiment.task.answer_form() == AnswerForm::Labels;
     let expected = "the names of all labels with [privacy]: names found in clients' rows would be released with the model";
-    ConfigError::new("data.labels", "nothing", expected)
+    ConfigError::missing("data.labels", expected)
         .when(experiment.recipe.privacy.is_some() && from_rows && has_labels)
 }
 
@@ -192,7 +192,7 @@ fn vocabulary_of(
         ),
         Vocabulary::Absent => {
             let expected = "a tokenizer: the model reads texts";
-            return Err(ConfigError::new("model.tokenizer", "nothing", expected).into());
+            return Err(ConfigError::missing("model.tokenizer", expected).into());
         }
     };
     let companions = match companions.tokenizer() {

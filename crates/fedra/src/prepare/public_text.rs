@@ -47,7 +47,7 @@ pub fn rows(
         (Source::Files(..) | Source::Mimic(..) | Source::Rows(_), _) => {
             let expected = "a file of public rows in the format of the data, or another \
                             privacy.selection";
-            return Err(ConfigError::new("privacy.public", "nothing", expected).into());
+            return Err(ConfigError::missing("privacy.public", expected).into());
         }
     };
     let most = recipe.selection.profile_examples as usize;

@@ -312,8 +312,11 @@ fn without_test(holdings: &PartitionedData) -> Option<String> {
     if without < clients {
         let clients = counted(clients as u64, "client");
         return (without > 0).then(|| {
+            let (verb, part) = if without == 1 { ("has", "takes") } else { ("have", "take") };
             let without = grouped(without as u64);
-            format!("{without} of {clients} have no test rows: clients' scores do not include them")
+            format!(
+                "{without} of {clients} {verb} no test rows and {part} no part in clients' scores"
+            )
         });
     }
     division.central_test.is_empty().then(|| {

@@ -20,6 +20,7 @@ use crate::prepare::prepared::{PartHeld, Prepared, check_weights};
 use crate::prepare::remarks;
 use crate::prepare::token_lengths::TokenLengths;
 use crate::run::agreement::agreement;
+use crate::text::grid::joined;
 
 /// The named client with its rows, its tokens and the weights that all start from. It gives the
 /// answers, to the bit, that it gives in a run of the whole federation in one process.
@@ -71,9 +72,16 @@ fn read(experiment: &Experiment, name: &str, work: &Work<'_>) -> Result<Partitio
     ConfigError::new("client", &found, format_args!("one of {}", declared.join(", ")))
         .when(!declared.is_empty() && !declared.iter().any(|other| other == name))?;
     let names = names(&holdings);
-    ConfigError::new("client", &found, format_args!("one of {}", names.join(", ")))
-        .when(!names.iter().any(|other| other == name))?;
+    let expected = format!("one of {}{}", names.join(", "), of_files(experiment));
+    ConfigError::new("client", &found, expected).when(!names.iter().any(|other| other == name))?;
     Ok(holdings)
+}
+
+/// Which files name the clients, where the rows are read from files.
+fn of_files(experiment: &Experiment) -> String {
+    let Source::Files(_, files) = &experiment.source else { return String::new() };
+    let files: Vec<String> = files.iter().map(|file| file.path.display().to_string()).collect();
+    format!(", whose rows are in {}", joined(&files, "and"))
 }
 
 fn names(holdings: &PartitionedData) -> Vec<String> {
@@ -179,10 +187,10 @@ pub(crate) fn check_declared(experiment: &Experiment) -> Result<(), ConfigError>
     let in_rows = matches!(experiment.source, Source::Rows(_));
     let in_answers = data.answers.as_ref().is_some_and(|answers| answers.labels().is_some());
     let expected = "the names of all labels: the rows of one client may lack some";
-    ConfigError::new("data.labels", "nothing", expected)
+    ConfigError::missing("data.labels", expected)
         .when(has_labels && !in_rows && !in_answers && data.labels.is_none())?;
     let expected =
         "a tokenizer that all clients have: a vocabulary built here would differ from all others";
-    ConfigError::new("model.tokenizer", "nothing", expected)
+    ConfigError::missing("model.tokenizer", expected)
         .when(matches!(experiment.model, ModelSource::Fresh(_, Vocabulary::Grown(_))))
 }

@@ -23,7 +23,7 @@ use crate::console;
 use crate::device::DeviceFlags;
 use crate::experiment::Overrides;
 use crate::files;
-use crate::flags::{Quiet, Verbosity};
+use crate::flags::{Quiet, Verbosity, whole};
 use crate::hub;
 use crate::interrupt;
 use crate::progress::Stopping;
@@ -58,7 +58,7 @@ pub struct Membership {
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     only: Vec<String>,
     /// Shadow models for each attacked model; one more is trained, and each is attacked once
-    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u64).range(7..=10_000))]
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = whole::<u64>(7, Some(10_000)))]
     shadows: u64,
     /// Attack the first model whose test score is at least this, instead of the last one
     #[arg(long, value_name = "S", allow_negative_numbers = true)]

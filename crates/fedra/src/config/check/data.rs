@@ -64,7 +64,7 @@ fn without_files(raw: &mut RawConfig, task: Task, rows: Option<Arc<Table>>) -> R
         ("data.validation", &data.validation),
         ("data.test", &data.test),
     ] {
-        ConfigError::only(key, "to sources that are read from files").when(path.is_some())?;
+        only_files(key, data).when(path.is_some())?;
     }
     if data.source == Written::SyntheticClinic {
         return clinic(raw, task).map(Source::Clinic);
@@ -73,11 +73,18 @@ fn without_files(raw: &mut RawConfig, task: Task, rows: Option<Arc<Table>>) -> R
     rows.map(Source::Rows).ok_or_else(|| ConfigError::sentence("data.source", missing))
 }
 
+/// About a key that names a file, where no file is read: mostly the source was left out.
+fn only_files(key: &str, data: &Data) -> ConfigError {
+    let hint = "data.source says how files are written, as in source = \"csv\"";
+    let refusal = ConfigError::only(key, "to sources that are read from files");
+    if data.source == Written::SyntheticClinic { refusal.with_hint(hint) } else { refusal }
+}
+
 /// Refuses files of clients beside other files, and where nothing is read from files.
 fn files_of_clients(data: &Data) -> Result<()> {
     let Some(first) = data.clients.keys().next() else { return Ok(()) };
     let (is_file, column) = (data.source.format().is_some(), &data.columns.client);
-    ConfigError::only("data.clients", "to sources that are read from files").when(!is_file)?;
+    only_files("data.clients", data).when(!is_file)?;
     ConfigError::new("data.clients", "an empty name", "a name for every client")
         .when(first.trim().is_empty())?;
     ConfigError::excludes("data.clients", "data.path or data.train: each client has its own file")

@@ -48,7 +48,8 @@ pub(super) fn model(
             ("model.patch", model.patch.is_some()),
             ("model.channels", model.channels.is_some()),
         ] {
-            ConfigError::excludes(key, "model.path, where the model is whole").when(given)?;
+            ConfigError::excludes(key, "model.path, whose folder has the whole model: remove one")
+                .when(given)?;
         }
         let folder = place("model.path", path)?;
         let config = read_images(open_config(&folder)?, &folder)?;

@@ -217,7 +217,11 @@ fn depths(raw: &RawConfig, model: &ModelSource) -> Result<BTreeMap<String, u16>>
 /// The engine's refusal of a setting.
 pub fn of_engine(error: EngineError) -> ConfigError {
     if let EngineError::Setting { key, found, expected } = error {
-        return ConfigError::new(key, found, expected);
+        return if found == "nothing" {
+            ConfigError::missing(key, expected)
+        } else {
+            ConfigError::new(key, found, expected)
+        };
     }
     ConfigError::sentence("method", error)
 }

@@ -33,13 +33,12 @@ pub use workers::Workers;
 
 use std::path::Path;
 
-use crate::config::ConfigError;
 use crate::error::Result;
 use crate::folder::lock::Lock;
-use crate::folder::regular_file;
 use crate::folder::run_folder::Folder;
+use crate::folder::{output_folder, regular_file};
 use crate::report::write_page;
-use crate::run_files::{COMPARISON, EXPERIMENT};
+use crate::run_files::COMPARISON;
 use progression::Progression;
 
 /// What came of a comparison.
@@ -72,11 +71,8 @@ pub fn compare(
     workers: &Workers<'_>,
     listener: &dyn CompareListener,
 ) -> Result<Option<Compared>> {
-    ConfigError::new("out", format_args!("the file {}", out.display()), "a folder")
-        .when(out.exists() && !out.is_dir())?;
     Lock::check(out)?;
-    let problem = format!("{} contains a run; name a folder for the comparison", out.display());
-    ConfigError::sentence("out", problem).when(out.join(EXPERIMENT).exists())?;
+    output_folder::check_for_several(out, "the comparison")?;
     let (fingerprints, notes) = plan.check(listener.preparation())?;
     for note in &notes {
         listener.preparation().note(note);

@@ -116,7 +116,10 @@ pub fn folder_name(text: &str) -> String {
 
 /// For each variant the place of the one it is held against; `None` for a baseline itself and for
 /// a variant that has none beside it.
-pub fn baselines(variants: &[Variant], wanted: Option<&str>) -> Result<Vec<Option<usize>>> {
+pub fn baselines(
+    variants: &[Variant],
+    wanted: Option<&str>,
+) -> Result<Vec<Option<usize>>, ConfigError> {
     let at = |name: &str| variants.iter().position(|variant| variant.name == name);
     let everywhere = |place: usize| -> Vec<Option<usize>> {
         (0..variants.len()).map(|own| (own != place).then_some(place)).collect()
@@ -130,7 +133,7 @@ pub fn baselines(variants: &[Variant], wanted: Option<&str>) -> Result<Vec<Optio
         let Some(axis) = (0..axes).find(|axis| labels(*axis).any(|label| label == name)) else {
             let names: Vec<&str> = variants.iter().map(|v| v.name.as_str()).collect();
             let expected = format!("one of {}", names.join(", "));
-            return Err(ConfigError::new("compare.baseline", format!("{name:?}"), expected).into());
+            return Err(ConfigError::new("compare.baseline", format!("{name:?}"), expected));
         };
         (axis, name.to_owned())
     } else {

@@ -81,8 +81,15 @@ impl WorkPlan {
         let origin = origin.unwrap_or_default();
         let point = |error| origin.point(error);
         let variants = expand(&subjects).map_err(point)?;
-        let baselines = baselines(&variants, baseline.as_deref()).map_err(point)?;
+        let baselines = baselines(&variants, baseline.as_deref());
+        // What a caller asked for is in no file.
+        let baselines = if asked.baseline.is_some() {
+            baselines.map_err(|refused| refused.with_key("baseline"))?
+        } else {
+            baselines.map_err(|refused| origin.place(refused))?
+        };
         let first = first_seed.unwrap_or(1);
+        ConfigError::new("seeds", 0, "at least 1").when(asked.seeds == Some(0))?;
         let count = |key: &str, wanted: Option<u32>, usual: u64| match wanted {
             Some(0) => Err(origin.place(ConfigError::new(key, 0, "at least 1"))),
             Some(some) => Ok(u64::from(some)),
