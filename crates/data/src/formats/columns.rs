@@ -176,14 +176,13 @@ fn find(
     usual: &[&str],
 ) -> Result<Option<Cell>, NoRow> {
     if let Some(name) = named {
-        return match fields.take(name)? {
-            Some(cell) => Ok(Some(cell)),
-            None => {
-                // Another name is of use only where the name is wrong.
-                let is_unknown = !fields.names().contains(&name);
-                Err(absent(fields, &[name], is_unknown.then_some(key)))
-            }
-        };
+        let cell = fields.take(name)?;
+        if cell.is_none() {
+            // Another name is of use only where the name is wrong.
+            let is_unknown = !fields.names().contains(&name);
+            return Err(absent(fields, &[name], is_unknown.then_some(key)));
+        }
+        return Ok(cell);
     }
     for name in usual {
         if let Some(cell) = fields.take(name)? {
