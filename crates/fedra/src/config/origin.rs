@@ -39,6 +39,7 @@ impl Origin {
     }
 
     /// The same error with the place of its key, where it is about one and has none.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "all others are about no key")]
     pub fn point(&self, error: Error) -> Error {
         match error {
             Error::Config(refusal) => Error::Config(self.place(refusal)),
