@@ -16,11 +16,11 @@ use crate::error::{ClientError, Result};
 use crate::examples::Examples;
 use crate::labelled_batch::{LabelledBatch, check_head};
 use crate::likelihood::{ChoiceBatch, Guess};
-use crate::logits::{highest, log_sum_exp};
 use crate::meter::Meter;
 use crate::ordered_jobs::{by_batch, placed};
 use crate::scores::{Counts, Scores};
 use crate::split::{ClientSegments, Passing};
+use fedra_model::{highest, log_sum_exp};
 
 /// Scores any parameters of a model.
 #[derive(Clone, Copy, Debug)]

@@ -11,10 +11,10 @@ use crate::error::{ClientError, Result};
 use crate::evaluator::{Answer, Evaluator};
 use crate::examples::Examples;
 use crate::labelled_batch::{LabelledBatch, check_head};
-use crate::logits::{rows_of_each, sigmoid, softmax};
 use crate::meter::Meter;
 use crate::ordered_jobs::by_batch;
 use crate::scores::Scores;
+use fedra_model::{rows_of_each, sigmoid, softmax};
 
 /// One example under examination.
 #[derive(Clone, Debug, PartialEq)]

@@ -14,7 +14,7 @@ use fedra_data::{Encoded, EncodedChoice, Target};
 use fedra_model::{Batch, Model, Reading};
 
 use crate::error::{ClientError, Result};
-use crate::logits::log_sum_exp;
+use fedra_model::log_sum_exp;
 
 /// Logits held at once, in floats (16 MiB), as for a loss over a vocabulary.
 const HELD: usize = 1 << 22;

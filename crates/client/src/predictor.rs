@@ -13,8 +13,8 @@ use fedra_model::{Batch, Head, Model};
 
 use crate::error::{ClientError, Result};
 use crate::evaluator::evaluation_batches;
-use crate::logits::rows_of_each;
 use crate::ordered_jobs::{by_batch, collected};
+use fedra_model::rows_of_each;
 
 /// Texts that are cut in one job; a job costs some microseconds, a text tens of them.
 const TEXTS_AT_ONCE: usize = 32;

@@ -390,12 +390,7 @@ fn next_correction(
         LocalRule::Plain | LocalRule::Proximal { .. } => (state.correction.clone(), None),
         LocalRule::Dynamic { alpha } => {
             let mut next = state.correction.clone();
-            for (id, change) in change.iter() {
-                let memory = next.or_zeros(id, change.len());
-                for (memory, change) in memory.iter_mut().zip(change) {
-                    *memory -= alpha * change;
-                }
-            }
+            next.add_scaled(-alpha, change);
             (next, None)
         }
         LocalRule::ControlVariate => {
@@ -404,12 +399,7 @@ fn next_correction(
             let mean: ParamValues =
                 mean.into_iter().filter(|(id, _)| uploads.contains(*id)).collect();
             let mut change = mean.clone();
-            for (id, change) in change.iter_mut() {
-                let own = state.correction.get(id).unwrap_or_default();
-                for (change, own) in change.iter_mut().zip(own) {
-                    *change -= own;
-                }
-            }
+            change.subtract(&state.correction);
             let others = state.correction.iter().filter(|(id, _)| mean.get(*id).is_none());
             let mut next: ParamValues = others.map(|(id, own)| (id, own.to_vec())).collect();
             next.absorb(mean);

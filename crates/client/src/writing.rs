@@ -11,7 +11,7 @@ use fedra_data::Tokenizer;
 use fedra_model::{Batch, KeyValueCache, Model};
 
 use crate::error::Result;
-use crate::logits::highest;
+use fedra_model::highest;
 
 /// How text is written and read.
 #[derive(Clone)]

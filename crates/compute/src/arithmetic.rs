@@ -2,25 +2,30 @@
 
 use crate::cpu::elementwise;
 use crate::cuda::ops;
+use crate::device::Device;
 use crate::error::ComputeError;
 use crate::tensor::Tensor;
 
 impl Tensor {
     /// For each row the column of its highest number, the first of equal ones; `None` where one is not a number.
     pub fn argmax(&self) -> Vec<Option<u32>> {
-        if let Some(cuda) = self.cuda() {
-            return ops::argmax(&cuda, self);
+        match &self.device() {
+            Device::Cuda(cuda) => ops::argmax(cuda, self),
+            Device::Cpu(_) | Device::Meta(_) => {
+                let rows = self.read();
+                rows.chunks_exact(self.cols().max(1)).map(elementwise::argmax).collect()
+            }
         }
-        let rows = self.read();
-        rows.chunks_exact(self.cols().max(1)).map(elementwise::argmax).collect()
     }
 
     /// `self += factor * other`.
     pub fn add_scaled(&mut self, factor: f32, other: &Self) -> Result<(), ComputeError> {
         ComputeError::expect("sum", "shape", other.shape(), self.shape())?;
-        match self.cuda() {
-            Some(cuda) => ops::add_scaled(&cuda, self, factor, other),
-            None => self.change(|sum| elementwise::add_scaled(sum, factor, &other.read())),
+        match &self.device() {
+            Device::Cuda(cuda) => ops::add_scaled(cuda, self, factor, other),
+            Device::Cpu(_) | Device::Meta(_) => {
+                self.change(|sum| elementwise::add_scaled(sum, factor, &other.read()));
+            }
         }
         Ok(())
     }
@@ -34,9 +39,9 @@ impl Tensor {
     ) -> Result<(), ComputeError> {
         ComputeError::expect("sum", "shape", to.shape(), self.shape())?;
         ComputeError::expect("difference", "shape", from.shape(), to.shape())?;
-        match self.cuda() {
-            Some(cuda) => ops::add_scaled_difference(&cuda, self, factor, (to, from)),
-            None => self.change(|sum| {
+        match &self.device() {
+            Device::Cuda(cuda) => ops::add_scaled_difference(cuda, self, factor, (to, from)),
+            Device::Cpu(_) | Device::Meta(_) => self.change(|sum| {
                 elementwise::add_scaled_difference(sum, factor, (&to.read(), &from.read()));
             }),
         }
@@ -47,9 +52,9 @@ impl Tensor {
     pub fn minus(&self, other: &Self) -> Result<Self, ComputeError> {
         ComputeError::expect("difference", "shape", other.shape(), self.shape())?;
         let mut difference = Self::scratch(&self.device(), self.rows(), self.cols());
-        match self.cuda() {
-            Some(cuda) => ops::subtract(&cuda, &mut difference, (self, other)),
-            None => {
+        match &self.device() {
+            Device::Cuda(cuda) => ops::subtract(cuda, &mut difference, (self, other)),
+            Device::Cpu(_) | Device::Meta(_) => {
                 difference
                     .change(|into| elementwise::subtract(into, (&self.read(), &other.read())));
             }
@@ -59,34 +64,33 @@ impl Tensor {
 
     /// `self *= factor`.
     pub fn scale(&mut self, factor: f32) {
-        match self.cuda() {
-            Some(cuda) => ops::scale(&cuda, self, factor),
-            None => self.change(|x| elementwise::scale(x, factor)),
+        match &self.device() {
+            Device::Cuda(cuda) => ops::scale(cuda, self, factor),
+            Device::Cpu(_) | Device::Meta(_) => self.change(|x| elementwise::scale(x, factor)),
         }
     }
 
     /// `self /= divisor`, element by element: not the same bits as a product with its inverse.
     pub fn divide(&mut self, divisor: f32) {
-        match self.cuda() {
-            Some(cuda) => ops::divide(&cuda, self, divisor),
-            None => self.change(|x| elementwise::divide(x, divisor)),
+        match &self.device() {
+            Device::Cuda(cuda) => ops::divide(cuda, self, divisor),
+            Device::Cpu(_) | Device::Meta(_) => self.change(|x| elementwise::divide(x, divisor)),
         }
     }
 
     /// Sum of squares, in f64 over fixed runs of the tensor, so that it is the same everywhere.
     pub fn sum_of_squares(&self) -> f64 {
-        if let Some(cuda) = self.cuda() {
-            return ops::sum_of_squares(&cuda, self);
+        match &self.device() {
+            Device::Cpu(_) => elementwise::sum_of_squares(&self.read()),
+            Device::Meta(_) => 0.0,
+            Device::Cuda(cuda) => ops::sum_of_squares(cuda, self),
         }
-        let has_numbers = self.device().has_numbers();
-        if has_numbers { elementwise::sum_of_squares(&self.read()) } else { 0.0 }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::Device;
 
     fn row(numbers: &[f32]) -> Tensor {
         Tensor::from_slice(&Device::cpu(), 1, numbers.len(), numbers).unwrap()

@@ -32,6 +32,7 @@ mod patches;
 mod patching;
 mod pool;
 mod precision;
+mod rows_at_cut;
 mod sequences;
 mod solver;
 mod storage;
@@ -59,6 +60,7 @@ pub use params::{Params, Weight, Weights};
 pub use patches::{Patches, Pixels};
 pub use pool::{Buffer, Counter, Pool, Usage, set_worker};
 pub use precision::Precision;
+pub use rows_at_cut::{add_noise_to_row, square_of_row, unclip};
 pub use sequences::Sequences;
 pub use tape::{
     AttentionProbe, ExampleGradients, Logits, Lora, LossWeights, Projected, Projection, RowWeights,

@@ -6,7 +6,7 @@
 //! may have room for more rows than it has, so that a key/value cache grows without being copied.
 
 use crate::cpu::matmul::{Mat, Stored};
-use crate::cuda::{self, Cuda, moves};
+use crate::cuda::{self, moves};
 use crate::device::Device;
 use crate::error::ComputeError;
 use crate::storage::{Numbers, Storage};
@@ -260,27 +260,28 @@ impl Tensor {
 
     /// Writes numbers from the host.
     fn put(&mut self, data: &[f32]) {
-        match self.cuda() {
-            Some(_) => self.storage.overwrite(data),
-            None => self.change(|into| into.copy_from_slice(data)),
+        match self.device() {
+            Device::Cuda(_) => self.storage.overwrite(data),
+            Device::Cpu(_) | Device::Meta(_) => self.change(|into| into.copy_from_slice(data)),
         }
     }
 
     /// Zeros in place of whatever there is.
     pub(crate) fn clear(&mut self) {
-        if let Some(cuda) = self.cuda() {
-            return moves::fill(&cuda, self.numbers_mut(), self.elements(), 0.0);
+        let elements = self.elements();
+        match &self.device() {
+            Device::Cuda(cuda) => moves::fill(cuda, self.numbers_mut(), elements, 0.0),
+            Device::Cpu(_) | Device::Meta(_) => self.change(|numbers| numbers.fill(0.0)),
         }
-        self.change(|numbers| numbers.fill(0.0));
     }
 
     /// Copies rows of a tensor, as many columns of it from `column` on as there are here, over those from `first` on.
     fn copy_rectangle(&mut self, first: usize, from: &Self, rows: Range<usize>, column: usize) {
         let cols = self.cols;
-        if let Some(cuda) = self.cuda().filter(|_| from.cuda().is_some()) {
+        if let (Device::Cuda(cuda), Device::Cuda(_)) = (&self.device(), from.device()) {
             let into = self.numbers_mut().from(first * cols);
             let source = from.numbers().from(rows.start * from.cols + column);
-            return moves::copy(&cuda, (into, cols), (source, from.cols), (rows.len(), cols));
+            return moves::copy(cuda, (into, cols), (source, from.cols), (rows.len(), cols));
         }
         self.change(|into| {
             let numbers = from.storage.read(rows.end * from.cols);
@@ -311,11 +312,6 @@ impl Tensor {
         self.storage.round_on_paper(self.elements());
     }
 
-    /// The GPU that it is on, if it is on one.
-    pub(crate) fn cuda(&self) -> Option<Cuda> {
-        self.storage.cuda().cloned()
-    }
-
     /// What a GPU's kernels read.
     pub(crate) fn numbers(&self) -> cuda::Numbers {
         self.storage.numbers()
@@ -339,13 +335,13 @@ impl Tensor {
     /// Writes its numbers, if it has any. Those of a GPU come to the processor and go back.
     pub(crate) fn change(&mut self, run: impl FnOnce(&mut [f32])) {
         let elements = self.elements();
-        if self.storage.cuda().is_some() {
-            let mut numbers = self.storage.read(elements).to_vec();
-            run(&mut numbers);
-            return self.storage.overwrite(&numbers);
-        }
-        if let Some(numbers) = self.storage.write_to(elements) {
-            run(numbers);
+        match self.device() {
+            Device::Cpu(_) | Device::Meta(_) => self.storage.write_to(elements).map_or((), run),
+            Device::Cuda(_) => {
+                let mut numbers = self.storage.read(elements).to_vec();
+                run(&mut numbers);
+                self.storage.overwrite(&numbers);
+            }
         }
     }
 

@@ -10,7 +10,6 @@ use fedra_privacy::Ledger;
 use fedra_seed::{SecretKey, Seed};
 use fedra_wire::{ClientId, ParamValues};
 
-use crate::aggregate::server::ServerState;
 use crate::error::EngineError;
 use crate::privacy::account::Account;
 use crate::protocol::fleet::{ClientInfo, EvaluationSet, Fleet, PublicText};
@@ -20,6 +19,7 @@ use crate::report::{SetScores, Sink};
 use crate::state::State;
 use crate::state::checkpoint;
 use crate::state::log_mark::LogMark;
+use fedra_wire::ServerState;
 
 /// A model, the recipe that trains it, and all that the server remembers.
 #[derive(Clone, Debug)]

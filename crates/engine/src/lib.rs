@@ -48,7 +48,6 @@ pub use aggregate::attention::{AttentionDrift, SHIFT_BYTES};
 pub use aggregate::drift::{Drift, DriftReport, RoleDrift, RoleGroup};
 pub use aggregate::fold::{Contribution, Denominator, Fold};
 pub use aggregate::max_norm::{Above, FAR, FarUpdate, MaxNorm, NormLimit, NormReport};
-pub use aggregate::server::{SecondMoment, ServerInput, ServerRule, ServerState};
 pub use cohort::conditions::{Away, Conditions, Slow};
 pub use cohort::min_arrivals::MinArrivals;
 pub use cohort::sampler::Sampler;
@@ -57,6 +56,7 @@ pub use federation::Federation;
 pub use federation::branch::Moment;
 pub use fedra_privacy::NoiseMultiplier;
 pub use fedra_wire::{ClientId, Encoding, ParamValues};
+pub use fedra_wire::{SecondMoment, ServerInput, ServerRule, ServerState};
 pub use privacy::private_steps::{ClipRule, LayerNoise, PrivateSteps, StepNoise};
 pub use privacy::{
     BLOCK_SCORES, EXAMPLE_GRADIENTS, Privacy, PrivateSelection, joint_noise, noised_scores,

@@ -154,25 +154,19 @@ impl Privacy {
         (divisor, key): (f64, &SecretKey),
     ) -> (Mean, Vec<LayerNoise>) {
         let (share, deviation) = (weight / divisor, self.noise.get() * self.clip / divisor);
+        let elements = |id| layout.get(id).map_or(0, Shape::elements);
         let noised = |(number, id)| {
-            let elements = layout.get(id).map_or(0, Shape::elements);
-            let mut values: Vec<f32> = match mean.get(id) {
-                None => vec![0.0; elements],
-                Some(values) => values.map(|value| (f64::from(value) * share) as f32).collect(),
-            };
+            let mut values = mean.scaled(id, share).unwrap_or_else(|| vec![0.0; elements(id)]);
             key.with(number).add_normal(&mut values, 0, deviation as f32);
             (id, values)
         };
         let mean: Mean = (0..).zip(support).map(noised).collect();
         let mut layers: BTreeMap<Layer, LayerNoise> = BTreeMap::new();
         for id in support {
-            let Some(values) = mean.get(id) else { continue };
             let none = LayerNoise { layer: id.site, numbers: 0, released: 0.0, noise: 0.0 };
             let layer = layers.entry(id.site).or_insert(none);
-            for value in values {
-                layer.released += f64::from(value).powi(2);
-                layer.numbers += 1;
-            }
+            layer.released = mean.squares_onto(layer.released, id).unwrap_or(layer.released);
+            layer.numbers += elements(id) as u64;
             layer.noise = layer.numbers as f64 * deviation * deviation;
         }
         (mean, layers.into_values().collect())

@@ -20,7 +20,6 @@ use self::stage::{Stage, StageState, Treatment};
 use crate::aggregate::adapter_mean::AdapterMean;
 use crate::aggregate::fold::Denominator;
 use crate::aggregate::max_norm::MaxNorm;
-use crate::aggregate::server::ServerRule;
 use crate::cohort::conditions::Conditions;
 use crate::cohort::min_arrivals::MinArrivals;
 use crate::cohort::sampler::Sampler;
@@ -31,6 +30,7 @@ use crate::selection::{Masks, Selection};
 use crate::settings::settings;
 use crate::split::SplitConfig;
 use crate::work::{LocalRule, Work};
+use fedra_wire::ServerRule;
 
 /// Repetitions of a round unless given.
 pub const USUAL_RETRIES: u32 = 3;

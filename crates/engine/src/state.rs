@@ -16,13 +16,13 @@ use fedra_wire::{ClientId, Encoding, Expectation, Header, Kind, ParamValues, dec
 use self::history::ServerHistory;
 use self::log_mark::LogMark;
 use self::versions::ClientVersions;
-use crate::aggregate::server::ServerState;
 use crate::error::EngineError;
 use crate::privacy::account::Account;
 use crate::protocol::fleet::PublicText;
 use crate::protocol::server_segment::SegmentHost;
 use crate::recipe::Recipe;
 use crate::selection::Memory;
+use fedra_wire::ServerState;
 
 /// The server between two rounds.
 #[derive(Clone, Debug)]

@@ -16,6 +16,7 @@
 mod batch;
 mod block;
 mod cache;
+mod candidates;
 mod config;
 mod embedding;
 mod families;
@@ -23,6 +24,7 @@ mod family;
 mod head;
 mod image_input;
 mod interpolation;
+mod logits;
 mod lora;
 mod loss;
 mod model;
@@ -46,6 +48,7 @@ pub mod peft;
 
 pub use batch::Batch;
 pub use cache::KeyValueCache;
+pub use candidates::{Candidate, RandomSampling};
 pub use classifier::Classifier;
 pub use config::{
     AttentionBias, ClassifierHead, ClassifierLayers, Config, LanguageHead, LongRope, Mlp, Norm,
@@ -56,6 +59,7 @@ pub use family::{ClassKind, Family};
 pub use head::Head;
 pub use image_input::ImageInput;
 pub use load_report::{Fresh, LoadReport};
+pub use logits::{first_nan, highest, log_sum_exp, rows_of_each, sigmoid, softmax};
 pub use lora::Adapters;
 pub use loss::{Targets, Weighted};
 pub use model::Model;

@@ -38,6 +38,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod numbers;
 mod param_values;
 
 mod encoding;
@@ -50,6 +51,8 @@ mod payload;
 
 mod kernels;
 
+mod low_rank;
+mod server_rule;
 mod sum;
 
 mod hidden;
@@ -68,10 +71,13 @@ pub use hidden::{
 };
 pub use id::{ClientId, Kind};
 pub use kernels::checksum;
+pub use low_rank::{LowRank, nearest_mean};
 pub use mask::Mask;
+pub use numbers::{from_bytes, to_bytes};
 pub use param_values::ParamValues;
 pub use payload::{
     Expectation, Opened, decode, encode, encode_owned, norm_ahead, open, payload_length, rewrite,
 };
 pub use scores::Measured;
+pub use server_rule::{SecondMoment, ServerInput, ServerRule, ServerState};
 pub use sum::{Mean, Sum, Taken};

@@ -78,6 +78,27 @@ impl ParamValues {
         self.values.extend(other.values);
     }
 
+    /// Adds the other's elements times a factor; a parameter that was not here starts from zero.
+    pub fn add_scaled(&mut self, factor: f32, other: &Self) {
+        for (id, values) in other.iter() {
+            let sum = self.or_zeros(id, values.len());
+            sum.iter_mut().zip(values).for_each(|(sum, value)| *sum += factor * value);
+        }
+    }
+
+    /// Takes the other's elements away from the parameters that are here.
+    pub fn subtract(&mut self, other: &Self) {
+        for (id, values) in self.iter_mut() {
+            let other = other.get(id).unwrap_or_default();
+            values.iter_mut().zip(other).for_each(|(value, other)| *value -= other);
+        }
+    }
+
+    /// Whether no element of a parameter is NaN or infinite.
+    pub fn is_finite(&self, id: ParamId) -> bool {
+        self.get(id).is_none_or(|values| values.iter().all(|value| value.is_finite()))
+    }
+
     /// The number of parameters.
     pub fn len(&self) -> usize {
         self.values.len()

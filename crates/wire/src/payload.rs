@@ -334,34 +334,39 @@ impl<B: AsRef<[u8]>> Opened<B> {
 
     /// The values of each parameter, in id order, read when their turn comes.
     pub fn iter(&self) -> impl Iterator<Item = (ParamId, Vec<f32>)> {
-        self.parts().map(|part| (part.0, self.values(part)))
+        self.parts().map(|part| (part.0, values(self.header.encoding, part)))
     }
 
     /// The Euclidean norm of all values.
     pub fn norm(&self) -> f64 {
-        self.parts().map(|part| self.square(part)).sum::<f64>().sqrt()
-    }
-
-    /// The sum of squares of one parameter, in a fixed order.
-    fn square(&self, part: (ParamId, Shape, &[u8])) -> f64 {
-        if self.header.encoding.at(part.0, part.1) == Encoding::F32 {
-            return sum_of_squares(part.2);
-        }
-        self.values(part).iter().map(|value| f64::from(*value) * f64::from(*value)).sum()
-    }
-
-    fn values(&self, (id, shape, bytes): (ParamId, Shape, &[u8])) -> Vec<f32> {
-        let mut values = vec![0.0; shape.elements()];
-        let encoding = self.header.encoding.at(id, shape);
-        codec::visit(encoding, (id, shape), bytes, &mut values, |place, value| *place = value);
-        values
+        self.parts().map(|part| square(self.header.encoding, part)).sum::<f64>().sqrt()
     }
 
     /// The sum of squares of each parameter, in f64, in id order.
     pub fn squares(&self) -> impl Iterator<Item = (ParamId, f64)> {
-        let square = |value: &f32| f64::from(*value) * f64::from(*value);
-        self.iter().map(move |(id, values)| (id, values.iter().map(square).sum()))
+        self.iter().map(|(id, values)| (id, square_in_turn(&values)))
     }
+}
+
+// What is generic over the bytes is compiled where it is used, perhaps without optimisation: it only hands them on.
+
+/// The sum of squares of one parameter, in a fixed order.
+fn square(encoding: Encoding, part: (ParamId, Shape, &[u8])) -> f64 {
+    if encoding.at(part.0, part.1) == Encoding::F32 {
+        return sum_of_squares(part.2);
+    }
+    square_in_turn(&values(encoding, part))
+}
+
+fn square_in_turn(values: &[f32]) -> f64 {
+    values.iter().map(|value| f64::from(*value) * f64::from(*value)).sum()
+}
+
+fn values(encoding: Encoding, (id, shape, bytes): (ParamId, Shape, &[u8])) -> Vec<f32> {
+    let mut values = vec![0.0; shape.elements()];
+    let encoding = encoding.at(id, shape);
+    codec::visit(encoding, (id, shape), bytes, &mut values, |place, value| *place = value);
+    values
 }
 
 /// Refuses a loss that is no number.

@@ -23,6 +23,7 @@ use crate::codec;
 use crate::encoding::Encoding;
 use crate::error::WireError;
 use crate::header::Header;
+use crate::numbers::to_bytes;
 use crate::param_values::ParamValues;
 use crate::payload::{Expectation, Front, Opened, Part, check, open};
 
@@ -190,6 +191,25 @@ impl Mean {
         Some(bytes.as_chunks().0.iter().map(|four| f32::from_le_bytes(*four)))
     }
 
+    /// A sum with a parameter's squares added to it one after the other, if anybody sent it.
+    pub fn squares_onto(&self, sum: f64, id: ParamId) -> Option<f64> {
+        let add = |sum: f64, value: f32| sum + f64::from(value) * f64::from(value);
+        self.get(id).map(|values| values.fold(sum, add))
+    }
+
+    /// A copy of a parameter times a factor, if anybody sent it.
+    pub fn scaled(&self, id: ParamId, factor: f64) -> Option<Vec<f32>> {
+        self.get(id).map(|values| values.map(|value| (f64::from(value) * factor) as f32).collect())
+    }
+
+    /// Adds it times a factor; a parameter that is not there starts from zero.
+    pub fn add_to(&self, into: &mut ParamValues, factor: f32) {
+        for (id, values) in self.iter() {
+            let sum = into.or_zeros(id, values.len());
+            sum.iter_mut().zip(values).for_each(|(sum, value)| *sum += factor * value);
+        }
+    }
+
     /// Which parameters are here.
     pub fn scope(&self) -> Scope {
         let more: Scope = self.sum.more.keys().copied().collect();
@@ -215,8 +235,7 @@ impl Mean {
 
 impl FromIterator<(ParamId, Vec<f32>)> for Mean {
     fn from_iter<I: IntoIterator<Item = (ParamId, Vec<f32>)>>(values: I) -> Self {
-        let bytes = |values: Vec<f32>| values.into_iter().flat_map(f32::to_le_bytes).collect();
-        let more = values.into_iter().map(|(id, values)| (id, bytes(values))).collect();
+        let more = values.into_iter().map(|(id, values)| (id, to_bytes(&values))).collect();
         Self { sum: Sum { body: None, more } }
     }
 }

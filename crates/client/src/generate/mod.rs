@@ -24,9 +24,10 @@ mod sessions;
 mod shared_sessions;
 
 pub use cached_decoder::{CachedDecoder, Leaving};
+pub use fedra_model::{Candidate, RandomSampling};
 pub use generator::{Ended, GenerateSettings, Generator, Written};
 pub use peer::{DecodePeer, LocalPeer};
-pub use sampling::{Candidate, RandomSampling, Sampling};
+pub use sampling::Sampling;
 pub use session_error::SessionError;
 pub use sessions::{Answer, DecodeSessions, DecodeStep, SessionKey, SessionLimits};
 pub use shared_sessions::{Gathering, SessionUsage, SharedSessions};

@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use fedra_compute::{Device, Dropout, Gradients, Params, Tape, Tensor, Value};
+use fedra_compute::{Device, Dropout, Gradients, Params, Tape, Tensor, Value, unclip};
 use fedra_engine::{RowPrivacy, SplitConfig};
 use fedra_model::{Batch, Model, Reading};
 use fedra_plan::{Crossing, Plan, Side};
@@ -17,7 +17,7 @@ use crate::error::{ClientError, Result};
 use crate::labelled_batch::LabelledBatch;
 use crate::objective::Objective;
 use crate::split::accounted::AccountedNoise;
-use crate::split::noise::{Occasion, Perturbation, unclip};
+use crate::split::noise::{Occasion, Perturbation};
 use crate::split::peer::Peer;
 
 /// A client's ends with a connection to the middle.

@@ -2,7 +2,7 @@
 //!
 //! Rows leave as they do in training, with the same noise; which tokens are relevant stays here.
 
-use fedra_compute::{Gradients, Params, Tape, Tensor};
+use fedra_compute::{Gradients, Params, Tape, Tensor, unclip};
 use fedra_model::Queries;
 use fedra_plan::Scope;
 use fedra_wire::{ExpectedFrame, FrameKind, HiddenFrame, RowEncoding};
@@ -10,7 +10,6 @@ use fedra_wire::{ExpectedFrame, FrameKind, HiddenFrame, RowEncoding};
 use crate::error::{ClientError, Result};
 use crate::labelled_batch::LabelledBatch;
 use crate::split::client_segments::{ClientSegments, Passing};
-use crate::split::noise::unclip;
 use crate::split::survey::NORMS;
 
 impl ClientSegments<'_> {

@@ -60,8 +60,10 @@ pub(crate) fn attention_decoding(
     turned: Option<(&[u32], &Angles)>,
     out: &mut Tensor,
 ) {
-    let cuda = out.cuda().expect("only a GPU decodes at once");
-    ops::attention_decoding(&cuda, given, turned, out);
+    match &out.device() {
+        Device::Cuda(cuda) => ops::attention_decoding(cuda, given, turned, out),
+        Device::Cpu(_) | Device::Meta(_) => unreachable!("only a GPU decodes at once"),
+    }
 }
 
 /// Gradients of attention, from its result `out` where the device reads that. Where `dq` is absent, the gradients of the queries go into the first

@@ -71,18 +71,22 @@ pub(crate) fn rotate(
     (positions, angles, turn): (&[u32], &Angles, Turn),
 ) {
     let cols = x.cols();
-    match x.cuda() {
-        Some(cuda) => ops::rotate(&cuda, x, heads, (positions, angles, turn)),
-        None => x.change(|x| rotary::rotate(x, cols, heads, positions, angles, turn)),
+    match &x.device() {
+        Device::Cuda(cuda) => ops::rotate(cuda, x, heads, (positions, angles, turn)),
+        Device::Cpu(_) | Device::Meta(_) => {
+            x.change(|x| rotary::rotate(x, cols, heads, positions, angles, turn));
+        }
     }
 }
 
 /// Multiplies columns of each row by their weights.
 pub(crate) fn scale_columns(x: &mut Tensor, by: &ColumnFactors<'_>) {
     let cols = x.cols();
-    match x.cuda() {
-        Some(cuda) => ops::scale_columns(&cuda, x, by),
-        None => x.change(|x| by.on_cpu(|parts| columns::forward(x, cols, parts, by.epsilon))),
+    match &x.device() {
+        Device::Cuda(cuda) => ops::scale_columns(cuda, x, by),
+        Device::Cpu(_) | Device::Meta(_) => {
+            x.change(|x| by.on_cpu(|parts| columns::forward(x, cols, parts, by.epsilon)));
+        }
     }
 }
 
@@ -92,9 +96,9 @@ pub(crate) fn norm_columns_backward(
     by: &ColumnFactors<'_>,
     dy: &mut Tensor,
 ) {
-    match dy.cuda() {
-        Some(cuda) => ops::norm_columns_backward(&cuda, (x, epsilon), by, dy),
-        None => dy.change(|dy| {
+    match &dy.device() {
+        Device::Cuda(cuda) => ops::norm_columns_backward(cuda, (x, epsilon), by, dy),
+        Device::Cpu(_) | Device::Meta(_) => dy.change(|dy| {
             by.on_cpu(|parts| columns::backward(&x.read(), x.cols(), parts, epsilon, dy));
         }),
     }
@@ -109,32 +113,35 @@ pub(crate) fn column_weight_sums(
 ) -> Tensor {
     let total = by.parts.iter().map(|(_, weight)| weight.cols()).sum();
     let mut sums = Tensor::scratch(device, runs.len(), total);
-    if let Device::Cuda(cuda) = device {
-        ops::column_weight_sums(cuda, (x, dy), by, runs, &mut sums);
-        return sums;
+    match device {
+        Device::Cuda(cuda) => ops::column_weight_sums(cuda, (x, dy), by, runs, &mut sums),
+        Device::Cpu(_) | Device::Meta(_) => sums.change(|sums| {
+            let both = (&*x.read(), &*dy.read());
+            by.on_cpu(|parts| {
+                columns::weight_sums(both, x.cols(), (parts, by.epsilon), runs, sums);
+            });
+        }),
     }
-    sums.change(|sums| {
-        let both = (&*x.read(), &*dy.read());
-        by.on_cpu(|parts| columns::weight_sums(both, x.cols(), (parts, by.epsilon), runs, sums));
-    });
     sums
 }
 
 /// `y = activation(gate) * up`, where a row of `x` is gate then up.
 pub(crate) fn gated(activation: Activation, x: &Tensor, y: &mut Tensor) {
     let width = y.cols();
-    match y.cuda() {
-        Some(cuda) => ops::gated(&cuda, activation, x, y),
-        None => y.change(|y| cpu_activation::gated(activation, &x.read(), y, width)),
+    match &y.device() {
+        Device::Cuda(cuda) => ops::gated(cuda, activation, x, y),
+        Device::Cpu(_) | Device::Meta(_) => {
+            y.change(|y| cpu_activation::gated(activation, &x.read(), y, width));
+        }
     }
 }
 
 /// The gradient of [`gated`]'s input.
 pub(crate) fn gated_backward(activation: Activation, (x, dy): (&Tensor, &Tensor), dx: &mut Tensor) {
     let width = dy.cols();
-    match dx.cuda() {
-        Some(cuda) => ops::gated_backward(&cuda, activation, (x, dy), dx),
-        None => dx.change(|dx| {
+    match &dx.device() {
+        Device::Cuda(cuda) => ops::gated_backward(cuda, activation, (x, dy), dx),
+        Device::Cpu(_) | Device::Meta(_) => dx.change(|dx| {
             cpu_activation::gated_backward(activation, &x.read(), &dy.read(), dx, width);
         }),
     }

@@ -10,9 +10,9 @@ use std::ops::Range;
 
 /// `x *= y`.
 pub(crate) fn multiply(x: &mut Tensor, y: &Tensor) {
-    match x.cuda() {
-        Some(cuda) => ops::multiply(&cuda, x, y),
-        None => x.change(|x| elementwise::multiply_into(x, &y.read())),
+    match &x.device() {
+        Device::Cuda(cuda) => ops::multiply(cuda, x, y),
+        Device::Cpu(_) | Device::Meta(_) => x.change(|x| elementwise::multiply_into(x, &y.read())),
     }
 }
 
@@ -32,26 +32,28 @@ pub(crate) fn scale_by(device: &Device, x: &mut Tensor, factor: &Tensor) {
 
 /// `x = cap * tanh(x / cap)`.
 pub(crate) fn soft_cap(x: &mut Tensor, cap: f32) {
-    match x.cuda() {
-        Some(cuda) => ops::soft_cap(&cuda, x, cap),
-        None => x.change(|x| elementwise::soft_cap(x, cap)),
+    match &x.device() {
+        Device::Cuda(cuda) => ops::soft_cap(cuda, x, cap),
+        Device::Cpu(_) | Device::Meta(_) => x.change(|x| elementwise::soft_cap(x, cap)),
     }
 }
 
 /// Turns the gradient of a soft cap's result `y` into that of its input.
 pub(crate) fn soft_cap_backward((y, cap): (&Tensor, f32), dy: &mut Tensor) {
-    match dy.cuda() {
-        Some(cuda) => ops::soft_cap_backward(&cuda, (y, cap), dy),
-        None => dy.change(|dy| elementwise::soft_cap_backward(&y.read(), cap, dy)),
+    match &dy.device() {
+        Device::Cuda(cuda) => ops::soft_cap_backward(cuda, (y, cap), dy),
+        Device::Cpu(_) | Device::Meta(_) => {
+            dy.change(|dy| elementwise::soft_cap_backward(&y.read(), cap, dy));
+        }
     }
 }
 
 /// Makes zeros of a share of `x` and divides the rest by theirs, as a seed decides.
 pub(crate) fn drop_out(x: &mut Tensor, rate: f32, rows: &[(Range<usize>, Seed)]) {
     let cols = x.cols();
-    match x.cuda() {
-        Some(cuda) => ops::drop_out(&cuda, x, rate, rows),
-        None => x.change(|x| {
+    match &x.device() {
+        Device::Cuda(cuda) => ops::drop_out(cuda, x, rate, rows),
+        Device::Cpu(_) | Device::Meta(_) => x.change(|x| {
             for (rows, seed) in rows {
                 elementwise::drop_out(&mut x[rows.start * cols..rows.end * cols], rate, *seed);
             }
@@ -77,9 +79,11 @@ pub(crate) fn shifted(device: &Device, x: &Tensor, offset: f32) -> Tensor {
 
 /// `into = sum over the rows of x`, in some columns of it.
 pub(crate) fn column_sums(into: &mut Tensor, x: &View<'_>) {
-    match into.cuda() {
-        Some(cuda) => ops::column_sums(&cuda, into, x),
-        None => into.change(|into| cpu_linear::column_sums(into, x.mat(&x.tensor.read()))),
+    match &into.device() {
+        Device::Cuda(cuda) => ops::column_sums(cuda, into, x),
+        Device::Cpu(_) | Device::Meta(_) => {
+            into.change(|into| cpu_linear::column_sums(into, x.mat(&x.tensor.read())));
+        }
     }
 }
 

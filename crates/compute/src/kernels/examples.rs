@@ -47,42 +47,47 @@ pub(crate) fn weighted_rows(into: &mut Tensor, x: &View<'_>, factors: &[f32]) {
     let run = |into: &mut [f32]| {
         example_squares::weighted_rows(into, x.mat(&x.tensor.read()), factors);
     };
-    match into.cuda() {
-        Some(cuda) => ops::weighted_rows(&cuda, into, x, factors),
-        None => into.change(run),
+    match &into.device() {
+        Device::Cuda(cuda) => ops::weighted_rows(cuda, into, x, factors),
+        Device::Cpu(_) | Device::Meta(_) => into.change(run),
     }
 }
 
 /// [`weighted_rows`] of several views, each into a row of its own; all have as many rows.
 pub(crate) fn weighted_rows_together(device: &Device, given: &[(View<'_>, &[f32])]) -> Vec<Tensor> {
-    if let Device::Cuda(cuda) = device {
-        return ops::weighted_rows_together(cuda, given);
-    }
     let one = |(x, factors): &(View<'_>, &[f32])| {
         let mut sum = Tensor::scratch(device, 1, x.columns.len());
         weighted_rows(&mut sum, x, factors);
         sum
     };
-    given.iter().map(one).collect()
+    match device {
+        Device::Cuda(cuda) => ops::weighted_rows_together(cuda, given),
+        Device::Cpu(_) | Device::Meta(_) => given.iter().map(one).collect(),
+    }
 }
 
 /// `x[i] *= factors[i]`, row by row; a factor of zero makes zeros of anything.
 pub(crate) fn scale_rows(x: &mut Tensor, factors: &[f32]) {
     let width = x.cols();
-    match x.cuda() {
-        Some(cuda) => ops::scale_own_rows(&cuda, x, factors),
-        None => x.change(|x| example_squares::scale_rows(x, width, factors)),
+    match &x.device() {
+        Device::Cuda(cuda) => ops::scale_own_rows(cuda, x, factors),
+        Device::Cpu(_) | Device::Meta(_) => {
+            x.change(|x| example_squares::scale_rows(x, width, factors));
+        }
     }
 }
 
 /// `x += deviation * normal` for each of some tensors of one device, by its key.
 pub(crate) fn add_noise(deviation: f32, tensors: &mut [(&mut Tensor, SecretKey)]) {
     const RUN: usize = 32 * NOISE_GROUP;
-    if let Some(cuda) = tensors.first().and_then(|(x, _)| x.cuda()) {
-        return ops::add_noise(&cuda, deviation, tensors);
-    }
-    for (x, key) in tensors {
-        let add = |task: usize, run: &mut [f32]| key.add_normal(run, task * RUN, deviation);
-        x.change(|x| thread_pool::each_chunk(x, RUN, add));
+    let Some((first, _)) = tensors.first() else { return };
+    match &first.device() {
+        Device::Cuda(cuda) => ops::add_noise(cuda, deviation, tensors),
+        Device::Cpu(_) | Device::Meta(_) => {
+            for (x, key) in tensors {
+                let add = |task: usize, run: &mut [f32]| key.add_normal(run, task * RUN, deviation);
+                x.change(|x| thread_pool::each_chunk(x, RUN, add));
+            }
+        }
     }
 }

@@ -18,15 +18,19 @@ pub(crate) fn cross_entropy(
     labels: &[u32],
     factors: Factors<'_>,
 ) -> Tensor {
-    if let Device::Cuda(cuda) = device {
-        let mut loss = Tensor::scratch(device, 1, 1);
-        ops::cross_entropy(cuda, logits, labels, factors, &mut loss);
-        return loss;
-    }
     let classes = logits.cols();
-    let run =
-        |logits: &mut [f32]| losses::cross_entropy_rows((logits, classes), None, labels, factors);
-    loss(device, factors, logits, run)
+    match device {
+        Device::Cpu(_) => {
+            let logits = (logits.write(), classes);
+            divided(device, factors, losses::cross_entropy_rows(logits, None, labels, factors))
+        }
+        Device::Meta(_) => without_numbers(device, logits),
+        Device::Cuda(cuda) => {
+            let mut loss = Tensor::scratch(device, 1, 1);
+            ops::cross_entropy(cuda, logits, labels, factors, &mut loss);
+            loss
+        }
+    }
 }
 
 /// Binary cross-entropy of every logit with its target.
@@ -36,29 +40,29 @@ pub(crate) fn binary_cross_entropy(
     targets: &[f32],
     factors: Factors<'_>,
 ) -> Tensor {
-    if let Device::Cuda(cuda) = device {
-        let mut loss = Tensor::scratch(device, 1, 1);
-        ops::binary_cross_entropy(cuda, logits, targets, factors, &mut loss);
-        return loss;
-    }
     let classes = logits.cols();
-    let run = |logits: &mut [f32]| losses::binary_cross_entropy(logits, classes, targets, factors);
-    loss(device, factors, logits, run)
-}
-
-fn loss(
-    device: &Device,
-    factors: Factors<'_>,
-    logits: &mut Tensor,
-    run: impl FnOnce(&mut [f32]) -> f64,
-) -> Tensor {
     match device {
-        Device::Cpu(_) => divided(device, factors, run(logits.write())),
-        Device::Meta(_) | Device::Cuda(_) => {
-            logits.own();
-            Tensor::scalar(device, 0.0)
+        Device::Cpu(_) => {
+            let logits = logits.write();
+            divided(
+                device,
+                factors,
+                losses::binary_cross_entropy(logits, classes, targets, factors),
+            )
+        }
+        Device::Meta(_) => without_numbers(device, logits),
+        Device::Cuda(cuda) => {
+            let mut loss = Tensor::scratch(device, 1, 1);
+            ops::binary_cross_entropy(cuda, logits, targets, factors, &mut loss);
+            loss
         }
     }
+}
+
+/// The loss where nothing is computed; its gradient takes the logits' place.
+fn without_numbers(device: &Device, logits: &mut Tensor) -> Tensor {
+    logits.own();
+    Tensor::scalar(device, 0.0)
 }
 
 /// Cross-entropy of `x W^T + b`; only a few rows of logits exist at a time.

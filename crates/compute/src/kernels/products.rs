@@ -55,8 +55,10 @@ pub(crate) fn gates_at_once(device: &Device, given: &Linear<'_>) -> bool {
 
 /// `y = activation(x G^T + g) * (x U^T + u)`.
 pub(crate) fn linear_gated(given: &Linear<'_>, activation: Activation, y: &mut Tensor) {
-    let cuda = y.cuda().expect("only a GPU gates at once");
-    ops::linear_gated(&cuda, given, activation, y);
+    match &y.device() {
+        Device::Cuda(cuda) => ops::linear_gated(cuda, given, activation, y),
+        Device::Cpu(_) | Device::Meta(_) => unreachable!("only a GPU gates at once"),
+    }
 }
 
 /// `y = activation(x W^T + b + residual)`; an activation's derivative is written where wanted.

@@ -69,9 +69,11 @@ pub(crate) fn patches(device: &Device, how: Patches, pixels: Pixels<'_>, into: &
 /// `into[index[i]] += from[i]`; indices may repeat.
 pub(crate) fn scatter_add(into: &mut Tensor, index: &[u32], from: &Tensor) {
     let width = into.cols();
-    match into.cuda() {
-        Some(cuda) => ops::scatter_add(&cuda, into, index, from),
-        None => into.change(|into| rows::scatter_add(into, width, index, &from.read())),
+    match &into.device() {
+        Device::Cuda(cuda) => ops::scatter_add(cuda, into, index, from),
+        Device::Cpu(_) | Device::Meta(_) => {
+            into.change(|into| rows::scatter_add(into, width, index, &from.read()));
+        }
     }
 }
 

@@ -70,8 +70,11 @@ impl ExampleSquares {
             return pending.add_lookup((from, index), examples);
         }
         let mut squares = vec![0.0; examples.len()];
-        if let Device::Cpu(_) = self.device {
-            example_squares::lookup(from.read().mat(from), index, examples, &mut squares);
+        match self.device {
+            Device::Cpu(_) => {
+                example_squares::lookup(from.read().mat(from), index, examples, &mut squares);
+            }
+            Device::Meta(_) | Device::Cuda(_) => {}
         }
         self.add(site, &squares);
     }
@@ -82,12 +85,15 @@ impl ExampleSquares {
             return pending.add_rows(x);
         }
         let mut squares = vec![0.0; x.tensor.rows()];
-        if let Device::Cpu(_) = self.device {
-            let numbers = x.tensor.read();
-            let mat = x.mat(&numbers);
-            for (row, square) in squares.iter_mut().enumerate() {
-                *square = elementwise::sum_of_squares(mat.row(row));
+        match self.device {
+            Device::Cpu(_) => {
+                let numbers = x.tensor.read();
+                let mat = x.mat(&numbers);
+                for (row, square) in squares.iter_mut().enumerate() {
+                    *square = elementwise::sum_of_squares(mat.row(row));
+                }
             }
+            Device::Meta(_) | Device::Cuda(_) => {}
         }
         self.add(site, &squares);
     }

@@ -142,7 +142,7 @@ impl Drift {
     fn within(&self, mean: &Mean, norms: &Sum, inside: &dyn Fn(ParamId) -> bool) -> RoleDrift {
         let (mut spread, mut square_of_mean) = (0.0, 0.0);
         for (id, squares) in self.squares.iter().filter(|(id, _)| inside(**id)) {
-            let square = mean.get(*id).map_or(0.0, sum_of_squares);
+            let square = mean.squares_onto(0.0, *id).unwrap_or(0.0);
             let mean_pace = self.weights(squares).mean_pace();
             spread += self.over_weights(squares) * mean_pace * mean_pace - square;
             square_of_mean += square;
@@ -180,8 +180,4 @@ impl Sum {
 /// The block whose query or key this is.
 fn query_key_block(id: ParamId) -> Option<u16> {
     id.site.block().filter(|_| RoleGroup::of(id.role) == RoleGroup::QueryKey)
-}
-
-fn sum_of_squares(values: impl Iterator<Item = f32>) -> f64 {
-    values.map(|value| f64::from(value) * f64::from(value)).sum()
 }

@@ -8,9 +8,9 @@
 //! server  w_t+1 = w_t + sum_k n_k / n (w_k - w_t)
 //! ```
 
-use crate::aggregate::server::ServerRule;
 use crate::recipe::Recipe;
 use crate::settings::settings;
+use fedra_wire::ServerRule;
 
 settings! {
     /// The method's settings.

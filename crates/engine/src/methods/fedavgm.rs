@@ -8,9 +8,9 @@
 //! server  m <- beta m + d,   w <- w + rate m       d: the mean change
 //! ```
 
-use crate::aggregate::server::ServerRule;
 use crate::recipe::Recipe;
 use crate::settings::settings;
+use fedra_wire::ServerRule;
 
 settings! {
     /// The method's settings.

@@ -10,10 +10,10 @@
 //!
 //! Clients count alike, whatever their examples, as in the paper.
 
-use crate::aggregate::server::ServerRule;
 use crate::recipe::{Recipe, Weighting};
 use crate::settings::settings;
 use crate::work::LocalRule;
+use fedra_wire::ServerRule;
 
 settings! {
     /// The method's settings.

@@ -16,9 +16,9 @@
 //! There is no bias correction, and v starts at tau^2, as in the paper. `FedAdam` with beta1 = 0, beta2 = 1 and
 //! rate = 2 tau is `FedAvg`.
 
-use crate::aggregate::server::{SecondMoment, ServerRule};
 use crate::recipe::Recipe;
 use crate::settings::settings;
+use fedra_wire::{SecondMoment, ServerRule};
 
 settings! {
     /// The settings of `FedAdam`.

@@ -24,10 +24,10 @@
 //!
 //! The variate travels both ways beside the model, so a round moves twice the bytes of `FedAvg`.
 
-use crate::aggregate::server::ServerRule;
 use crate::recipe::{Recipe, Weighting};
 use crate::settings::settings;
 use crate::work::LocalRule;
+use fedra_wire::ServerRule;
 
 settings! {
     /// The method's settings.

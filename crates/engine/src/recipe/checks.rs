@@ -3,10 +3,11 @@
 use std::collections::BTreeSet;
 
 use fedra_plan::{Layout, Rule};
+use fedra_wire::ServerRule;
 
 use crate::aggregate::adapter_mean::AdapterMean;
 use crate::aggregate::max_norm::KEY;
-use crate::aggregate::server::ServerRule;
+use crate::aggregate::server;
 use crate::cohort::conditions::check_names;
 use crate::error::{EngineError, first, refuse};
 use crate::recipe::{Population, Recipe, StepNormalisation};
@@ -31,7 +32,7 @@ impl Recipe {
     /// Refuses choices that make no sense, alone or for so many clients.
     pub fn check(&self, clients: usize) -> Result<(), EngineError> {
         self.work.check()?;
-        self.server.check()?;
+        server::check(self.server)?;
         self.sampler.check(clients)?;
         self.conditions.check(self.sampler.most(clients))?;
         self.min_arrivals.check((self.sampler, clients), self.conditions.close_with)?;

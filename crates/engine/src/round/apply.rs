@@ -1,14 +1,13 @@
 //! What becomes of the answers: who holds what, the next model, the server's variate.
 
-use fedra_plan::ParamId;
 use fedra_wire::ClientId;
 
-use crate::aggregate::server::ServerInput;
 use crate::error::EngineError;
 use crate::privacy::Privacy;
 use crate::protocol::fleet::ClientInfo;
 use crate::round::aggregator::Gathered;
 use crate::state::State;
+use fedra_wire::ServerInput;
 
 impl State {
     /// Notes what those hold now whose updates arrived; of the others nothing is known.
@@ -29,15 +28,9 @@ impl State {
         let step = ServerInput { mean: &gathered.mean, share };
         self.recipe.server.apply(&mut self.server, &mut self.model, &step);
         // c stays the weighted mean of all c_i: see methods/scaffold.rs.
-        for (id, changes) in gathered.correction.iter() {
-            let variate = self.server.variate.or_zeros(id, changes.len());
-            variate.iter_mut().zip(changes).for_each(|(c, change)| *c += share as f32 * change);
-        }
+        gathered.correction.add_to(&mut self.server.variate, share as f32);
         let changed = gathered.mean.scope();
-        let finite = |id: ParamId| {
-            self.model.get(id).is_none_or(|values| values.iter().all(|value| value.is_finite()))
-        };
-        if !changed.iter().all(finite) {
+        if !changed.iter().all(|id| self.model.is_finite(id)) {
             return Err(EngineError::Diverged { round: self.round.0 + 1 });
         }
         self.versions.changed(&changed, self.round);

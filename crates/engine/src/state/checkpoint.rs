@@ -23,7 +23,6 @@ use fedra_privacy::Head;
 use fedra_wire::{ClientId, Encoding, Expectation, Header, Kind, ParamValues, decode, encode};
 use serde::{Deserialize, Serialize};
 
-use crate::aggregate::server::ServerState;
 use crate::durable::Replacing;
 use crate::error::EngineError;
 use crate::privacy::account::Account;
@@ -36,6 +35,7 @@ use crate::state::log_mark::LogMark;
 use crate::state::versions::ClientVersions;
 use crate::storage::client_state::ClientState;
 use crate::storage::sections::{FILE, Sections};
+use fedra_wire::ServerState;
 
 const UNFINISHED: &str = "checkpoint.fedra.part";
 /// The first section that is a client's: before it come the notes, the model and the server's three.

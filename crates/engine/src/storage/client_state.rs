@@ -5,6 +5,7 @@ use std::sync::Arc;
 use fedra_plan::{Layout, Round, Scope};
 use fedra_wire::{
     ClientId, Encoding, Expectation, Header, Kind, ParamValues, WireError, decode, encode,
+    from_bytes, to_bytes,
 };
 
 use crate::storage::optimiser_state::OptimiserState;
@@ -83,9 +84,7 @@ impl ClientState {
         let values = [personal, correction, residual, &moments.first, &moments.second].into_iter();
         let steps = std::iter::once(Ok(moments.written_steps()));
         let patterns = [&attention.first, &attention.last].into_iter();
-        let numbers = |pattern: &Arc<[f32]>| {
-            Ok(pattern.iter().flat_map(|number| number.to_le_bytes()).collect())
-        };
+        let numbers = |pattern: &Arc<[f32]>| Ok(to_bytes(pattern));
         let values = values.map(|values| encode(layout, &HEADER, values, None));
         values.chain(steps).chain(patterns.map(numbers))
     }
@@ -101,11 +100,8 @@ impl ClientState {
             read.map(|(_, values)| values).map_err(|error| error.to_string())
         };
         let numbers = |bytes: &B| -> Result<Arc<[f32]>, String> {
-            let (numbers, rest) = bytes.as_ref().as_chunks::<4>();
-            if !rest.is_empty() {
-                return Err("a client's attention is cut short".to_owned());
-            }
-            Ok(numbers.iter().map(|number| f32::from_le_bytes(*number)).collect())
+            let numbers = from_bytes(bytes.as_ref());
+            numbers.map(Arc::from).ok_or_else(|| "a client's attention is cut short".to_owned())
         };
         let [personal, correction, residual, mean, square, steps, first, last] = sections;
         Ok(Self {

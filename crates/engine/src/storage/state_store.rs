@@ -17,7 +17,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fedra_plan::{ByteCount, ParamId, Scope};
-use fedra_wire::{ClientId, ParamValues};
+use fedra_wire::{ClientId, ParamValues, from_bytes, to_bytes};
 
 use crate::error::EngineError;
 use crate::storage::client_state::{AttentionMemory, ClientState};
@@ -200,10 +200,10 @@ impl Filed {
         let tensors = [personal, correction, residual, &moments.first, &moments.second];
         let patterns = [&*attention.first, &*attention.last];
         let values = tensors.into_iter().flat_map(ParamValues::iter).map(|(_, numbers)| numbers);
-        let numbers = values.chain(patterns).flatten();
-        let words: Vec<[u8; 4]> = numbers.map(|number| number.to_le_bytes()).collect();
-        let record = Record::write(scratch, words.as_flattened()).map_err(|error| {
-            let bytes = ByteCount(4 * words.len() as u64);
+        let mut written = Vec::new();
+        values.chain(patterns).for_each(|numbers| written.extend_from_slice(&to_bytes(numbers)));
+        let record = Record::write(scratch, &written).map_err(|error| {
+            let bytes = ByteCount(written.len() as u64);
             let doing = format!("writing client state ({bytes}) to");
             EngineError::disk(doing, &scratch.path, error)
         })?;
@@ -217,15 +217,19 @@ impl Filed {
             let doing = "reading client state from";
             EngineError::disk(doing, &self.record.scratch.path, error)
         })?;
-        let mut numbers = bytes.as_chunks().0.iter().map(|four| f32::from_le_bytes(*four));
+        let mut rest = &bytes[..];
+        let mut numbers = |count: usize| {
+            let (these, others) = rest.split_at(count * size_of::<f32>());
+            rest = others;
+            from_bytes(these).expect("whole numbers, as they were written")
+        };
         let mut tensors = |list: &Vec<(ParamId, usize)>| -> ParamValues {
-            let tensor = |(id, count): &(_, usize)| (*id, numbers.by_ref().take(*count).collect());
-            list.iter().map(tensor).collect()
+            list.iter().map(|(id, count)| (*id, numbers(*count))).collect()
         };
         let [personal, correction, residual, mean, square] =
             self.tensors.each_ref().map(&mut tensors);
         let moments = OptimiserState { steps: self.steps.clone(), first: mean, second: square };
-        let [first, last] = self.patterns.map(|count| numbers.by_ref().take(count).collect());
+        let [first, last] = self.patterns.map(|count| numbers(count).into());
         let attention = AttentionMemory { first, last };
         Ok(ClientState { client, personal, correction, residual, moments, attention })
     }

@@ -1,9 +1,9 @@
-//! What rows of logits say.
+//! What rows of logits say. A row may be as long as a vocabulary.
 
 use fedra_compute::Tensor;
 
 /// The rows of each of several items, end to end, where items have so many of them.
-pub(crate) fn rows_of_each(logits: &Tensor, counts: impl Iterator<Item = usize>) -> Vec<Vec<f32>> {
+pub fn rows_of_each(logits: &Tensor, counts: impl Iterator<Item = usize>) -> Vec<Vec<f32>> {
     let (classes, numbers) = (logits.cols(), logits.to_host());
     let mut rest = &numbers[..];
     let own = |rows: usize| {
@@ -12,6 +12,11 @@ pub(crate) fn rows_of_each(logits: &Tensor, counts: impl Iterator<Item = usize>)
         own.to_vec()
     };
     counts.map(own).collect()
+}
+
+/// The place of the first logit that is not a number, if there is one.
+pub fn first_nan(row: &[f32]) -> Option<usize> {
+    row.iter().position(|logit| logit.is_nan())
 }
 
 /// The class with the highest logit, the first of equals.
@@ -25,7 +30,8 @@ pub fn highest(row: &[f32]) -> u32 {
     best as u32
 }
 
-pub(crate) fn log_sum_exp(row: &[f32]) -> f64 {
+/// The logarithm of the sum of exponentials.
+pub fn log_sum_exp(row: &[f32]) -> f64 {
     let top = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let sum: f64 = row.iter().map(|logit| f64::from(logit - top).exp()).sum();
     f64::from(top) + sum.ln()
