@@ -133,7 +133,7 @@ pub fn check_for_several(path: &Path, what: &str) -> Result<(), ConfigError> {
     let problem = format!("{shown} contains a run; name a folder for {what}");
     ConfigError::sentence("out", problem).when(path.join(EXPERIMENT).exists())?;
     let refused = |error: Error| ConfigError::sentence("out", error);
-    if path.join(COMPARISON).exists() || holds_runs(path, 2) {
+    if path.join(COMPARISON).exists() || holds_runs(path) {
         return Ok(());
     }
     let foreign = foreign(path).map_err(refused)?;
@@ -143,12 +143,19 @@ pub fn check_for_several(path: &Path, what: &str) -> Result<(), ConfigError> {
     Err(ConfigError::sentence("out", problem).with_hint(format_args!("{} is free", free.display())))
 }
 
-/// Whether folders in this one, so many levels down, hold runs.
-fn holds_runs(path: &Path, levels: u32) -> bool {
-    let folders = fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path());
-    let mut folders = folders.filter(|path| path.is_dir());
-    levels > 0
-        && folders.any(|path| path.join(EXPERIMENT).exists() || holds_runs(&path, levels - 1))
+/// Whether a folder holds runs as a comparison or the quickstart puts them there: of a name, of a variant and a
+/// seed, or of what a variant is tuned with.
+fn holds_runs(path: &Path) -> bool {
+    let is_run = |path: &PathBuf| path.join(EXPERIMENT).exists();
+    let deeper = |path: &PathBuf| folders_in(path).iter().any(is_run);
+    let is_tuned = |path: &PathBuf| folders_in(&path.join("tune")).iter().any(deeper);
+    let own = folders_in(path);
+    own.iter().any(is_run) || own.iter().any(deeper) || own.iter().any(is_tuned)
+}
+
+fn folders_in(path: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path());
+    entries.filter(|path| path.is_dir()).collect()
 }
 
 /// What a folder holds that no run left there, by name; hidden files are nobody's result.
@@ -291,9 +298,15 @@ mod tests {
         assert!(refused.contains("mine contains keep.txt and no run"), "{refused}");
         assert!(refused.contains("mine-2 is free"), "{refused}");
         // A comparison that was stopped has runs and no tables yet.
-        fs::create_dir_all(place.path().join("mine/fedavg/seed-1")).unwrap();
-        fs::write(place.path().join("mine/fedavg/seed-1").join(EXPERIMENT), "").unwrap();
-        told("mine").unwrap();
+        for run in ["mine/fedavg/tune/rate=1/seed-1", "mine/fedavg/seed-1"] {
+            fs::create_dir_all(place.path().join(run)).unwrap();
+            told("mine").unwrap_err();
+            fs::write(place.path().join(run).join(EXPERIMENT), "").unwrap();
+            told("mine").unwrap();
+            if run.contains("tune") {
+                fs::remove_dir_all(place.path().join("mine/fedavg")).unwrap();
+            }
+        }
         let refused = told("mine/fedavg/seed-1").unwrap_err().to_string();
         assert!(refused.contains("contains a run"), "{refused}");
     }
