@@ -32,6 +32,8 @@ mod patches;
 mod patching;
 mod pool;
 mod precision;
+mod quantisation;
+mod quantised_matrix;
 mod sequences;
 mod solver;
 mod storage;
@@ -40,6 +42,7 @@ mod tape;
 mod tensor;
 mod thread_pool;
 mod value;
+mod weight_format;
 
 pub use activation::Activation;
 pub use allocator::{Allocator, OUT_OF_MEMORY};
@@ -59,6 +62,8 @@ pub use params::{Params, Weight, Weights};
 pub use patches::{Patches, Pixels};
 pub use pool::{Buffer, Counter, Pool, Usage, set_worker};
 pub use precision::Precision;
+pub use quantisation::Quantisation;
+pub use quantised_matrix::QuantisedMatrix;
 pub use sequences::Sequences;
 pub use tape::{
     AttentionProbe, ExampleGradients, Logits, Lora, LossWeights, Projected, Projection, RowWeights,
@@ -67,3 +72,4 @@ pub use tape::{
 pub use tensor::Tensor;
 pub use thread_pool::ThreadPool;
 pub use value::Value;
+pub use weight_format::WeightFormat;

@@ -24,6 +24,8 @@ use crate::versions::ClientVersions;
 pub(crate) struct State {
     pub(crate) recipe: Recipe,
     pub(crate) layout: Layout,
+    /// What everybody has and nobody changes or sends: no part of the model here.
+    pub(crate) base: Scope,
     pub(crate) seed: Seed,
     /// The round that comes next, and so the number of those that are complete.
     pub(crate) round: Round,
@@ -53,11 +55,12 @@ impl State {
         recipe: Recipe,
         layout: Layout,
         initial: ParamValues,
-        seed: Seed,
+        (base, seed): (Scope, Seed),
     ) -> Result<Self, EngineError> {
         initial.check(&layout)?;
-        if initial.len() != layout.len() {
-            let (found, expected) = (initial.len(), layout.len());
+        let expected = Scope::everything(&layout) - &base;
+        if initial.scope() != expected {
+            let (found, expected) = (initial.len(), expected.len());
             return Err(EngineError::InitialModel { found, expected });
         }
         recipe.fits(&layout)?;
@@ -67,6 +70,7 @@ impl State {
         Ok(Self {
             recipe,
             layout,
+            base,
             seed,
             round: Round(0),
             model: initial,

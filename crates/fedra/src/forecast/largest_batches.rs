@@ -168,7 +168,8 @@ impl LargestBatches {
         let mut server = ByteCount(0);
         if recipe.split.is_some() {
             // A server begins with the whole model, of which it then keeps the blocks between.
-            server = ByteCount(4 * model.layout().elements() as u64);
+            let layout = model.layout();
+            server = model.storage().bytes(layout, &Scope::everything(layout));
             server = server.max(self.server(model, recipe, plan)?);
         }
         Ok(SideMemory { client: self.client(model, recipe, plan)?, server })
@@ -200,7 +201,8 @@ impl LargestBatches {
             MemoryDryRun { scored: &self.scored_here, ..rehearsal }.client()
         };
         let weights = plan.memory(Side::Client, model.layout()).in_training(0);
-        let beside = most(self.steps.iter().map(client))?.0 - weights.0;
+        let spared = model.storage().spared(model.layout(), &plan.held_by(Side::Client));
+        let beside = most(self.steps.iter().map(client))?.0 - (weights.0 - spared.0);
         Ok(ByteCount(threads * beside) + self.server(model, recipe, plan)?)
     }
 
