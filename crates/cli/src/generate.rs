@@ -227,7 +227,8 @@ impl Generate {
                 adapter.display()
             ),
             (Some(_), None) => {
-                let (loaded, cut) = load_side(path, (self.far.ends, Side::Client), (&device, folders.weights))?;
+                let (loaded, cut) =
+                    load_side(path, (self.far.ends, Side::Client), (&device, folders.weights))?;
                 (loaded, Some(cut))
             }
             (None, _) => (decoder(&folders, &device)?, None),

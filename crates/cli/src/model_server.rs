@@ -11,7 +11,9 @@ use clap::Args;
 use fedra::prepare::fingerprint;
 use fedra_client::generate::{DecodeSessions, Gathering, SessionLimits, SharedSessions};
 use fedra_compute::{Device, Params, Seed, WeightFormat};
-use fedra_model::{Classifier, Head, Loaded, Model, Wanted, WeightStorage, load_part_as, open_checkpoint};
+use fedra_model::{
+    Classifier, Head, Loaded, Model, Wanted, WeightStorage, load_part_as, open_checkpoint,
+};
 use fedra_net::{
     DecodeHost, Routes, Runtime, Server, ServerOptions, ServerSecurity, with_sessions,
 };

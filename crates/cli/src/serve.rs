@@ -161,6 +161,12 @@ impl Serve {
         let overrides = self.device.over(self.overrides.as_given());
         let open = || Experiment::open_for(file, Some(Party::Server), &overrides);
         let experiment = hub::opened(voice, open)?;
+        let weights = experiment.raw.model.weights;
+        if !self.stock.is_empty() && weights != WeightFormat::F32 {
+            bail!(
+                "--stock: found model.weights = \"{weights}\", expected \"f32\": a Flower app receives all weights"
+            );
+        }
         if !self.stock.is_empty() && experiment.recipe.method != "fedavg" {
             let found = &experiment.recipe.method;
             bail!(

@@ -37,7 +37,12 @@ fn widened(counter: &Counter, tensor: &Tensor) -> Option<Counted> {
 }
 
 /// What weights become as f32 while they are packed, panel by panel; nothing where all of them are f32.
-fn unpacked(counter: &Counter, weights: &[&Tensor], (packed, panels): (usize, usize), depth: usize) {
+fn unpacked(
+    counter: &Counter,
+    weights: &[&Tensor],
+    (packed, panels): (usize, usize),
+    depth: usize,
+) {
     if weights.iter().any(|weight| weight.format() != WeightFormat::F32) {
         let (pieces, len) = Right::unpacked_len(packed, panels, depth);
         all(counter, vec![len; pieces]);

@@ -163,7 +163,8 @@ fn scale_and_minimum_of(x: &[f32]) -> [u16; 2] {
             let q = f32::from(nibble(*x, d, m));
             found += f64::from(*x - (d * q + m)).powi(2);
             let (q, x) = (f64::from(q), f64::from(*x));
-            (sum, squares, sum_x, products) = (sum + q, squares + q * q, sum_x + x, products + q * x);
+            (sum, squares, sum_x, products) =
+                (sum + q, squares + q * q, sum_x + x, products + q * x);
         }
         if found < error {
             (best, error) = (line, found);
@@ -264,12 +265,8 @@ mod tests {
     #[test]
     fn scales_that_are_no_numbers_and_lists_of_another_length_are_refused() {
         let blocks = |quants: usize, scales: Vec<u16>| {
-            let made = QuantisedMatrix::from_blocks(
-                Quantisation::Int4,
-                (2, 40),
-                vec![0; quants],
-                scales,
-            );
+            let made =
+                QuantisedMatrix::from_blocks(Quantisation::Int4, (2, 40), vec![0; quants], scales);
             made.map(drop).map_err(|error| error.to_string())
         };
         assert_eq!(blocks(64, vec![0; 8]), Ok(()));

@@ -192,9 +192,7 @@ impl Tensor {
         if device.has_numbers() {
             let zeros = || Self::zeros(device, rows, cols);
             return match kind {
-                Some(kind) => {
-                    Self::quantised(device, &QuantisedMatrix::zeros(kind, rows, cols))
-                }
+                Some(kind) => Self::quantised(device, &QuantisedMatrix::zeros(kind, rows, cols)),
                 None if format == WeightFormat::Bf16 => zeros().to_bf16(),
                 None => zeros(),
             };

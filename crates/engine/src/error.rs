@@ -70,7 +70,9 @@ pub enum EngineError {
         expected: usize,
     },
     /// A plan lets something learn that is stored quantised.
-    #[error("{id} is to learn and is stored in another format than f32: expected it frozen in all rounds")]
+    #[error(
+        "{id} is to learn and is stored in another format than f32: expected it frozen in all rounds"
+    )]
     BaseLearns {
         /// The parameter.
         id: ParamId,

@@ -24,11 +24,10 @@ use crate::versions::ClientVersions;
 pub(crate) struct State {
     pub(crate) recipe: Recipe,
     pub(crate) layout: Layout,
-    /// What everybody has and nobody changes or sends: no part of the model here.
-    pub(crate) base: Scope,
     pub(crate) seed: Seed,
     /// The round that comes next, and so the number of those that are complete.
     pub(crate) round: Round,
+    /// Without the base of the versions.
     pub(crate) model: ParamValues,
     pub(crate) server: ServerState,
     pub(crate) versions: ClientVersions,
@@ -64,13 +63,12 @@ impl State {
             return Err(EngineError::InitialModel { found, expected });
         }
         recipe.fits(&layout)?;
-        let versions = ClientVersions::new(recipe.start);
+        let versions = ClientVersions::over(recipe.start, base);
         let guarantee = recipe.privacy.as_ref().map(|privacy| privacy.guarantee);
         let account = guarantee.map(Account::new).transpose()?;
         Ok(Self {
             recipe,
             layout,
-            base,
             seed,
             round: Round(0),
             model: initial,

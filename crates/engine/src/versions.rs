@@ -12,6 +12,9 @@ use crate::recipe::Start;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClientVersions {
     start: Start,
+    /// What everybody has, nobody changes and nobody is sent.
+    #[serde(default = "Scope::empty", skip_serializing_if = "Scope::is_empty")]
+    base: Scope,
     newest: Versions,
     /// How many rounds were complete when a client was last brought up to date.
     held: BTreeMap<ClientId, Round>,
@@ -20,7 +23,17 @@ pub struct ClientVersions {
 impl ClientVersions {
     /// Before the first round.
     pub fn new(start: Start) -> Self {
-        Self { start, newest: Versions::default(), held: BTreeMap::new() }
+        Self::over(start, Scope::empty())
+    }
+
+    /// The same over a base: parameters that everybody has, that never change and that nobody sends.
+    pub fn over(start: Start, base: Scope) -> Self {
+        Self { start, base, newest: Versions::default(), held: BTreeMap::new() }
+    }
+
+    /// What is never sent.
+    pub const fn base(&self) -> &Scope {
+        &self.base
     }
 
     /// What a client holds.
@@ -40,7 +53,7 @@ impl ClientVersions {
         plan: &Plan,
         cut_in: &dyn Fn(Round) -> Result<Cut, PlanError>,
     ) -> Result<Scope, PlanError> {
-        let stale = plan.downloads(&self.newest, self.held(client));
+        let stale = plan.downloads(&self.newest, self.held(client)) - &self.base;
         let Some(last) = self.held.get(&client) else { return Ok(stale) };
         let before = cut_in(*last)?;
         if before == *plan.cut() {
@@ -50,7 +63,7 @@ impl ClientVersions {
             let known = self.start == Start::Shared && self.newest.is_initial(id);
             before.side(id.site) == Side::Server && !known
         };
-        Ok(stale | plan.held_by(Side::Client).filter(is_new))
+        Ok((stale | plan.held_by(Side::Client).filter(is_new)) - &self.base)
     }
 
     /// Notes that a client received in this round all that it lacked.

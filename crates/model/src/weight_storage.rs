@@ -7,7 +7,10 @@
 
 use crate::lora::Adapters;
 use fedra_compute::WeightFormat;
-use fedra_plan::{ByteCount, Layout, ParamId, Part, Role, Scope};
+use fedra_plan::{ByteCount, Layout, ParamId, Part, Role, Scope, Shape};
+
+/// Numbers of a block of a quantised row.
+const BLOCK: usize = 32;
 
 /// The formats of a model's weights.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,8 +31,10 @@ impl WeightStorage {
     /// Those matrices in a format that are among what never learns.
     pub fn new(format: WeightFormat, layout: &Layout, frozen: &Scope) -> Self {
         let is_large = |id: ParamId| {
-            let is_matrix = layout.get(id).is_some_and(|shape| shape.dims().len() == 2);
-            is_matrix && in_format(id, format) != WeightFormat::F32
+            // A row that is no block would take more than it does in f32.
+            let is_wide =
+                matches!(layout.get(id).map(Shape::dims), Some(&[_, cols]) if cols >= BLOCK);
+            is_wide && in_format(id, format) != WeightFormat::F32
         };
         Self { format, frozen: frozen.filter(is_large) }
     }
@@ -64,11 +69,20 @@ impl WeightStorage {
         ByteCount(4 * part.elements(layout) as u64 - self.bytes(layout, part).0)
     }
 
-    /// What a part of a model takes: exact for f32 and bf16, and for rows of whole blocks.
+    /// What a part of a model takes.
     pub fn bytes(&self, layout: &Layout, part: &Scope) -> ByteCount {
         let of = |id: ParamId| {
-            let count = layout.get(id).map_or(0, |shape| shape.elements() as u64);
-            count * u64::from(self.of(id).bits_of_32()) / 8 / 32
+            let bytes_of_32 = u64::from(self.of(id).bits_of_32() / 8);
+            match (layout.get(id).map(Shape::dims), self.of(id).quantisation()) {
+                // A row ends in a whole block.
+                (Some(&[rows, cols]), Some(_)) => {
+                    (rows * cols.div_ceil(BLOCK)) as u64 * bytes_of_32
+                }
+                (Some(dims), _) => {
+                    dims.iter().product::<usize>() as u64 * bytes_of_32 / BLOCK as u64
+                }
+                (None, _) => 0,
+            }
         };
         ByteCount(part.iter().map(of).sum())
     }

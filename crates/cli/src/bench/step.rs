@@ -7,12 +7,9 @@ use clap::builder::TypedValueParser;
 use fedra::config::DeviceReport;
 use fedra::process::peak_resident_bytes;
 use fedra_compute::{
-    Device, Gradients, Optimiser, Params, Seed, Solver, Tape, Tensor, ThreadPool,
-    WeightFormat,
+    Device, Gradients, Optimiser, Params, Seed, Solver, Tape, Tensor, ThreadPool, WeightFormat,
 };
-use fedra_model::{
-    Adapters, Batch, Head, Model, PrefixCache, Preset, Targets, WeightStorage,
-};
+use fedra_model::{Adapters, Batch, Head, Model, PrefixCache, Preset, Targets, WeightStorage};
 use fedra_plan::{ByteCount, Layer, Part, Role, Scope};
 use serde_json::{Value, json};
 use std::time::Instant;

@@ -48,7 +48,8 @@ impl<'a> View<'a> {
     /// Some columns of a row, from the start of a block on.
     pub fn read_row(&self, row: usize, columns: Range<usize>, into: &mut [f32]) {
         debug_assert!(columns.start.is_multiple_of(BLOCK) && columns.end <= self.shape.cols);
-        let (kind, first) = (self.shape.kind, row * self.shape.row_blocks() + columns.start / BLOCK);
+        let (kind, first) =
+            (self.shape.kind, row * self.shape.row_blocks() + columns.start / BLOCK);
         let quants = &self.quants[first * kind.bytes()..];
         let scales = &self.scales[first * kind.scales()..];
         let whole = columns.len() / BLOCK;
@@ -56,7 +57,12 @@ impl<'a> View<'a> {
         unpack(kind, into, quants, scales);
         if !rest.is_empty() {
             let mut last = [0.0; BLOCK];
-            unpack(kind, &mut last, &quants[whole * kind.bytes()..], &scales[whole * kind.scales()..]);
+            unpack(
+                kind,
+                &mut last,
+                &quants[whole * kind.bytes()..],
+                &scales[whole * kind.scales()..],
+            );
             rest.copy_from_slice(&last[..rest.len()]);
         }
     }

@@ -145,7 +145,10 @@ fn a_quantised_matrix_takes_what_its_format_says_and_becomes_f32_when_it_is_writ
         longer.append(&written).unwrap();
         assert_eq!(longer.to_host()[..values.len()], values);
         assert_eq!(*tensor.to(&Device::cpu()).to_host(), *values);
-        assert_eq!(*tensor.to_bf16().to_host(), *longer.row_range(&device, 0, 64).unwrap().to_bf16().to_host());
+        assert_eq!(
+            *tensor.to_bf16().to_host(),
+            *longer.row_range(&device, 0, 64).unwrap().to_bf16().to_host()
+        );
     }
 }
 

@@ -258,7 +258,7 @@ impl State {
     /// Refuses to let learn what nobody could be told of.
     fn check_base(&self, plans: &BTreeMap<ClientId, Plan>) -> Result<(), EngineError> {
         let learns = plans.values().flat_map(|plan| plan.learns().iter());
-        match learns.into_iter().find(|id| self.base.contains(*id)) {
+        match learns.into_iter().find(|id| self.versions.base().contains(*id)) {
             Some(id) => Err(EngineError::BaseLearns { id }),
             None => Ok(()),
         }

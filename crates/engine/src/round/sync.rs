@@ -32,7 +32,7 @@ impl State {
             } else {
                 let plan = self.recipe.plan((&client.name, round), Scope::empty(), &self.layout)?;
                 let cut_in = |round| self.recipe.cut(&client.name, round, &self.layout);
-                let lacks = self.versions.lacks(client.id, &plan, &cut_in)? - &self.base;
+                let lacks = self.versions.lacks(client.id, &plan, &cut_in)?;
                 let payload = values.get((&self.layout, round), &self.model, lacks)?;
                 payloads.entry(case).or_insert(payload).clone()
             };

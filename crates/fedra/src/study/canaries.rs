@@ -16,7 +16,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use fedra_client::{ClientError, Correction, Examples, Observer, TrainTask, Trainer, to_params_over};
+use fedra_client::{
+    ClientError, Correction, Examples, Observer, TrainTask, Trainer, to_params_over,
+};
 use fedra_compute::{Device, Generator, Params, Seed};
 use fedra_data::{Encoded, LabelSet, Target};
 use fedra_engine::{

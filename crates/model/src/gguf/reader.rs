@@ -11,8 +11,8 @@ use super::cursor::Cursor;
 use super::metadata::Metadata;
 use super::placed::{self, Placed};
 use crate::error::ModelError;
-use fedra_compute::{ComputeError, Quantisation, QuantisedMatrix};
 use crate::hf::file;
+use fedra_compute::{ComputeError, Quantisation, QuantisedMatrix};
 
 /// Most bytes of a header; its bulk is the vocabulary and its merges, and the largest published
 /// have a tenth of this.

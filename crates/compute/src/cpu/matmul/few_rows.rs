@@ -177,8 +177,7 @@ mod x86 {
         _mm_srli_epi16, _mm256_maskz_loadu_epi16, _mm256_set1_epi16, _mm512_add_ps,
         _mm512_castsi512_ps, _mm512_cvtepi8_epi32, _mm512_cvtepi32_ps, _mm512_cvtepu8_epi32,
         _mm512_cvtepu16_epi32, _mm512_cvtph_ps, _mm512_fmadd_ps, _mm512_mask_storeu_ps,
-        _mm512_maskz_loadu_ps, _mm512_mul_ps, _mm512_set1_ps, _mm512_setzero_ps,
-        _mm512_slli_epi32,
+        _mm512_maskz_loadu_ps, _mm512_mul_ps, _mm512_set1_ps, _mm512_setzero_ps, _mm512_slli_epi32,
     };
 
     /// Rows whose sums are in registers beside the sixteen columns.
@@ -471,9 +470,8 @@ mod tests {
         let second = Stored::bf16(&halves, outputs[1], depth);
         compare(rows, outputs, ([first, second], [&numbers[0], &widened]), depth);
         let kinds = [Quantisation::Int8, Quantisation::Int4];
-        let made = [0, 1].map(|i| {
-            QuantisedMatrix::of(kinds[i], (outputs[i], depth), &numbers[i]).unwrap()
-        });
+        let made = [0, 1]
+            .map(|i| QuantisedMatrix::of(kinds[i], (outputs[i], depth), &numbers[i]).unwrap());
         let stored = made.each_ref().map(|matrix| {
             Stored::quantised(View::of(matrix.shape, &matrix.quants, &matrix.scales))
         });

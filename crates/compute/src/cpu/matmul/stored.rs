@@ -50,9 +50,7 @@ impl<'a> Stored<'a> {
     /// The matrix, if its numbers are f32.
     pub fn mat(&self) -> Option<Mat<'a>> {
         match self.numbers {
-            Numbers::F32(numbers) => {
-                Some(Mat::strided(numbers, self.rows, self.cols, self.stride))
-            }
+            Numbers::F32(numbers) => Some(Mat::strided(numbers, self.rows, self.cols, self.stride)),
             Numbers::Bf16(_) | Numbers::Quantised(_) => None,
         }
     }

@@ -170,8 +170,8 @@ impl Run {
         let wanted = self.experiment.raw.evaluate.keeps_best();
         let best = best_round.best.as_ref().filter(|_| wanted);
         let round = best.filter(|_| self.shares_a_model().unwrap_or(false))?.round;
-        if best::is_held(folder.path(), round) {
-            return Some(MODEL_BEST);
+        if let Some(place) = best::held_in(folder.path(), round) {
+            return Some(place);
         }
         listener.warn(&format!(
             "warning: the model of round {}, the best on validation examples, is no longer in \
