@@ -84,3 +84,36 @@ impl ClientVersions {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fedra_plan::{Layer, Part, Role, Shape};
+
+    #[test]
+    fn a_base_is_never_lacked_whatever_a_client_holds_and_wherever_the_model_is_cut() {
+        let id = |block, part| ParamId::new(Layer::Block(block), Role::Query, part);
+        let parts = [Part::Weight, Part::LoraA, Part::LoraB];
+        let ids = (0..3).flat_map(|block| parts.map(|part| id(block, part)));
+        let layout = Layout::new(ids.map(|id| (id, Shape::matrix(4, 4)))).unwrap();
+        let base = Scope::of_parts(&layout, [Part::Weight]);
+        let whole = Plan::new(&layout, Scope::empty(), Cut::none()).unwrap();
+        let cut = Plan::new(&layout, Scope::empty(), Cut::keep(1, 1, 3).unwrap()).unwrap();
+        for start in [Start::Sent, Start::Shared] {
+            let mut versions = ClientVersions::over(start, base.clone());
+            let lacks = |versions: &ClientVersions, plan, before: &Cut| {
+                versions.lacks(ClientId(0), plan, &|_| Ok(before.clone())).unwrap()
+            };
+            let first = lacks(&versions, &whole, &Cut::none());
+            assert_eq!(first.len(), if start == Start::Sent { 6 } else { 0 }, "{first:?}");
+            versions.received(ClientId(0), Round(0));
+            // Its block has come back from the server, where it was when the client was last sent something.
+            let back = lacks(&versions, &whole, cut.cut());
+            assert!(back.is_subset(&(Scope::everything(&layout) - &base)), "{back:?}");
+            assert_eq!(versions.base(), &base);
+        }
+        let none = ClientVersions::new(Start::Sent);
+        let all = none.lacks(ClientId(0), &whole, &|_| Ok(Cut::none())).unwrap();
+        assert_eq!(all, Scope::everything(&layout));
+    }
+}

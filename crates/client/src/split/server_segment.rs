@@ -116,7 +116,7 @@ impl ServerSegment {
 
     /// The same over a base: parameters that everybody has and nobody changes.
     #[must_use]
-    pub fn over(mut self, base: &Params) -> Self {
+    pub fn over_base(mut self, base: &Params) -> Self {
         let hosted = base.iter().filter(|(id, _)| self.is_hosted(*id));
         self.base = hosted.map(|(id, tensor)| (id, tensor.to(&self.device))).collect();
         self

@@ -309,7 +309,7 @@ impl Run {
     pub(crate) fn middle(&self, clients: &[ClientInfo]) -> Option<Arc<ServerSegment>> {
         let split = self.recipe.split.clone()?;
         let model = (self.prepared.model.clone(), self.device.clone());
-        Some(Arc::new(ServerSegment::new(model, split, clients).over(&self.prepared.base)))
+        Some(Arc::new(ServerSegment::new(model, split, clients).over_base(&self.prepared.base)))
     }
 
     /// Runs the rounds over any fleet, which begins once it is known how many are complete.

@@ -118,7 +118,7 @@ impl Reader {
         name: &str,
         most: Quantisation,
     ) -> Result<Option<QuantisedMatrix>, ModelError> {
-        let Some(Placed { block_type, shape, offset }) = self.tensors.get(name) else {
+        let Some(Placed { block_type, shape, offset, .. }) = self.tensors.get(name) else {
             return Ok(None);
         };
         let kind = block_type.quantisation();
