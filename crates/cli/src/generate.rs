@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use fedra::apply::trained_model::ModelFolders;
 use fedra::prepare::pretrained::Pretrained;
 use fedra_client::Perturbation;
 use fedra_client::generate::{
@@ -20,9 +21,9 @@ use fedra_data::Tokenizer;
 use fedra_engine::{Noise, NoiseDraw, NoiseKind};
 use fedra_model::hf::TrainedHead;
 use fedra_model::peft::AdapterFolder;
-use fedra_model::{Classifier, Head, Loaded, Model, Wanted};
+use fedra_model::{Classifier, Head, Loaded, Model, Wanted, WeightStorage};
 use fedra_net::{DecodeDialer, Dialer, NetDecodePeer, Runtime, ServerSecurity};
-use fedra_plan::{Cut, Scope, Side};
+use fedra_plan::{Cut, Layout, Side};
 use fedra_wire::RowEncoding;
 
 use crate::console;
@@ -35,6 +36,7 @@ use crate::model_server::{self, CutFlags, identity, load_side};
 use crate::predict::Chosen;
 
 use crate::tls::Tls;
+use crate::weights::FormerFlag;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -69,9 +71,8 @@ pub struct Generate {
     /// Stop before this text; may be given several times (\n and \t are a line end and a tab)
     #[arg(long, value_name = "TEXT")]
     stop: Vec<String>,
-    /// Store weights as bf16: half the memory, 1.3 to 1.8 times as fast, slightly less exact
-    #[arg(long)]
-    bf16: bool,
+    #[command(flatten)]
+    former: FormerFlag,
     #[command(flatten)]
     device: DeviceFlags,
     #[command(flatten)]
@@ -215,20 +216,23 @@ impl Generate {
 
     fn write(&self, text: &str, sampling: Sampling) -> Result<ExitCode> {
         let device = self.device.open(Verbosity::Lively)?;
-        let folders = self.chosen.choice()?.folders()?;
+        let mut choice = self.chosen.choice()?;
+        choice.weights = self.former.over(choice.weights);
+        let folders = choice.folders()?;
         let path = &folders.model;
         let Pretrained { tokenizer, .. } = Pretrained::open(path)?;
-        let (mut loaded, cut) = match (&self.far.server, &folders.adapter) {
+        let (loaded, cut) = match (&self.far.server, &folders.adapter) {
             (Some(_), Some(adapter)) => bail!(
                 "--model: found the adapters {}, expected a whole model: the server has to have the same one\n\
                  hint: a run with adapters writes the whole model too, into its folder model",
                 adapter.display()
             ),
             (Some(_), None) => {
-                let (loaded, cut) = load_side(path, (self.far.ends, Side::Client), &device)?;
+                let (loaded, cut) =
+                    load_side(path, (self.far.ends, Side::Client), (&device, folders.weights))?;
                 (loaded, Some(cut))
             }
-            (None, adapter) => (decoder(path, adapter.as_deref(), &device)?, None),
+            (None, _) => (decoder(&folders, &device)?, None),
         };
         device.check().context("the model does not fit on the device")?;
         if !loaded.model.is_decoder() {
@@ -237,9 +241,6 @@ impl Generate {
                  hint: fedra predict labels texts",
                 path.display()
             );
-        }
-        if self.bf16 {
-            loaded.params = loaded.params.with_bf16_outside(&Scope::empty());
         }
         let prompt = prompt_tokens(&tokenizer, text)?;
         let stop_tokens = stop_tokens(path, &loaded)?;
@@ -366,12 +367,16 @@ impl Choice {
 }
 
 /// A decoder, with adapters over it where there are some.
-fn decoder(path: &Path, adapter: Option<&Path>, device: &Device) -> Result<Loaded> {
-    let checkpoint = fedra_model::open_checkpoint(path)?;
+fn decoder(folders: &ModelFolders, device: &Device) -> Result<Loaded> {
+    let ModelFolders { model, adapter, weights } = folders;
+    let adapter = adapter.as_deref();
+    let checkpoint = fedra_model::open_checkpoint(model)?;
     let opened = adapter.map(|it| AdapterFolder::open(it, checkpoint.config())).transpose()?;
     let adapters = opened.as_ref().map(|opened| opened.adapters().clone());
     let wanted = Wanted { head: Head::Language, classifier: Classifier::Stored, adapters };
-    let mut loaded = fedra_model::load_checkpoint(&checkpoint, wanted, (device, Seed(0)))?;
+    let stored = |layout: &Layout| WeightStorage::of_all(*weights, layout);
+    let how = (device, Seed(0));
+    let mut loaded = fedra_model::load_part_as(&checkpoint, wanted, how, |_| true, stored)?;
     if let (Some(opened), Some(adapter)) = (&opened, adapter) {
         if !matches!(opened.trained_head(), TrainedHead::Absent) {
             bail!(

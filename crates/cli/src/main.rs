@@ -47,6 +47,7 @@ mod tensor_names;
 mod terminal;
 mod tls;
 mod watch;
+mod weights;
 
 #[cfg(test)]
 mod documented;

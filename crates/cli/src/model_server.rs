@@ -10,12 +10,14 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use fedra::prepare::fingerprint;
 use fedra_client::generate::{DecodeSessions, Gathering, SessionLimits, SharedSessions};
-use fedra_compute::{Device, Params, Seed};
-use fedra_model::{Classifier, Head, Loaded, Model, Wanted, load_part, open_checkpoint};
+use fedra_compute::{Device, Params, Seed, WeightFormat};
+use fedra_model::{
+    Classifier, Head, Loaded, Model, Wanted, WeightStorage, load_part_as, open_checkpoint,
+};
 use fedra_net::{
     DecodeHost, Routes, Runtime, Server, ServerOptions, ServerSecurity, with_sessions,
 };
-use fedra_plan::{ByteCount, Cut, Scope, Side};
+use fedra_plan::{ByteCount, Cut, Layout, Side};
 
 use crate::{console, interrupt};
 
@@ -47,7 +49,7 @@ const GLANCE: Duration = Duration::from_millis(100);
 pub fn load_side(
     path: &Path,
     (ends, side): (CutFlags, Side),
-    device: &Device,
+    (device, weights): (&Device, WeightFormat),
 ) -> Result<(Loaded, Cut)> {
     let checkpoint = open_checkpoint(path)?;
     let wanted = Wanted { head: Head::Language, classifier: Classifier::Stored, adapters: None };
@@ -55,7 +57,8 @@ pub fn load_side(
     let (first, last) = (ends.first.unwrap_or(1), ends.last.unwrap_or(1));
     let cut = Cut::keep(first, last, model.layout().blocks()).context("--first and --last")?;
     let keep = |id: fedra_plan::ParamId| cut.side(id.site) == side;
-    let loaded = load_part(&checkpoint, wanted, (device, Seed(0)), keep)?;
+    let stored = |layout: &Layout| WeightStorage::of_all(weights, layout);
+    let loaded = load_part_as(&checkpoint, wanted, (device, Seed(0)), keep, stored)?;
     Ok((loaded, cut))
 }
 
@@ -84,17 +87,14 @@ pub fn host(
     Ok(Arc::new(DecodeHost { sessions, blocks, width, model: identity }))
 }
 
-/// Serves the middle of a decoder, its weights perhaps stored as bf16, until it is interrupted.
+/// Serves the middle of a decoder, its weights in a format, until it is interrupted.
 pub fn serve(
     (path, ends): (&Path, CutFlags),
-    (device, bf16): (&Device, bool),
+    (device, weights): (&Device, WeightFormat),
     options: &ServerOptions,
 ) -> Result<ExitCode> {
-    let (mut loaded, cut) = load_side(path, (ends, Side::Server), device)?;
+    let (loaded, cut) = load_side(path, (ends, Side::Server), (device, weights))?;
     device.check().context("the model does not fit on the device")?;
-    if bf16 {
-        loaded.params = loaded.params.with_bf16_outside(&Scope::empty());
-    }
     let limits = SessionLimits::default();
     let host = host((&loaded.model, &loaded.params, device), &cut, identity(path)?, limits)?;
     let runtime = Runtime::start()?;

@@ -26,6 +26,7 @@ use crate::hub;
 use crate::interrupt;
 use crate::keyed_errors::{FILE, data_in_flags, in_flags};
 use crate::screen::{self, TextLine};
+use crate::weights::WeightsFlag;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -102,6 +103,8 @@ pub struct Chosen {
     /// Of adapters: their base model, if it is not where the adapter folder says
     #[arg(long, value_name = "DIR")]
     base: Option<PathBuf>,
+    #[command(flatten)]
+    weights: WeightsFlag,
 }
 
 #[derive(Args)]
@@ -126,7 +129,7 @@ impl Chosen {
         let base = self.base.as_ref();
         let base =
             base.map(|base| hub::folder("model.base", base, Verbosity::Lively)).transpose()?;
-        Ok(ModelChoice { path, round, base })
+        Ok(ModelChoice { path, round, base, weights: self.weights.format() })
     }
 }
 

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ use fedra::run::start::Output;
 use fedra::text::grid::counted;
 use fedra::{Error, Experiment};
 use fedra_client::Observer;
-use fedra_compute::SecretKey;
+use fedra_compute::{SecretKey, WeightFormat};
 use fedra_engine::{EngineError, ParamValues};
 use fedra_flower::{Admission, Apps, Endpoint, NodeKeys, StockClients, Task};
 use fedra_net::{
@@ -39,6 +40,7 @@ use crate::run;
 use crate::tensor_names::tensor_names;
 use crate::terminal::Terminal;
 use crate::tls::Tls;
+use crate::weights::FormerFlag;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -63,9 +65,11 @@ pub struct Serve {
     model: Option<PathBuf>,
     #[command(flatten)]
     ends: CutFlags,
-    /// With --model: store weights as bf16
-    #[arg(long, requires = "model")]
-    bf16: bool,
+    /// With --model: store weights as f32, bf16, int8 or int4 [default: f32]
+    #[arg(long, value_name = "FORMAT", requires = "model", value_parser = WeightFormat::from_str)]
+    weights: Option<WeightFormat>,
+    #[command(flatten)]
+    former: FormerFlag,
     #[command(flatten)]
     overrides: Overrides,
     #[command(flatten)]
@@ -150,12 +154,19 @@ impl Serve {
             listen.connections = capacity.connections(nobody_known).map_err(anyhow::Error::msg)?;
             let path = hub::folder("--model", path, voice)?;
             let device = self.device.open(voice)?;
-            return model_server::serve((&path, self.ends), (&device, self.bf16), &listen);
+            let weights = self.former.over(self.weights).unwrap_or_default();
+            return model_server::serve((&path, self.ends), (&device, weights), &listen);
         };
         self.ends.refuse_without("--model (an experiment's cut is [split])")?;
         let overrides = self.device.over(self.overrides.as_given());
         let open = || Experiment::open_for(file, Some(Party::Server), &overrides);
         let experiment = hub::opened(voice, open)?;
+        let weights = experiment.raw.model.weights;
+        if !self.stock.is_empty() && weights != WeightFormat::F32 {
+            bail!(
+                "--stock: found model.weights = \"{weights}\", expected \"f32\": a Flower app receives all weights"
+            );
+        }
         if !self.stock.is_empty() && experiment.recipe.method != "fedavg" {
             let found = &experiment.recipe.method;
             bail!(

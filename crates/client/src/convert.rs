@@ -1,20 +1,41 @@
 //! Parameters between the engine, which knows vectors, and the model, which knows tensors.
 
-use fedra_compute::{Device, Params, Tensor};
+use fedra_compute::{Device, Params, Tensor, WeightFormat};
 use fedra_plan::{Layout, ParamId, Round, Scope, Shape};
 use fedra_wire::{Encoding, Expectation, Header, Kind, ParamValues, WireError, open};
 
 use crate::error::{ClientError, Result};
 
-/// A copy of all parameters as the engine takes them.
+/// A copy of all parameters as the engine takes them: without those that are stored in another format than f32,
+/// which never change and which everybody has.
 pub fn to_values(params: &Params) -> ParamValues {
-    params.iter().map(|(id, tensor)| (id, tensor.to_host().into_owned())).collect()
+    let is_f32 = |(_, tensor): &(ParamId, &Tensor)| tensor.format() == WeightFormat::F32;
+    let values = |(id, tensor): (ParamId, &Tensor)| (id, tensor.to_host().into_owned());
+    params.iter().filter(is_f32).map(values).collect()
+}
+
+/// Those parameters that [`to_values`] leaves out, shared.
+pub fn base_of(params: &Params) -> Params {
+    let is_other = |(_, tensor): &(ParamId, &Tensor)| tensor.format() != WeightFormat::F32;
+    params.iter().filter(is_other).map(|(id, tensor)| (id, tensor.clone())).collect()
 }
 
 /// Parameters on a device; refuses any that the layout does not hold in this size, and any gap.
 pub fn to_params(device: &Device, layout: &Layout, tensors: &ParamValues) -> Result<Params> {
+    to_params_over(device, (layout, &Params::default()), tensors)
+}
+
+/// The same, of which some are a base's: on its device they are shared.
+pub fn to_params_over(
+    device: &Device,
+    (layout, base): (&Layout, &Params),
+    tensors: &ParamValues,
+) -> Result<Params> {
     tensors.check(layout)?;
     let tensor = |(id, shape): (_, &Shape)| {
+        if let Some(tensor) = base.find(id) {
+            return Ok((id, tensor.to(device)));
+        }
         let Some(values) = tensors.get(id) else {
             let expected = shape.elements();
             return Err(ClientError::from(WireError::ElementCount { id, found: 0, expected }));

@@ -82,7 +82,7 @@ pub mod generate;
 
 pub use attention::{PATTERN_EXAMPLES, PATTERN_NUMBERS, PATTERN_TOKENS};
 pub use client::Client;
-pub use convert::{to_params, to_values};
+pub use convert::{base_of, to_params, to_params_over, to_values};
 pub use correction::Correction;
 pub use device_failure::{DeviceFailure, StepSize};
 pub use error::{ClientError, Result};

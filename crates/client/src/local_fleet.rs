@@ -19,7 +19,7 @@ use fedra_plan::Scope;
 use fedra_seed::{SecretKey, Seed};
 use fedra_wire::{ClientId, ParamValues};
 
-use crate::convert::{check, receive, to_params};
+use crate::convert::{base_of, check, receive, to_params_over};
 use crate::error::{ClientError, Result};
 use crate::evaluator::Evaluator;
 use crate::examples::Examples;
@@ -103,6 +103,12 @@ impl LocalFleet {
     /// The same fleet, whose clients' private draws start here.
     pub fn with_secret(self, secret: &SecretKey) -> Self {
         Self { secrets: secrets(secret, self.infos.len()), ..self }
+    }
+
+    /// These values over what all clients share and nobody changes.
+    fn over_base(&self, values: &ParamValues) -> Result<Params> {
+        let base = base_of(&self.shared);
+        to_params_over(&self.device, (self.model.layout(), &base), values)
     }
 
     /// Scores parameters of this model on any examples.
@@ -303,7 +309,7 @@ impl Fleet for LocalFleet {
     fn evaluate(&mut self, request: &EvaluationRequest<'_>) -> Result<Vec<Scored>, EngineError> {
         let failed = |error: ClientError| error.of_fleet("evaluate the model");
         if request.on == EvaluationSet::CentralTest {
-            let exact = to_params(&self.device, self.model.layout(), request.model);
+            let exact = self.over_base(request.model);
             let scores = exact.and_then(|exact| self.score(&exact, &self.shards.central_test));
             return Ok(vec![scores.map_err(failed)?.scored(None)]);
         }
@@ -359,7 +365,7 @@ impl Fleet for LocalFleet {
         states: &mut dyn Iterator<Item = Result<Arc<ClientState>, EngineError>>,
     ) -> Result<(), EngineError> {
         let failed = |error: ClientError| error.of_fleet("restore the clients");
-        self.shared = to_params(&self.device, self.model.layout(), shared).map_err(failed)?;
+        self.shared = self.over_base(shared).map_err(failed)?;
         let checked = |state: Arc<ClientState>| {
             for tensors in [&state.personal, &state.correction, &state.residual] {
                 tensors.check(self.model.layout())?;

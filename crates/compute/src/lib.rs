@@ -32,6 +32,8 @@ mod patches;
 mod patching;
 mod pool;
 mod precision;
+mod quantisation;
+mod quantised_matrix;
 mod rows_at_cut;
 mod sequences;
 mod solver;
@@ -41,6 +43,7 @@ mod tape;
 mod tensor;
 mod thread_pool;
 mod value;
+mod weight_format;
 
 pub use activation::Activation;
 pub use allocator::{Allocator, OUT_OF_MEMORY};
@@ -60,6 +63,8 @@ pub use params::{Params, Weight, Weights};
 pub use patches::{Patches, Pixels};
 pub use pool::{Buffer, Counter, Pool, Usage, set_worker};
 pub use precision::Precision;
+pub use quantisation::Quantisation;
+pub use quantised_matrix::QuantisedMatrix;
 pub use rows_at_cut::{add_noise_to_row, square_of_row, unclip};
 pub use sequences::Sequences;
 pub use tape::{
@@ -69,3 +74,4 @@ pub use tape::{
 pub use tensor::Tensor;
 pub use thread_pool::ThreadPool;
 pub use value::Value;
+pub use weight_format::WeightFormat;

@@ -16,6 +16,7 @@ use crate::fill::Fill;
 use crate::operands::{Attended, Factor, Linear, LinearBackward, Outer, View, Vocabulary};
 use crate::pool::{Counted, Counter};
 use crate::tensor::Tensor;
+use crate::weight_format::WeightFormat;
 
 /// Rows, columns, and the distances from one row and one column to the next.
 type Extent = ((usize, usize), (usize, usize));
@@ -30,9 +31,22 @@ fn extent_of(view: &View<'_>) -> Extent {
     if view.transposed { ((cols, rows), (1, stride)) } else { ((rows, cols), (stride, 1)) }
 }
 
-/// A bf16 tensor as f32, where a kernel reads it whole.
+/// A tensor that is not f32 as f32, where a kernel reads it whole.
 fn widened(counter: &Counter, tensor: &Tensor) -> Option<Counted> {
-    tensor.is_bf16().then(|| counter.take(tensor.elements()))
+    (tensor.format() != WeightFormat::F32).then(|| counter.take(tensor.elements()))
+}
+
+/// What weights become as f32 while they are packed, panel by panel; nothing where all of them are f32.
+fn unpacked(
+    counter: &Counter,
+    weights: &[&Tensor],
+    (packed, panels): (usize, usize),
+    depth: usize,
+) {
+    if weights.iter().any(|weight| weight.format() != WeightFormat::F32) {
+        let (pieces, len) = Right::unpacked_len(packed, panels, depth);
+        all(counter, vec![len; pieces]);
+    }
 }
 
 /// A matrix as right operand; `None` where it is read in place.
@@ -83,12 +97,13 @@ pub(crate) fn linear(counter: &Counter, given: &Linear<'_>, is_bf16: bool) {
     if matmul::has_few_rows(given.x.rows()) {
         return;
     }
-    let _widened: Vec<_> =
-        given.weights.iter().map(|(weight, _)| widened(counter, weight)).collect();
     let (rows, depth) = given.x.shape();
-    let _packed = counter.take(Right::beside_len(counter.products(), depth, outputs()));
-    let panels = outputs().map(|cols| cols.next_multiple_of(matmul::WIDTH)).sum();
-    drop(counter.take(along_len(counter, (rows, depth, panels))));
+    let packed = Right::beside_len(counter.products(), depth, outputs());
+    let _packed = counter.take(packed);
+    let panels: usize = outputs().map(|cols| cols.div_ceil(matmul::WIDTH)).sum();
+    let weights: Vec<_> = given.weights.iter().map(|(weight, _)| *weight).collect();
+    unpacked(counter, &weights, (packed, panels), depth);
+    drop(counter.take(along_len(counter, (rows, depth, panels * matmul::WIDTH))));
 }
 
 /// Gradients of projections: packed operands, and results that are transposed afterwards.
@@ -104,8 +119,7 @@ pub(crate) fn linear_backward(counter: &Counter, mut given: LinearBackward<'_>) 
         return gpu::linear_backward(counter, &given);
     }
     let weights = if given.dx.is_some() { given.weights } else { &[] };
-    let mut taken: Vec<Counted> =
-        weights.iter().filter_map(|weight| widened(counter, weight)).collect();
+    let mut taken: Vec<Counted> = Vec::new();
     let rows = |counter: &Counter, extent: Extent| match given.row_factors {
         None => rows(counter, extent),
         Some(_) => Some(counter.take(Right::beside_len(Products::F32, extent.0.0, [extent.0.1]))),
@@ -141,10 +155,15 @@ pub(crate) fn linear_backward(counter: &Counter, mut given: LinearBackward<'_>) 
     }
     match weights {
         [] => {}
-        [only] => taken.extend(rows(counter, extent(only))),
+        [only] if only.format() == WeightFormat::F32 => taken.extend(rows(counter, extent(only))),
         [first, ..] => {
-            let depth = weights.iter().map(|weight| weight.rows()).sum();
-            taken.push(counter.take(Right::beside_len(counter.products(), depth, [first.cols()])));
+            let (depth, cols) = (weights.iter().map(|weight| weight.rows()).sum(), first.cols());
+            let packed = Right::beside_len(counter.products(), depth, [cols]);
+            taken.push(counter.take(packed));
+            // In f32 they become that where the panels are.
+            if counter.products() != Products::F32 {
+                unpacked(counter, weights, (packed, cols.div_ceil(matmul::WIDTH)), depth);
+            }
         }
     }
     if let Some((dx, _)) = &given.dx {

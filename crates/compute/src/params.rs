@@ -57,16 +57,6 @@ impl Params {
         self.0.is_empty()
     }
 
-    /// These parameters, those outside `scope` stored as bf16: a model's frozen part in half the
-    /// memory. What is already bf16 stays shared.
-    pub fn with_bf16_outside(&self, scope: &Scope) -> Self {
-        let stored = |(id, tensor): (ParamId, &Tensor)| {
-            let tensor = if scope.contains(id) { tensor.clone() } else { tensor.to_bf16() };
-            (id, tensor)
-        };
-        self.iter().map(stored).collect()
-    }
-
     /// These parameters, of which those in `scope` are to be trained.
     pub fn training<'a>(&'a self, scope: &'a Scope) -> Weights<'a> {
         Weights { params: self, scope: Some(scope) }

@@ -189,6 +189,18 @@ impl Buffer {
         unsafe { std::slice::from_raw_parts_mut(self.start().cast(), 2 * self.len) }
     }
 
+    /// The same memory as bytes.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        // SAFETY: as in `halves`, with four for each float.
+        unsafe { std::slice::from_raw_parts(self.start().cast(), 4 * self.len) }
+    }
+
+    /// The same, to be written.
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `halves_mut`.
+        unsafe { std::slice::from_raw_parts_mut(self.start().cast(), 4 * self.len) }
+    }
+
     fn start(&self) -> *mut f32 {
         self.piece.as_ref().expect("the piece is only taken away in drop").start()
     }

@@ -2,13 +2,16 @@
 //!
 //! This file decides by device where memory is, [`kernels`](crate::kernels) decides who computes, and no
 //! other file asks: a second device adds a variant, and the compiler lists what these two must learn. Results are always f32;
-//! weights that do not train may be stored as bf16, which kernels read as f32.
+//! weights that do not train may be stored as bf16 or in quantised blocks, which kernels read as f32.
 
 use crate::cpu::bf16;
 use crate::cpu::matmul::{Mat, Stored};
+use crate::cpu::quantised::View;
 use crate::cuda::{self, Cuda};
 use crate::device::Device;
 use crate::pool::{Buffer, Counted};
+use crate::quantisation::Shape;
+use crate::quantised_matrix::QuantisedMatrix;
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -16,8 +19,17 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub(crate) struct Storage {
     memory: Memory,
-    /// Whether there are two bf16 in the place of each f32.
-    is_bf16: bool,
+    numbers: Stores,
+}
+
+/// What the memory has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stores {
+    F32,
+    /// Two in the place of each f32.
+    Bf16,
+    /// Integers, and scales behind them.
+    Quantised(Shape),
 }
 
 #[derive(Clone, Debug)]
@@ -38,17 +50,17 @@ impl Storage {
             Device::Meta(counter) => Memory::Meta(Arc::new(counter.take(elements))),
             Device::Cuda(cuda) => Memory::Cuda(Arc::new(cuda.take(elements))),
         };
-        Self { memory, is_bf16: false }
+        Self { memory, numbers: Stores::F32 }
     }
 
     /// Room for this many numbers in the precision that a device has activations in.
     pub fn allocate_activation(device: &Device, elements: usize) -> Self {
         match device {
             Device::Cuda(cuda) if cuda.is_bf16() => {
-                Self { is_bf16: true, ..Self::allocate(device, elements.div_ceil(2)) }
+                Self { numbers: Stores::Bf16, ..Self::allocate(device, elements.div_ceil(2)) }
             }
             Device::Meta(counter) if counter.is_bf16() => {
-                Self { is_bf16: true, ..Self::allocate(device, elements.div_ceil(2)) }
+                Self { numbers: Stores::Bf16, ..Self::allocate(device, elements.div_ceil(2)) }
             }
             Device::Cpu(_) | Device::Meta(_) | Device::Cuda(_) => Self::allocate(device, elements),
         }
@@ -62,9 +74,15 @@ impl Storage {
         }
     }
 
-    /// What a GPU's kernels read.
+    /// What a GPU's kernels read. Those of a quantised matrix are read in other ways.
     pub fn numbers(&self) -> cuda::Numbers {
-        self.cuda_buffer().numbers(self.is_bf16)
+        assert!(self.quantised().is_none(), "{UNPACKED_FIRST}");
+        self.cuda_buffer().numbers(self.is_bf16())
+    }
+
+    /// The address of a quantised matrix on a GPU.
+    pub fn quantised_address(&self) -> u64 {
+        self.cuda_buffer().numbers(false).address
     }
 
     /// What a GPU's kernels write: shared numbers are copied first.
@@ -72,7 +90,8 @@ impl Storage {
         if self.is_shared() {
             self.relocate(count, self.capacity());
         }
-        let is_bf16 = self.is_bf16;
+        assert!(self.quantised().is_none(), "{UNPACKED_FIRST}");
+        let is_bf16 = self.is_bf16();
         let buffer = self.owned_cuda_buffer();
         buffer.forget();
         buffer.numbers(is_bf16)
@@ -80,10 +99,10 @@ impl Storage {
 
     /// The same for a kernel that writes f32 and, where products have read them as bf16, those too.
     pub fn numbers_kept(&mut self, count: usize) -> (cuda::Numbers, u64) {
-        if self.is_bf16 {
+        if self.is_bf16() {
             let wide = self.cuda_buffer().cuda().take(count);
             wide.cuda().convert(wide.numbers(false), self.numbers(), count);
-            *self = Self { memory: Memory::Cuda(Arc::new(wide)), is_bf16: false };
+            *self = Self { memory: Memory::Cuda(Arc::new(wide)), numbers: Stores::F32 };
         }
         if self.is_shared() {
             self.relocate(count, self.capacity());
@@ -95,7 +114,7 @@ impl Storage {
     /// Writes numbers from main memory over those on a GPU, in the precision that they have.
     pub fn overwrite(&mut self, data: &[f32]) {
         self.numbers_mut(data.len());
-        let half = self.is_bf16;
+        let half = self.is_bf16();
         self.owned_cuda_buffer().overwrite(data, half);
     }
 
@@ -136,11 +155,78 @@ impl Storage {
             Memory::Meta(counted) => counted.len(),
             Memory::Cuda(buffer) => buffer.len(),
         };
-        if self.is_bf16 { 2 * floats } else { floats }
+        match self.numbers {
+            Stores::F32 => floats,
+            Stores::Bf16 => 2 * floats,
+            Stores::Quantised(shape) => shape.rows * shape.cols,
+        }
     }
 
     pub fn is_bf16(&self) -> bool {
-        self.is_bf16
+        self.numbers == Stores::Bf16
+    }
+
+    /// How it is quantised, if it is.
+    pub fn quantised(&self) -> Option<Shape> {
+        match self.numbers {
+            Stores::F32 | Stores::Bf16 => None,
+            Stores::Quantised(shape) => Some(shape),
+        }
+    }
+
+    /// A quantised matrix on a device.
+    pub fn of_quantised(device: &Device, matrix: &QuantisedMatrix) -> Self {
+        let (shape, floats) = (matrix.shape, matrix.shape.floats());
+        let fill = |bytes: &mut [u8]| {
+            let (quants, scales) = bytes.split_at_mut(shape.quant_bytes());
+            quants.copy_from_slice(&matrix.quants);
+            for (into, scale) in scales.as_chunks_mut().0.iter_mut().zip(&matrix.scales) {
+                *into = scale.to_ne_bytes();
+            }
+        };
+        let memory = match device {
+            Device::Cpu(pool) => {
+                let mut buffer = pool.take(floats);
+                fill(buffer.bytes_mut());
+                Memory::Cpu(Arc::new(buffer))
+            }
+            Device::Meta(counter) => Memory::Meta(Arc::new(counter.take(floats))),
+            Device::Cuda(cuda) => {
+                let mut bytes = vec![0; floats * size_of::<f32>()];
+                fill(&mut bytes);
+                Memory::Cuda(Arc::new(cuda.take_with(&bytes)))
+            }
+        };
+        Self { memory, numbers: Stores::Quantised(shape) }
+    }
+
+    /// Room for a quantised matrix on a device that has no numbers.
+    pub fn quantised_on_paper(device: &Device, shape: Shape) -> Self {
+        Self { numbers: Stores::Quantised(shape), ..Self::allocate(device, shape.floats()) }
+    }
+
+    /// The same for so many bf16.
+    pub fn bf16_on_paper(device: &Device, count: usize) -> Self {
+        Self { numbers: Stores::Bf16, ..Self::allocate(device, count.div_ceil(2)) }
+    }
+
+    /// The quantised matrix, copied to main memory.
+    pub fn to_quantised(&self) -> Option<QuantisedMatrix> {
+        let shape = self.quantised()?;
+        let made = |bytes: &[u8]| {
+            let (quants, scales) = bytes.split_at(shape.quant_bytes());
+            let scales = scales.as_chunks().0.iter().map(|two| u16::from_ne_bytes(*two));
+            QuantisedMatrix {
+                shape,
+                quants: quants.to_vec(),
+                scales: scales.take(shape.scales()).collect(),
+            }
+        };
+        match &self.memory {
+            Memory::Cpu(buffer) => Some(made(buffer.bytes())),
+            Memory::Meta(_) => None,
+            Memory::Cuda(buffer) => Some(made(&buffer.to_bytes())),
+        }
     }
 
     pub fn is_shared(&self) -> bool {
@@ -154,7 +240,8 @@ impl Storage {
     /// Whether so many numbers must move to memory of their own before they can be written. Where a device has
     /// activations in bf16, they are written as such.
     pub fn must_move(&self, needed: usize) -> bool {
-        let turns_f32 = self.is_bf16 && self.cuda().is_none();
+        let turns_f32 = self.is_bf16() && self.cuda().is_none();
+        let turns_f32 = turns_f32 || self.quantised().is_some();
         self.is_shared() || turns_f32 || self.capacity() < needed
     }
 
@@ -171,36 +258,55 @@ impl Storage {
     /// The first `count` numbers as f32 in main memory.
     pub fn read(&self, count: usize) -> Numbers<'_> {
         match &self.memory {
-            Memory::Cpu(buffer) if self.is_bf16 => {
-                let mut numbers = buffer.pool().take(count);
-                bf16::widen(&mut numbers, &buffer.halves()[..count]);
-                Numbers::Converted(numbers)
-            }
-            Memory::Cpu(buffer) => Numbers::Borrowed(&buffer[..count]),
+            Memory::Cpu(buffer) => match self.numbers {
+                Stores::F32 => Numbers::Borrowed(&buffer[..count]),
+                Stores::Bf16 => {
+                    let mut numbers = buffer.pool().take(count);
+                    bf16::widen(&mut numbers, &buffer.halves()[..count]);
+                    Numbers::Converted(numbers)
+                }
+                Stores::Quantised(shape) => {
+                    let mut numbers = buffer.pool().take(count);
+                    view(buffer, shape).read(&mut numbers);
+                    Numbers::Converted(numbers)
+                }
+            },
             Memory::Meta(_) => Numbers::Copied(vec![0.0; count]),
-            Memory::Cuda(buffer) => Numbers::Copied(buffer.to_host(count, self.is_bf16)),
+            Memory::Cuda(buffer) => match self.to_quantised() {
+                Some(matrix) => {
+                    let mut numbers = matrix.to_f32();
+                    numbers.truncate(count);
+                    Numbers::Copied(numbers)
+                }
+                None => Numbers::Copied(buffer.to_host(count, self.is_bf16())),
+            },
         }
     }
 
     /// The first numbers as a matrix of the precision that they have.
     pub fn stored(&self, rows: usize, cols: usize) -> Stored<'_> {
         let (buffer, count) = (self.buffer(), rows * cols);
-        if self.is_bf16 {
-            Stored::bf16(&buffer.halves()[..count], rows, cols)
-        } else {
-            Stored::f32(Mat::new(&buffer[..count], rows, cols))
+        match self.numbers {
+            Stores::F32 => Stored::f32(Mat::new(&buffer[..count], rows, cols)),
+            Stores::Bf16 => Stored::bf16(&buffer.halves()[..count], rows, cols),
+            Stores::Quantised(shape) => Stored::quantised(view(buffer, shape)),
         }
     }
 
-    /// Some rows of a bf16 matrix as f32, one after another; `None` where rows can be read in place.
+    /// Some rows of a matrix that is not f32, as f32, one after another; `None` where rows can be read in place.
     pub fn read_rows(&self, cols: usize, rows: &[u32]) -> Option<Buffer> {
         let buffer = self.buffer();
-        if !self.is_bf16 {
+        if self.numbers == Stores::F32 {
             return None;
         }
         let mut numbers = buffer.pool().take(rows.len() * cols);
         for (row, into) in rows.iter().zip(numbers.chunks_exact_mut(cols.max(1))) {
-            bf16::widen(into, &buffer.halves()[*row as usize * cols..][..cols]);
+            let row = *row as usize;
+            match self.numbers {
+                Stores::F32 => {}
+                Stores::Bf16 => bf16::widen(into, &buffer.halves()[row * cols..][..cols]),
+                Stores::Quantised(shape) => view(buffer, shape).read_row(row, 0..cols, into),
+            }
         }
         Some(numbers)
     }
@@ -242,7 +348,7 @@ impl Storage {
             }
             return;
         }
-        if self.is_bf16 || self.is_shared() {
+        if self.numbers != Stores::F32 || self.is_shared() {
             self.relocate(count, self.capacity());
         }
     }
@@ -251,7 +357,7 @@ impl Storage {
     pub fn own_learning(&mut self, count: usize) {
         match &self.memory {
             Memory::Meta(counted) if counted.counter().is_gpu() => {
-                if self.is_bf16 {
+                if self.numbers != Stores::F32 {
                     *self = Self::allocate(&self.device(), count);
                 } else if self.is_shared() {
                     self.relocate(count, self.capacity());
@@ -270,16 +376,24 @@ impl Storage {
 
     /// Moves the first `count` numbers to f32 memory of their own with room for `capacity`.
     pub fn relocate(&mut self, count: usize, capacity: usize) {
+        if let (Some(matrix), Some(cuda)) = (self.to_quantised(), self.cuda()) {
+            // Nothing that learns is quantised, so this is for whoever writes over it all.
+            let mut wide = cuda.take(capacity.max(count));
+            wide.overwrite(&matrix.to_f32()[..count], false);
+            *self = Self { memory: Memory::Cuda(Arc::new(wide)), numbers: Stores::F32 };
+            return;
+        }
         if let Memory::Cuda(buffer) = &self.memory {
-            let copy = buffer.copied((count, capacity), self.is_bf16);
+            let copy = buffer.copied((count, capacity), self.is_bf16());
             self.memory = Memory::Cuda(Arc::new(copy));
             return;
         }
         if let Memory::Meta(counted) = &self.memory
             && counted.counter().is_gpu()
+            && self.quantised().is_none()
         {
             let numbers = capacity.max(count);
-            let floats = if self.is_bf16 { numbers.div_ceil(2) } else { numbers };
+            let floats = if self.is_bf16() { numbers.div_ceil(2) } else { numbers };
             self.memory = Memory::Meta(Arc::new(counted.counter().take(floats)));
             return;
         }
@@ -292,8 +406,14 @@ impl Storage {
 
     /// The first `count` numbers, each rounded to the nearest bf16.
     pub fn to_bf16(&self, count: usize) -> Self {
-        if self.is_bf16 {
-            return self.clone();
+        match self.numbers {
+            Stores::F32 => {}
+            Stores::Bf16 => return self.clone(),
+            Stores::Quantised(_) => {
+                let mut wide = self.clone();
+                wide.relocate(count, count);
+                return wide.to_bf16(count);
+            }
         }
         let memory = match &self.memory {
             Memory::Cpu(buffer) => {
@@ -311,7 +431,7 @@ impl Storage {
                 Memory::Cuda(Arc::new(rounded))
             }
         };
-        Self { memory, is_bf16: true }
+        Self { memory, numbers: Stores::Bf16 }
     }
 }
 
@@ -324,6 +444,12 @@ pub(crate) enum Numbers<'a> {
     Copied(Vec<f32>),
 }
 
+/// The matrix over a buffer that has its integers and scales.
+fn view(buffer: &Buffer, shape: Shape) -> View<'_> {
+    View::of(shape, buffer.bytes(), &buffer.halves()[shape.quant_bytes() / 2..])
+}
+
+const UNPACKED_FIRST: &str = "a quantised matrix is unpacked before a kernel reads it";
 const NOT_ON_A_GPU: &str = "a GPU's kernels are given its tensors";
 const NO_NUMBERS: &str = "the processor's kernels are given the processor's tensors";
 

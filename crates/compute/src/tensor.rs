@@ -9,7 +9,10 @@ use crate::cpu::matmul::{Mat, Stored};
 use crate::cuda::{self, moves};
 use crate::device::Device;
 use crate::error::ComputeError;
+use crate::quantisation::Shape;
+use crate::quantised_matrix::QuantisedMatrix;
 use crate::storage::{Numbers, Storage};
+use crate::weight_format::WeightFormat;
 use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
@@ -123,6 +126,9 @@ impl Tensor {
         if device.holds_tensors_of(&self.device()) {
             return self.clone();
         }
+        if let Some(matrix) = self.storage.to_quantised() {
+            return Self::quantised(device, &matrix);
+        }
         let mut copy = Self::scratch(device, self.rows, self.cols);
         copy.put(&self.read());
         copy
@@ -153,6 +159,71 @@ impl Tensor {
     /// that do not train: whoever writes to it makes it f32 again.
     pub fn to_bf16(&self) -> Self {
         Self { storage: self.storage.to_bf16(self.elements()), ..*self }
+    }
+
+    /// A quantised matrix on a device. Meant for weights that do not train: whoever writes to it makes it f32.
+    pub fn quantised(device: &Device, matrix: &QuantisedMatrix) -> Self {
+        let (rows, cols) = matrix.shape();
+        Self { rows, cols, storage: Storage::of_quantised(device, matrix) }
+    }
+
+    /// Numbers from the host in a format. No other copy of them is made in f32.
+    pub fn stored_as(
+        device: &Device,
+        format: WeightFormat,
+        (rows, cols): (usize, usize),
+        data: &[f32],
+    ) -> Result<Self, ComputeError> {
+        match format.quantisation() {
+            Some(kind) => {
+                let matrix = QuantisedMatrix::of(kind, (rows, cols), data)?;
+                Ok(Self::quantised(device, &matrix))
+            }
+            None if format == WeightFormat::Bf16 => {
+                Ok(Self::from_slice(device, rows, cols, data)?.to_bf16())
+            }
+            None => Self::from_slice(device, rows, cols, data),
+        }
+    }
+
+    /// Room for a matrix in a format, where there are no numbers ([`Device::Meta`]); elsewhere zeros.
+    pub fn zeros_as(device: &Device, format: WeightFormat, rows: usize, cols: usize) -> Self {
+        let kind = format.quantisation();
+        if device.has_numbers() {
+            let zeros = || Self::zeros(device, rows, cols);
+            return match kind {
+                Some(kind) => Self::quantised(device, &QuantisedMatrix::zeros(kind, rows, cols)),
+                None if format == WeightFormat::Bf16 => zeros().to_bf16(),
+                None => zeros(),
+            };
+        }
+        let storage = match kind {
+            Some(kind) => Storage::quantised_on_paper(device, Shape { kind, rows, cols }),
+            None if format == WeightFormat::Bf16 => Storage::bf16_on_paper(device, rows * cols),
+            None => Storage::allocate(device, rows * cols),
+        };
+        Self { rows, cols, storage }
+    }
+
+    /// How its numbers are stored.
+    pub fn format(&self) -> WeightFormat {
+        use crate::quantisation::Quantisation::{Int4, Int8};
+        match self.storage.quantised().map(|shape| shape.kind) {
+            Some(Int8) => WeightFormat::Int8,
+            Some(Int4) => WeightFormat::Int4,
+            None if self.is_bf16() => WeightFormat::Bf16,
+            None => WeightFormat::F32,
+        }
+    }
+
+    /// How it is quantised, if it is.
+    pub(crate) fn quantisation(&self) -> Option<Shape> {
+        self.storage.quantised()
+    }
+
+    /// The address of a quantised matrix on a GPU.
+    pub(crate) fn quantised_address(&self) -> u64 {
+        self.storage.quantised_address()
     }
 
     /// Writes numbers from the host over all of the tensor's; a shared tensor is copied first.

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::path::Path;
 
-use fedra_plan::{ByteCount, Digest, PlanError, Probe};
+use fedra_plan::{ByteCount, Digest, ParamId, PlanError, Probe};
 use fedra_wire::{ClientId, WireError};
 
 /// Why an experiment cannot start, or a round cannot end.
@@ -68,6 +68,14 @@ pub enum EngineError {
         found: usize,
         /// Parameters of the layout.
         expected: usize,
+    },
+    /// A plan lets something learn that is stored quantised.
+    #[error(
+        "{id} is to learn and is stored in another format than f32: expected it frozen in all rounds"
+    )]
+    BaseLearns {
+        /// The parameter.
+        id: ParamId,
     },
     /// The fleet lists its clients twice, out of order or under the server's number.
     #[error(

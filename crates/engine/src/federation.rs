@@ -5,7 +5,7 @@ pub(crate) mod branch;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use fedra_plan::{Layout, Round};
+use fedra_plan::{Layout, Round, Scope};
 use fedra_privacy::Ledger;
 use fedra_seed::{SecretKey, Seed};
 use fedra_wire::{ClientId, ParamValues};
@@ -38,7 +38,18 @@ impl Federation {
         initial: ParamValues,
         seed: Seed,
     ) -> Result<Self, EngineError> {
-        Ok(Self::from_state(State::new(recipe, layout, initial, seed)?))
+        Self::over(recipe, layout, initial, (Scope::empty(), seed))
+    }
+
+    /// The same over a base: parameters that everybody has, that never change and that nobody sends. The initial
+    /// model is all the others.
+    pub fn over(
+        recipe: Recipe,
+        layout: Layout,
+        initial: ParamValues,
+        (base, seed): (Scope, Seed),
+    ) -> Result<Self, EngineError> {
+        Ok(Self::from_state(State::new(recipe, layout, initial, (base, seed))?))
     }
 
     /// A federation that goes on from a state and writes no checkpoint.
@@ -175,7 +186,7 @@ impl Federation {
         Ok(scores.pop())
     }
 
-    /// The global model.
+    /// The global model, without its base.
     pub const fn model(&self) -> &ParamValues {
         &self.state.model
     }

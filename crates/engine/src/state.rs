@@ -32,6 +32,7 @@ pub(crate) struct State {
     pub(crate) seed: Seed,
     /// The round that comes next, and so the number of those that are complete.
     pub(crate) round: Round,
+    /// Without the base of the versions.
     pub(crate) model: ParamValues,
     pub(crate) server: ServerState,
     pub(crate) versions: ClientVersions,
@@ -58,15 +59,16 @@ impl State {
         recipe: Recipe,
         layout: Layout,
         initial: ParamValues,
-        seed: Seed,
+        (base, seed): (Scope, Seed),
     ) -> Result<Self, EngineError> {
         initial.check(&layout)?;
-        if initial.len() != layout.len() {
-            let (found, expected) = (initial.len(), layout.len());
+        let expected = Scope::everything(&layout) - &base;
+        if initial.scope() != expected {
+            let (found, expected) = (initial.len(), expected.len());
             return Err(EngineError::InitialModel { found, expected });
         }
         recipe.fits(&layout)?;
-        let versions = ClientVersions::new(recipe.start);
+        let versions = ClientVersions::over(recipe.start, base);
         let guarantee = recipe.privacy.as_ref().map(|privacy| privacy.guarantee);
         let account = guarantee.map(Account::new).transpose()?;
         Ok(Self {

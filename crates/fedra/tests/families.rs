@@ -233,7 +233,8 @@ fn check(family: &str, config: Value) {
     fedra::resume(&parts, &fedra::Machine::default(), &Silent).unwrap();
     assert!(weights(&parts) == weights(&whole), "{family}: resumed to another model");
 
-    let choice = ModelChoice { path: whole.clone(), round: WhichRound::Last, base: None };
+    let choice =
+        ModelChoice { path: whole.clone(), round: WhichRound::Last, base: None, weights: None };
     let trained = TrainedModel::open(&choice.folders().unwrap()).unwrap();
     let noted = fs::read_to_string(whole.join("predictions.jsonl")).unwrap();
     for line in noted.lines() {

@@ -3,14 +3,14 @@
 use crate::error::ModelError;
 use crate::family::is_norm;
 use crate::model::Model;
-use fedra_compute::{Device, Params, Seed, Tensor};
+use fedra_compute::{Device, Params, Seed, Tensor, WeightFormat};
 use fedra_plan::{ParamId, Part, Role, Shape};
 
 /// Standard deviation of fresh embeddings, as BERT and LLaMA have it.
 const DEVIATION: f64 = 0.02;
 
 impl Model {
-    /// Fresh numbers for every parameter.
+    /// Fresh numbers for every parameter, each in the format that the model's storage says.
     ///
     /// Matrices keep the size of what passes through them: 1 / sqrt(inputs). BERT's 0.02 does
     /// nearly that at width 768; at width 64 it would pass on a sixth, and a token that reads the
@@ -27,11 +27,13 @@ impl Model {
         keep: impl Fn(ParamId) -> bool,
     ) -> Result<Params, ModelError> {
         let fresh = |(id, shape)| {
+            let format = self.storage().of(id);
             if !device.has_numbers() {
                 let (rows, cols) = matrix_shape(shape);
-                return Ok((id, Tensor::zeros(device, rows, cols)));
+                return Ok((id, Tensor::zeros_as(device, format, rows, cols)));
             }
-            Ok((id, drawn((id, shape), deviation(id, shape), device, seed)?))
+            let how = (deviation(id, shape), format);
+            Ok((id, drawn((id, shape), how, device, seed)?))
         };
         self.layout().iter().filter(|(id, _)| keep(*id)).map(fresh).collect()
     }
@@ -46,11 +48,11 @@ pub fn matrix_shape(shape: &Shape) -> (usize, usize) {
     }
 }
 
-/// A fresh parameter, its weights of this deviation and from a seed of its own. Norms and layer
+/// A fresh parameter in a format, its weights of this deviation and from a seed of its own. Norms and layer
 /// scales are the identity, biases and LoRA's B are zero.
 pub fn drawn(
     (id, shape): (ParamId, &Shape),
-    deviation: f64,
+    (deviation, format): (f64, WeightFormat),
     device: &Device,
     seed: Seed,
 ) -> Result<Tensor, ModelError> {
@@ -68,7 +70,7 @@ pub fn drawn(
         }
         (Part::Bias | Part::LoraB, _) => {}
     }
-    Ok(Tensor::from_slice(device, rows, cols, &values)?)
+    Ok(Tensor::stored_as(device, format, (rows, cols), &values)?)
 }
 
 /// The deviation of a weight in a model that has never learnt.

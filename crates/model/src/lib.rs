@@ -40,6 +40,7 @@ mod layout;
 mod load_report;
 mod preset;
 mod store;
+mod weight_storage;
 
 pub mod error;
 pub mod gguf;
@@ -69,5 +70,7 @@ pub use preset::Preset;
 pub use probe::{BlockProbe, Queries, Relevant};
 pub use reading::Reading;
 pub use store::{
-    Loaded, Saving, Wanted, load, load_checkpoint, load_part, open_checkpoint, open_config, save,
+    Loaded, Saving, Wanted, load, load_checkpoint, load_part, load_part_as, open_checkpoint,
+    open_config, save,
 };
+pub use weight_storage::WeightStorage;

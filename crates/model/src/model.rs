@@ -11,6 +11,7 @@ use crate::packing::Packing;
 use crate::parts::Parts;
 use crate::probe::{BlockProbe, Queries, Relevant, watch_received};
 use crate::reading::Reading;
+use crate::weight_storage::WeightStorage;
 use fedra_compute::{Span, Tape, Value, Weights};
 use fedra_plan::{Layer, Layout};
 use std::ops::Range;
@@ -42,20 +43,34 @@ pub struct Model {
     head: Head,
     adapters: Option<Adapters>,
     layout: Layout,
+    storage: WeightStorage,
 }
 
 impl Model {
     /// The structure that a configuration, a head and adapters make together.
     pub fn new(config: Config, head: Head, adapters: Option<Adapters>) -> Result<Self, ModelError> {
         let layout = layout::of(&config, head, adapters.as_ref())?;
-        Ok(Self { blocks: Blocks::new(config), head, adapters, layout })
+        let storage = WeightStorage::default();
+        Ok(Self { blocks: Blocks::new(config), head, adapters, layout, storage })
+    }
+
+    /// The same structure, some of whose weights are stored in another format than f32.
+    #[must_use]
+    pub fn stored_as(self, storage: WeightStorage) -> Self {
+        Self { storage, ..self }
+    }
+
+    /// How its weights are stored.
+    pub fn storage(&self) -> &WeightStorage {
+        &self.storage
     }
 
     /// The same structure with at most this many blocks; all its parameters are in this layout too.
     pub fn shallow(&self, blocks: usize) -> Result<Self, ModelError> {
         let num_hidden_layers = blocks.min(self.blocks());
         let config = Config { num_hidden_layers, ..self.config().clone() };
-        Self::new(config, self.head, self.adapters.clone())
+        let shallow = Self::new(config, self.head, self.adapters.clone())?;
+        Ok(shallow.stored_as(self.storage.clone()))
     }
 
     /// The configuration.

@@ -12,8 +12,9 @@ use crate::layout;
 use crate::load_report::LoadReport;
 use crate::lora::Adapters;
 use crate::model::Model;
+use crate::weight_storage::WeightStorage;
 use fedra_compute::{Device, Params, Seed, Tensor};
-use fedra_plan::{Layer, ParamId, Part, Role};
+use fedra_plan::{Layer, Layout, ParamId, Part, Role};
 use std::borrow::Cow;
 use std::path::Path;
 
@@ -81,8 +82,20 @@ pub fn load_checkpoint(
 pub fn load_part(
     checkpoint: &Checkpoint,
     wanted: Wanted,
+    how: (&Device, Seed),
+    keep: impl Fn(ParamId) -> bool,
+) -> Result<Loaded, ModelError> {
+    load_part_as(checkpoint, wanted, how, keep, |_| WeightStorage::default())
+}
+
+/// The same, each parameter in a format that follows from the layout. What a file has quantised already, in as many
+/// bits as are asked for or in fewer, stays as it is; one tensor is in memory as f32 at a time.
+pub fn load_part_as(
+    checkpoint: &Checkpoint,
+    wanted: Wanted,
     (device, seed): (&Device, Seed),
     keep: impl Fn(ParamId) -> bool,
+    storage: impl FnOnce(&Layout) -> WeightStorage,
 ) -> Result<Loaded, ModelError> {
     let Wanted { head, classifier, adapters } = wanted;
     match (&classifier, head.answers()) {
@@ -93,6 +106,9 @@ pub fn load_part(
         }
     }
     let model = Model::new(checkpoint.config().clone(), head, adapters)?;
+    let storage = storage(model.layout());
+    let model = model.stored_as(storage);
+    let format = |id| model.storage().of(id);
     let is_classifier = |id: ParamId| id.site == Layer::Head && id.role == Role::Classifier;
     // Rows that are wanted from the folder have to be there, and readable.
     let kept = matches!(classifier, Classifier::Rows(_));
@@ -106,21 +122,25 @@ pub fn load_part(
     found.tensors.retain(|id, _| keep(*id));
     found.fresh.retain(|id| keep(*id));
     let mut params = Params::default();
-    for tensor in checkpoint.tensors(&found) {
-        let (id, mut values) = tensor?;
+    for (&id, stored) in &found.tensors {
         let shape = model.layout().get(id).expect("only wanted parameters are found");
         let (rows, cols) = matrix_shape(shape);
+        if let Some(matrix) = checkpoint.quantised(stored, (rows, cols), format(id))? {
+            params.insert(id, Tensor::quantised(device, &matrix));
+            continue;
+        }
+        let mut values = checkpoint.values(id, stored)?;
         if let Classifier::Rows(order) = &classifier
             && is_classifier(id)
         {
             values = in_order(&values, order, head.classes().unwrap_or(0))?;
         }
-        params.insert(id, Tensor::from_slice(device, rows, cols, &values)?);
+        params.insert(id, Tensor::stored_as(device, format(id), (rows, cols), &values)?);
     }
     let deviation = checkpoint.config().initializer_range;
     for &id in &found.fresh {
         let shape = model.layout().get(id).expect("only wanted parameters are made");
-        params.insert(id, drawn((id, shape), deviation, device, seed)?);
+        params.insert(id, drawn((id, shape), (deviation, format(id)), device, seed)?);
     }
     let report = LoadReport::new(&model, found, classifier);
     let companions = checkpoint.companions().clone();

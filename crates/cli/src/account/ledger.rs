@@ -94,10 +94,7 @@ fn check_private(place: &Path, file: &Path) -> Result<()> {
             "found no {LEDGER} in {shown}, expected the folder of a private run, or of a client (fedra join --state)"
         );
     };
-    let is_private = experiment
-        .parse::<toml::Table>()
-        .is_ok_and(|experiment| experiment.contains_key("privacy"));
-    if !is_private {
+    if !experiment.lines().any(|line| line.trim() == "[privacy]") {
         bail!("the run in {shown} has no [privacy]: it kept no account of what it released");
     }
     Ok(())

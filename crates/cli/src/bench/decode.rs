@@ -4,8 +4,8 @@
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use fedra::config::DeviceReport;
-use fedra_compute::{Device, Params, Seed, Tape, Tensor};
-use fedra_model::{Batch, Head, KeyValueCache, Model, Preset};
+use fedra_compute::{Device, Params, Seed, Tape, Tensor, WeightFormat};
+use fedra_model::{Batch, Head, KeyValueCache, Model, Preset, WeightStorage};
 use serde_json::json;
 use std::time::Instant;
 
@@ -13,6 +13,7 @@ use super::report::{Format, median, rounded};
 use super::step::shapes;
 use crate::device::{DeviceFlags, peers_precision};
 use crate::flags::Threads;
+use crate::weights::WeightsFlag;
 
 /// Tokens before the clock counts.
 const WARM_UP: usize = 3;
@@ -36,6 +37,8 @@ pub struct DecodeBench {
     /// Tokens to time
     #[arg(long, default_value_t = 64)]
     new: usize,
+    #[command(flatten)]
+    weights: WeightsFlag,
     #[command(flatten)]
     device: DeviceFlags,
     #[command(flatten)]
@@ -62,6 +65,13 @@ impl DecodeBench {
         }
         let start = Instant::now();
         let device = self.device.open_apart()?;
+        let usual = if Tensor::with_capacity(&device, 1, 1).is_bf16() {
+            WeightFormat::Bf16
+        } else {
+            WeightFormat::F32
+        };
+        let format = self.weights.format().unwrap_or(usual);
+        let model = model.clone().stored_as(WeightStorage::of_all(format, model.layout()));
         let params = filled(&device, &model)?;
         let mut decoding = Decoding::new(self, &device, (&model, &params))?;
         for _ in 0..WARM_UP {
@@ -152,12 +162,10 @@ impl<'a> Decoding<'a> {
     }
 }
 
-/// Random weights of deviation 0.02 (vectors are ones), stored as bf16 where the device computes so. They repeat after a
-/// million: drawing billions takes longer than the measurement.
+/// Random weights of deviation 0.02 (vectors are ones) in the model's formats. They repeat after a million: drawing billions takes longer than the measurement.
 fn filled(device: &Device, model: &Model) -> Result<Params> {
     let mut draw = Seed(0).generator();
     let drawn: Vec<f32> = (0..DRAWN).map(|_| (0.02 * draw.normal()) as f32).collect();
-    let is_bf16 = Tensor::with_capacity(device, 1, 1).is_bf16();
     let mut params = Params::default();
     for (number, (id, shape)) in model.layout().iter().enumerate() {
         let (rows, cols) = match shape.dims() {
@@ -169,13 +177,13 @@ fn filled(device: &Device, model: &Model) -> Result<Params> {
         } else {
             drawn.iter().cycle().skip(977 * number % DRAWN).take(rows * cols).copied().collect()
         };
-        let tensor = Tensor::from_slice(device, rows, cols, &numbers)?;
+        let format = model.storage().of(id);
+        params.insert(id, Tensor::stored_as(device, format, (rows, cols), &numbers)?);
         device.check()?;
-        params.insert(id, if is_bf16 { tensor.to_bf16() } else { tensor });
     }
     Ok(params)
 }
 
 fn bytes(tensor: &Tensor) -> usize {
-    tensor.elements() * if tensor.is_bf16() { size_of::<u16>() } else { size_of::<f32>() }
+    tensor.elements() * tensor.format().bits_of_32() as usize / 32 / 8
 }

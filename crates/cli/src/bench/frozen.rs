@@ -1,4 +1,4 @@
-//! Weights of a benchmark that do not learn: bf16 where the device computes in bf16, and made in seconds.
+//! Weights of a benchmark that do not learn, in the model's formats and made in seconds.
 //!
 //! What a step costs does not depend on its numbers, so only the first block and what is outside the blocks are
 //! drawn; the other blocks are copies of the first, each in memory of its own.
@@ -6,21 +6,21 @@
 use anyhow::Result;
 use fedra_compute::{Device, Params, Seed, Tensor};
 use fedra_model::Model;
-use fedra_plan::{Layer, ParamId, Scope};
+use fedra_plan::{Layer, ParamId};
 
-/// Fresh weights; matrices outside the scope are bf16.
-pub fn frozen_in_bf16(model: &Model, device: &Device, scope: &Scope) -> Result<Params> {
+/// Fresh weights.
+pub fn copied_blocks(model: &Model, device: &Device) -> Result<Params> {
+    if !device.has_numbers() {
+        return Ok(model.fresh_params(device, Seed(0))?);
+    }
     let is_drawn = |id: ParamId| !matches!(id.site, Layer::Block(number) if number > 0);
-    let drawn = model.fresh_part(device, Seed(0), is_drawn)?;
+    let drawn = model.fresh_part(&Device::cpu(), Seed(0), is_drawn)?;
     let copied = |id: ParamId| {
         let source = if is_drawn(id) { id } else { ParamId { site: Layer::Block(0), ..id } };
         let tensor = drawn.get(source)?;
-        let (rows, cols) = tensor.shape();
-        // Biases and norms are few, and kernels add them in f32.
-        if rows > 1 && !scope.contains(id) {
-            return Ok((id, tensor.to_bf16()));
-        }
-        Ok((id, Tensor::from_slice(device, rows, cols, &tensor.to_host())?))
+        let copy = Tensor::stored_as(device, tensor.format(), tensor.shape(), &tensor.to_host())?;
+        device.check()?;
+        Ok((id, copy))
     };
     model.layout().iter().map(|(id, _)| copied(id)).collect()
 }
@@ -28,26 +28,30 @@ pub fn frozen_in_bf16(model: &Model, device: &Device, scope: &Scope) -> Result<P
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fedra_model::{Adapters, Head, Preset};
-    use fedra_plan::{Part, Role};
+    use fedra_compute::WeightFormat;
+    use fedra_model::{Adapters, Head, Preset, WeightStorage};
+    use fedra_plan::{Part, Role, Scope};
 
     #[test]
-    fn only_what_learns_is_f32_and_no_two_blocks_share_memory() {
+    fn only_what_never_learns_is_quantised_and_no_two_blocks_share_memory() {
         let adapters = Adapters::new(2, 4.0, [Role::Query, Role::Value]).unwrap();
         let config = Preset::Tiny.config();
         let head = Head::Sequence { classes: 3, pooler: false };
         let model = Model::new(config, head, Some(adapters)).unwrap();
         let scope = Scope::of_parts(model.layout(), [Part::LoraA, Part::LoraB]);
-        let device = Device::cpu();
-        let params = frozen_in_bf16(&model, &device, &scope).unwrap();
-        assert_eq!(params.len(), model.layout().len());
-        for (id, tensor) in params.iter() {
-            let is_frozen_matrix = tensor.rows() > 1 && !scope.contains(id);
-            assert_eq!(tensor.is_bf16(), is_frozen_matrix, "{id}");
-            if id.site == Layer::Block(1) {
-                let first = params.get(ParamId { site: Layer::Block(0), ..id }).unwrap();
-                assert_eq!(first.to_host(), tensor.to_host(), "{id}");
-                assert!(!first.same_storage(tensor), "{id}");
+        let frozen = Scope::everything(model.layout()) - &scope;
+        for format in WeightFormat::ALL {
+            let storage = WeightStorage::new(format, model.layout(), &frozen);
+            let model = model.clone().stored_as(storage);
+            let params = copied_blocks(&model, &Device::cpu()).unwrap();
+            assert_eq!(params.len(), model.layout().len());
+            for (id, tensor) in params.iter() {
+                assert_eq!(tensor.format(), model.storage().of(id), "{id}");
+                if id.site == Layer::Block(1) {
+                    let first = params.get(ParamId { site: Layer::Block(0), ..id }).unwrap();
+                    assert_eq!(first.to_host(), tensor.to_host(), "{id}");
+                    assert!(!first.same_storage(tensor), "{id}");
+                }
             }
         }
     }

@@ -16,26 +16,27 @@ use fedra::process::peak_resident_bytes;
 use fedra_client::generate::{
     CachedDecoder, DecodePeer, DecodeSessions, LocalPeer, Sampling, SessionLimits,
 };
-use fedra_compute::{Device, Params, Seed, Tensor};
-use fedra_model::{Head, Model, Preset};
+use fedra_compute::{Device, Params, Seed, Tensor, WeightFormat};
+use fedra_model::{Head, Model, Preset, WeightStorage};
 use fedra_net::certs::{Authority, Days, Signed};
 use fedra_net::{
     DecodeDialer, DecodeHost, Dialer, Identity, NetDecodePeer, Routes, Runtime, Server,
     ServerOptions, ServerSecurity, with_sessions,
 };
-use fedra_plan::{Cut, Scope};
+use fedra_plan::Cut;
 use fedra_wire::RowEncoding;
 use serde_json::{Value, json};
 
 use super::report::{Format, least, median, rounded};
 use crate::flags::Threads;
+use crate::weights::{FormerFlag, WeightsFlag};
 use crate::{files, model_server};
 
 pub const EXAMPLES: &str = "\
 Examples:
   fedra bench split                                  4,000 tokens of context, one block at each end
   fedra bench split --context 100 --first 4 --last 2 --threads 2 --json
-  fedra bench split --whole-only --bf16              only the uncut decoder, weights as bf16";
+  fedra bench split --whole-only --weights bf16      only the uncut decoder, weights as bf16";
 
 /// Write tokens behind a random context with fresh weights of a known shape.
 #[derive(Args)]
@@ -63,9 +64,10 @@ pub struct SplitBench {
     /// Number of repeats; the median is reported
     #[arg(long, default_value_t = 3)]
     repeats: usize,
-    /// Store weights as bf16
-    #[arg(long)]
-    bf16: bool,
+    #[command(flatten)]
+    weights: WeightsFlag,
+    #[command(flatten)]
+    former: FormerFlag,
     /// Measure the uncut decoder only
     #[arg(long)]
     whole_only: bool,
@@ -91,10 +93,9 @@ impl SplitBench {
         let blocks = model.layout().blocks();
         let cut = || Cut::keep(self.first, self.last, blocks).context("--first and --last");
         let cut = if self.whole_only { Cut::none() } else { cut()? };
-        let mut params = model.fresh_params(&device, Seed(0))?;
-        if self.bf16 {
-            params = params.with_bf16_outside(&Scope::empty());
-        }
+        let format = self.former.over(self.weights.format()).unwrap_or_default();
+        let model = model.clone().stored_as(WeightStorage::of_all(format, model.layout()));
+        let params = model.fresh_params(&device, Seed(0))?;
         let words = model.layout().iter().next().context("a model has parameters")?.1.dims()[0];
         let mut draw = Seed(1).generator();
         let context: Vec<u32> = (0..self.context).map(|_| draw.below(words) as u32).collect();
@@ -131,7 +132,7 @@ impl SplitBench {
         let per_s = |seconds: &[f64]| Some(rounded(1.0 / median(seconds)?, 3));
         let row = 2 * (model.width() * size_of::<f32>() + fedra_wire::FRAME_HEADER);
         let (shape, threads) = (self.shape.name(), self.threads.count());
-        let precision = if self.bf16 { "bf16" } else { "fp32" };
+        let precision = if format == WeightFormat::F32 { "fp32" } else { format.name() };
         let (prompt_s, whole_per_s) = (rounded(prompt_s, 3), per_s(&whole.seconds).unwrap_or(0.0));
         let split = sides.as_ref().and_then(|(_, split, _)| per_s(&split.seconds));
         let near = sides.as_ref().and_then(|(.., near)| per_s(&near.seconds));

@@ -7,17 +7,18 @@ use clap::builder::TypedValueParser;
 use fedra::config::DeviceReport;
 use fedra::process::peak_resident_bytes;
 use fedra_compute::{
-    Device, Gradients, Optimiser, Params, Precision, Seed, Solver, Tape, Tensor, ThreadPool,
+    Device, Gradients, Optimiser, Params, Seed, Solver, Tape, Tensor, ThreadPool, WeightFormat,
 };
-use fedra_model::{Adapters, Batch, Head, Model, PrefixCache, Preset, Targets};
+use fedra_model::{Adapters, Batch, Head, Model, PrefixCache, Preset, Targets, WeightStorage};
 use fedra_plan::{ByteCount, Layer, Part, Role, Scope};
 use serde_json::{Value, json};
 use std::time::Instant;
 
-use super::frozen::frozen_in_bf16;
+use super::frozen::copied_blocks;
 use super::report::{Format, least, median, rounded};
 use crate::device::{DeviceFlags, peers_precision};
 use crate::flags::{Threads, one_of};
+use crate::weights::WeightsFlag;
 
 /// Classes of the encoders' benchmark head.
 const CLASSES: u32 = 16;
@@ -47,6 +48,8 @@ pub struct Step {
     /// Train low-rank adapters of this rank on query and value, and nothing else
     #[arg(long, value_name = "RANK", conflicts_with_all = ["train_blocks", "cached_prefix"])]
     lora: Option<usize>,
+    #[command(flatten)]
+    weights: WeightsFlag,
     #[command(flatten)]
     device: DeviceFlags,
     /// Take at most so much of a GPU's memory
@@ -154,12 +157,14 @@ impl Step {
         }
         let scope = self.scope(&model)?;
         let first = scope.blocks().first().copied().unwrap_or(0);
-        let is_bf16 = self.device.precision() == Precision::Bf16;
+        let format = self.weights(&device);
+        let frozen = Scope::everything(model.layout()) - &scope;
+        let model = model.clone().stored_as(WeightStorage::new(format, model.layout(), &frozen));
         Ok(Bench {
-            params: if self.lora.is_some() && is_bf16 {
-                frozen_in_bf16(&model, &device, &scope)?
-            } else {
+            params: if format == WeightFormat::F32 {
                 model.fresh_params(&device, Seed(0))?
+            } else {
+                copied_blocks(&model, &device)?
             },
             optimiser: Optimiser::new(&device, Solver::adamw(1e-4, 0.01))?,
             cache: self.cached_prefix.then(|| PrefixCache::new(usize::from(first), usize::MAX)),
@@ -167,6 +172,13 @@ impl Step {
             device,
             scope,
         })
+    }
+
+    /// How frozen weights are stored: under adapters as the device's activations, unless it is said.
+    fn weights(&self, device: &Device) -> WeightFormat {
+        let has_halves = Tensor::with_capacity(device, 1, 1).is_bf16() && self.lora.is_some();
+        let usual = if has_halves { WeightFormat::Bf16 } else { WeightFormat::F32 };
+        self.weights.format().unwrap_or(usual)
     }
 
     fn scope(&self, model: &Model) -> Result<Scope> {
@@ -203,17 +215,24 @@ impl Step {
             None => blocks.join(","),
         };
         let precision = peers_precision(device);
+        let weights = self.weights(device);
         let device = DeviceReport::of(device).device;
         let object = json!({
             "device": device, "shape": shape, "batch": batch, "seq": seq, "precision": precision,
-            "train_blocks": blocks, "threads": threads,
+            "train_blocks": blocks, "threads": threads, "weights": weights.name(),
         });
         let on = if device == "cpu" {
             format!("{threads} threads in {precision}")
         } else {
             format!("{device} in {precision}")
         };
-        (format!("{shape} {batch}x{seq} on {on}, training {blocks}"), object)
+        let stored = match weights {
+            WeightFormat::F32 => String::new(),
+            WeightFormat::Bf16 | WeightFormat::Int8 | WeightFormat::Int4 => {
+                format!(", frozen weights in {weights}")
+            }
+        };
+        (format!("{shape} {batch}x{seq} on {on}, training {blocks}{stored}"), object)
     }
 }
 

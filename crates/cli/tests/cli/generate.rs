@@ -64,7 +64,28 @@ fn json_has_the_tokens_and_draws_follow_the_seed() {
     let cut = report(&["--stop", stop]);
     assert_eq!(cut["ended"], "stop_text");
     assert_eq!(cut["text"].as_str().unwrap(), &whole[..whole.find(stop).unwrap()]);
-    assert_eq!(report(&["--bf16"])["tokens"].as_array().unwrap().len(), 12);
+}
+
+#[test]
+fn weights_in_fewer_bits_write_as_many_tokens_and_the_former_flag_is_one_of_them() {
+    let place = Place::new();
+    decoder(&place);
+    let report = |more: &[&str]| -> Value {
+        let arguments = [&["--prompt", PROMPT, "--json"], more].concat();
+        serde_json::from_str(&place.succeed(&generate(&arguments))).unwrap()
+    };
+    for format in ["f32", "bf16", "int8", "int4"] {
+        let written = report(&["--weights", format]);
+        assert_eq!(written["tokens"].as_array().unwrap().len(), 12, "{format}");
+        assert_eq!(report(&["--weights", format, "--threads", "1"])["tokens"], written["tokens"]);
+    }
+    assert_eq!(report(&["--weights", "f32"])["tokens"], report(&[])["tokens"]);
+    assert_eq!(report(&["--bf16"])["tokens"], report(&["--weights", "bf16"])["tokens"]);
+    let former = place.fedra(&generate(&["--prompt", PROMPT, "--bf16"]));
+    assert!(text(&former.stderr).contains("note: --bf16 is --weights bf16 now"));
+    let refused = place.fedra(&generate(&["--prompt", PROMPT, "--weights", "q4_0"]));
+    let told = text(&refused.stderr);
+    assert!(told.contains("found \"q4_0\", expected f32, bf16, int8 or int4"), "{told}");
 }
 
 #[test]

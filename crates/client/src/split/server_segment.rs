@@ -38,6 +38,8 @@ pub struct ServerSegment {
     /// The whole model, of which it computes some blocks.
     pub model: Model,
     device: Device,
+    /// Blocks that are no part of the exchanged model: on this device.
+    base: Params,
     /// How it is cut.
     pub split: SplitConfig,
     clients: BTreeMap<ClientId, ClientInfo>,
@@ -108,7 +110,16 @@ impl ServerSegment {
         let clients = clients.iter().map(|client| (client.id, client.clone())).collect();
         let (state, moved) = (Mutex::default(), Condvar::new());
         let (crossed, clocks) = (Mutex::default(), Clocks::default());
-        Self { model, device, split, clients, state, moved, crossed, clocks }
+        let base = Params::default();
+        Self { model, device, base, split, clients, state, moved, crossed, clocks }
+    }
+
+    /// The same over a base: parameters that everybody has and nobody changes.
+    #[must_use]
+    pub fn over_base(mut self, base: &Params) -> Self {
+        let hosted = base.iter().filter(|(id, _)| self.is_hosted(*id));
+        self.base = hosted.map(|(id, tensor)| (id, tensor.to(&self.device))).collect();
+        self
     }
 
     /// How long a client has been waiting for answers from here, be it for others or for the computing
@@ -397,6 +408,9 @@ impl State {
 impl SegmentHost for ServerSegment {
     fn host(&self, model: &ParamValues) -> Result<(), EngineError> {
         let hosted = |(id, shape): (ParamId, &Shape)| {
+            if let Some(tensor) = self.base.find(id) {
+                return Ok((id, tensor.clone()));
+            }
             let values = model.get(id).unwrap_or_default();
             Ok((id, placed(&self.device, shape, values)?))
         };

@@ -55,10 +55,7 @@ pub fn forward(pool: &Pool, given: &Forward<'_>, y: &mut [f32], derivative: Opti
     if has_few_rows(rows) {
         return multiply_stored(into, given.x, given.weights, start, finish);
     }
-    let widened: Vec<_> = given.weights.iter().map(|weight| weight.widened(pool)).collect();
-    let turned: Vec<_> =
-        given.weights.iter().zip(&widened).map(|(w, f32s)| w.mat(f32s.as_deref()).t()).collect();
-    let right = Right::beside(pool, &turned);
+    let right = Right::beside_stored(pool, given.weights);
     multiply(into, given.x, &right, start, Extras { finish, row_sums: None });
 }
 
@@ -135,7 +132,7 @@ pub struct Backward<'a, 'w> {
     /// The input, if a job reads it.
     pub x: Option<Mat<'a>>,
     /// The weights, if the gradient of the input is wanted.
-    pub weights: &'w [Mat<'a>],
+    pub weights: &'w [Stored<'a>],
     /// What each row counts in the jobs, if not one; biases then do not fall out.
     pub row_factors: Option<&'w [f32]>,
 }
@@ -153,10 +150,7 @@ pub fn backward<'a>(
         Some(factors) => Right::scaled_rows(pool, mat, factors),
     };
     let mut plans: Vec<Plan<'_>> = jobs.iter().map(|job| job.plan(pool, x, pack)).collect();
-    let stacked = dx.as_ref().map(|_| match weights {
-        [only] => Right::rows(pool, *only),
-        several => Right::stacked(pool, several),
-    });
+    let stacked = dx.as_ref().map(|_| Right::stacked_stored(pool, weights));
     let reads_input = plans.iter().any(|plan| matches!(plan, Plan::Input));
     let input = x.filter(|_| reads_input).map(pack);
     let mut products = Vec::with_capacity(1 + jobs.len());

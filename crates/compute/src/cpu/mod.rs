@@ -20,6 +20,7 @@ pub mod math;
 pub mod matmul;
 pub mod norm;
 pub mod pattern;
+pub mod quantised;
 pub mod rotary;
 pub mod rows;
 pub mod shared;

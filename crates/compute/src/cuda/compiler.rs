@@ -52,13 +52,14 @@ pub(super) enum Source {
     Norm,
     Optimiser,
     Probe,
+    Quantised,
     Rows,
     TensorAttention,
 }
 
 impl Source {
     #[cfg(test)]
-    const ALL: [Self; 12] = [
+    const ALL: [Self; 13] = [
         Self::Attention,
         Self::Decode,
         Self::Draws,
@@ -69,6 +70,7 @@ impl Source {
         Self::Norm,
         Self::Optimiser,
         Self::Probe,
+        Self::Quantised,
         Self::Rows,
         Self::TensorAttention,
     ];
@@ -85,6 +87,7 @@ impl Source {
             Self::Norm => ("norm.cu", include_str!("kernels/norm.cu")),
             Self::Optimiser => ("optimiser.cu", include_str!("kernels/optimiser.cu")),
             Self::Probe => ("probe.cu", include_str!("kernels/probe.cu")),
+            Self::Quantised => ("quantised.cu", include_str!("kernels/quantised.cu")),
             Self::Rows => ("rows.cu", include_str!("kernels/rows.cu")),
             Self::TensorAttention => {
                 ("tensor_attention.cu", include_str!("kernels/tensor_attention.cu"))
@@ -105,6 +108,7 @@ impl Source {
             | Self::Losses
             | Self::Norm
             | Self::Optimiser
+            | Self::Quantised
             | Self::Rows => [COMMON, "", ""],
         }
     }

@@ -171,6 +171,13 @@ impl Cuda {
         Buffer { address, bytes, len: floats, cuda: self.clone(), rounded: Mutex::default() }
     }
 
+    /// Memory that has these bytes, a multiple of four.
+    pub(crate) fn take_with(&self, bytes: &[u8]) -> Buffer {
+        let buffer = self.take(bytes.len().div_ceil(4));
+        self.write(buffer.address, bytes);
+        buffer
+    }
+
     /// Asks the driver for more.
     fn grow(&self, bytes: u64) -> Option<Address> {
         let mut arena = lock(&self.0.arena);
@@ -458,6 +465,11 @@ impl Buffer {
         }
         let halves: Vec<u16> = self.cuda.read(self.address, count);
         halves.into_iter().map(|bits| f32::from_bits(u32::from(bits) << 16)).collect()
+    }
+
+    /// All of its bytes in main memory.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        self.cuda.read(self.address, 4 * self.len)
     }
 
     /// Overwrites the first numbers.

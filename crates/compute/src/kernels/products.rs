@@ -118,8 +118,7 @@ pub(crate) fn linear_backward(device: &Device, given: LinearBackward<'_>) {
             let dy = given.dy.read();
             let x = given.x.map(|x| (x.read(), x));
             let weights = if given.dx.is_some() { given.weights } else { &[] };
-            let weights: Vec<_> = weights.iter().map(|w| (w.read(), *w)).collect();
-            let weights: Vec<_> = weights.iter().map(|(numbers, w)| numbers.mat(w)).collect();
+            let weights: Vec<_> = weights.iter().map(|weight| weight.stored()).collect();
             let numbers: Vec<_> = given.jobs.iter().map(WeightGradient::read).collect();
             let jobs = given.jobs.into_iter().zip(&numbers).map(|(job, (left, other))| {
                 let right = match job.right {

@@ -7,6 +7,7 @@ use crate::device::Device;
 use crate::patches::{Patches, Pixels};
 use crate::storage::Numbers;
 use crate::tensor::Tensor;
+use crate::weight_format::WeightFormat;
 
 /// `into[i] = sum over tables of table[index[i]]`.
 pub(crate) fn gather(device: &Device, into: &mut Tensor, tables: &[(&Tensor, &[u32])]) {
@@ -27,7 +28,7 @@ pub(crate) fn gather(device: &Device, into: &mut Tensor, tables: &[(&Tensor, &[u
         Device::Meta(counter) => {
             into.own();
             let converted = |(table, index): &(&Tensor, &[u32])| {
-                (table.is_bf16() && !counter.is_gpu())
+                (table.format() != WeightFormat::F32 && !counter.is_gpu())
                     .then(|| counter.take(index.len() * table.cols()))
             };
             drop(tables.iter().map(converted).collect::<Vec<_>>());
@@ -36,7 +37,7 @@ pub(crate) fn gather(device: &Device, into: &mut Tensor, tables: &[(&Tensor, &[u
     }
 }
 
-/// A table's numbers and the index into them. Of a bf16 table only the rows that are looked up are
+/// A table's numbers and the index into them. Of a table that is not f32 only the rows that are looked up are
 /// converted, in the order of the index.
 fn looked_up<'a>(table: &'a Tensor, index: &'a [u32]) -> (Numbers<'a>, Option<&'a [u32]>) {
     match table.read_rows(index) {

@@ -7,9 +7,12 @@ use crate::operands::{Attended, Factor, Linear, LinearBackward, Vocabulary};
 use crate::pool::{Counted, Counter};
 use crate::tensor::Tensor;
 
-/// A factor of a product. A bf16 copy of f32 numbers stays with them; an f32 copy of bf16 numbers is there until
-/// the product is.
+/// A factor of a product. A bf16 copy of f32 numbers stays with them; an f32 copy of bf16 numbers, and what a
+/// quantised matrix stands for, is there until the product is.
 fn factor(counter: &Counter, tensor: &Tensor) -> Option<Counted> {
+    if tensor.quantisation().is_some() {
+        return Some(activation(counter, tensor.elements()));
+    }
     match (counter.is_bf16(), tensor.is_bf16()) {
         (true, false) => {
             tensor.round_on_paper();

@@ -14,6 +14,7 @@ mod golden;
 mod memory;
 mod optimiser;
 mod probe;
+mod quantised;
 mod scope;
 mod slopes;
 mod structure;

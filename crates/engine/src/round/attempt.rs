@@ -177,6 +177,7 @@ impl State {
         let ids: Vec<ClientId> = present.iter().map(|client| client.id).collect();
         let (attention, looked) = self.look(fleet, &ids)?;
         (attempt.plans, attempt.selection) = self.plan(fleet, &present)?;
+        self.check_base(&attempt.plans)?;
         attempt.phases.probe = watch.lap();
         // Who is too far from its cohort is refused after its answer was taken.
         let revocable = needed > 1 || self.recipe.max_norm.is_some_and(MaxNorm::refuses_late);
@@ -252,6 +253,15 @@ impl State {
             some => self.choice(&rule).plans(some)?,
         };
         Ok((plans, None))
+    }
+
+    /// Refuses to let learn what nobody could be told of.
+    fn check_base(&self, plans: &BTreeMap<ClientId, Plan>) -> Result<(), EngineError> {
+        let learns = plans.values().flat_map(|plan| plan.learns().iter());
+        match learns.into_iter().find(|id| self.versions.base().contains(*id)) {
+            Some(id) => Err(EngineError::BaseLearns { id }),
+            None => Ok(()),
+        }
     }
 
     /// Writes the requests to those whom fate lets work.

@@ -127,8 +127,13 @@ pub(crate) fn load(state: &State, directory: &Path) -> Result<Option<Loaded>, En
     let mut loaded = Loaded { state: state.clone(), sections, clients };
     loaded.state.round = round;
     let model = loaded.tensors(1)?;
-    if model.len() != state.layout.len() {
-        return Err(loaded.sections.refuse("its model is incomplete"));
+    if model.scope() != state.model.scope() {
+        let reason = if model.len() < state.model.len() {
+            "its model is incomplete"
+        } else {
+            "its model has parameters that are stored quantised now"
+        };
+        return Err(loaded.sections.refuse(reason));
     }
     let (first, second, variate) = (loaded.tensors(2)?, loaded.tensors(3)?, loaded.tensors(4)?);
     let found = &mut loaded.state;

@@ -125,6 +125,7 @@ pub fn evaluate_on(
     };
     // Rows are prepared by as many threads as score them.
     experiment.raw.threads = Some(ThreadPool::current_threads());
+    experiment.learns = false;
     notes.splice(..0, note.map(|note| note.trim_start_matches("note: ").to_owned()));
     let (prepared, division, owners, read) = followed(&experiment, listener, |work| {
         let holdings = match data {
@@ -363,6 +364,7 @@ fn model_table(folders: &ModelFolders, task: Task) -> ModelTable {
         path: Some(folders.model.clone()),
         adapter: folders.adapter.clone(),
         head: has_head.then_some(HeadChoice::Trained),
+        weights: folders.weights,
         ..ModelTable::default()
     }
 }

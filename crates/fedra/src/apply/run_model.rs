@@ -15,7 +15,7 @@ use crate::folder::run_folder::Folder;
 use crate::folder::summary::{Score, Summary};
 use crate::prepare::fingerprint::Inputs;
 use crate::prepare::partitioned_data::PartitionedData;
-use crate::run_files::{ADAPTER_BEST, EXPERIMENT, FOLDERS, MODEL_BEST, SUMMARY};
+use crate::run_files::{ADAPTER_BEST, EXPERIMENT, FOLDERS, MODEL, MODEL_BEST, SUMMARY};
 
 /// The run that a model comes from.
 #[derive(Clone, Debug)]
@@ -123,24 +123,26 @@ impl RunModel {
         let shown = self.run.display();
         let last = summary.rounds;
         let best = summary.best.as_ref().filter(|best| best.model.is_some());
+        let of_best = best.and_then(|best| best.model.as_deref()).unwrap_or(MODEL_BEST);
+        let of_last = summary.model.as_deref().unwrap_or(MODEL);
         Some(match (self.round, best) {
             (WhichRound::Best, Some(best)) => format!(
-                "{shown}/{MODEL_BEST} is used, of round {}, which did best on validation examples ({})",
+                "{shown}/{of_best} is used, of round {}, which did best on validation examples ({})",
                 best.round + 1,
                 best.in_words()
             ),
             (WhichRound::Best, None) => return None,
             (WhichRound::Last, Some(best)) if best.round + 1 == last => format!(
-                "{shown}/model is used, of the last round ({last}), which also did best on validation examples"
+                "{shown}/{of_last} is used, of the last round ({last}), which also did best on validation examples"
             ),
             (WhichRound::Last, Some(best)) => format!(
-                "{shown}/model is used, of the last round ({last}); round {} did best on validation examples \
-                 ({}), and its model is in {shown}/{MODEL_BEST}",
+                "{shown}/{of_last} is used, of the last round ({last}); round {} did best on validation examples \
+                 ({}), and its model is in {shown}/{of_best}",
                 best.round + 1,
                 best.in_words()
             ),
             (WhichRound::Last, None) => {
-                format!("{shown}/model is used, of the last round ({last})")
+                format!("{shown}/{of_last} is used, of the last round ({last})")
             }
         })
     }

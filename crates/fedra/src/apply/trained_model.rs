@@ -8,15 +8,17 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use fedra_client::{ModelInput, Predictor};
-use fedra_compute::{Device, Params, Seed};
+use fedra_compute::{Device, Params, Seed, WeightFormat};
 use fedra_data::{ImageEncoder, LabelSet};
 use fedra_hub::{Hub, ModelName};
 use fedra_model::ClassKind;
 use fedra_model::hf::config::Problem;
 use fedra_model::hf::{Answers, Architecture, Checkpoint, Config, TrainedHead, WhyFresh};
 use fedra_model::peft::AdapterFolder;
-use fedra_model::{Classifier, Loaded, Model, Wanted, load_checkpoint, open_config};
-use fedra_plan::ParamId;
+use fedra_model::{
+    Classifier, Loaded, Model, ModelError, Wanted, WeightStorage, load_part_as, open_config,
+};
+use fedra_plan::{Layout, ParamId};
 use serde_json::Value;
 
 use crate::config::ConfigError;
@@ -34,6 +36,8 @@ pub struct ModelChoice {
     pub round: WhichRound,
     /// The model that adapters belong to, where it is not where they say.
     pub base: Option<PathBuf>,
+    /// How weights are stored; as the run of the adapters stored them, or in f32, unless given.
+    pub weights: Option<WeightFormat>,
 }
 
 pub use crate::folder::model_card::WhichRound;
@@ -45,6 +49,8 @@ pub struct ModelFolders {
     pub model: PathBuf,
     /// Adapters over it.
     pub adapter: Option<PathBuf>,
+    /// How weights are stored.
+    pub weights: WeightFormat,
 }
 
 /// How a head's outputs are read.
@@ -94,10 +100,12 @@ impl ModelChoice {
         .when(!self.path.exists())?;
         let mut path = self.path.clone();
         if path.join(EXPERIMENT).is_file() {
-            path = match self.round {
-                WhichRound::Last => path.join(MODEL),
-                WhichRound::Best => path.join(MODEL_BEST),
+            let (whole, adapter) = match self.round {
+                WhichRound::Last => (path.join(MODEL), path.join(ADAPTER)),
+                WhichRound::Best => (path.join(MODEL_BEST), path.join(ADAPTER_BEST)),
             };
+            // A run over weights that are not f32 leaves adapters alone.
+            path = if !whole.is_dir() && adapter.is_dir() { adapter } else { whole };
             let why = match self.round {
                 WhichRound::Last => "it is not complete, or every client keeps its own model",
                 WhichRound::Best => "it did not track its best round",
@@ -114,15 +122,30 @@ impl ModelChoice {
                 Some(base) => base.clone(),
                 None => declared_base(&path)?,
             };
-            return Ok(ModelFolders { model: base, adapter: Some(path) });
+            let weights = match self.weights {
+                Some(weights) => weights,
+                None => weights_of_run(&path).unwrap_or_default(),
+            };
+            return Ok(ModelFolders { model: base, adapter: Some(path), weights });
         }
         if let Some(base) = &self.base {
             let found = format!("{} with a whole model in {}", base.display(), path.display());
             let expected = "no --base: it applies only to a folder of adapters";
             return Err(ConfigError::new("model.base", found, expected).into());
         }
-        Ok(ModelFolders { model: path, adapter: None })
+        let weights = self.weights.unwrap_or_default();
+        Ok(ModelFolders { model: path, adapter: None, weights })
     }
+}
+
+/// How the run around a folder of adapters stored the weights under them.
+fn weights_of_run(adapter: &Path) -> Option<WeightFormat> {
+    let adapter = adapter.canonicalize().ok()?;
+    let name = adapter.file_name()?;
+    let run = adapter.parent().filter(|_| name == ADAPTER || name == ADAPTER_BEST)?;
+    let text = std::fs::read_to_string(run.join(EXPERIMENT)).ok()?;
+    let table: toml::Table = text.parse().ok()?;
+    table.get("model")?.get("weights")?.as_str()?.parse().ok()
 }
 
 /// Where adapters say that their base lies: a path as it is, or beside them.
@@ -164,9 +187,10 @@ impl TrainedModel {
             OpenedModel::open(&folders.model).context("model.path")?;
         let mut notes = Vec::new();
         let (loaded, labels, reading) = match &folders.adapter {
-            None => whole(&checkpoint, &folders.model, &device)?,
+            None => whole(&checkpoint, &folders.model, (&device, folders.weights))?,
             Some(adapter) => {
-                adapted(&checkpoint, (&folders.model, adapter), (&device, &mut notes))?
+                let how = (&device, folders.weights);
+                adapted(&checkpoint, (&folders.model, adapter), how, &mut notes)?
             }
         };
         check_weights(&device)?;
@@ -234,7 +258,7 @@ impl TrainedModel {
 fn whole(
     checkpoint: &Checkpoint,
     path: &Path,
-    device: &Device,
+    (device, weights): (&Device, WeightFormat),
 ) -> Result<(Loaded, Vec<String>, Reading)> {
     let shown = path.display();
     let config = checkpoint.config();
@@ -271,7 +295,7 @@ fn whole(
     let rows = Classifier::Rows((0..names.len()).collect());
     let head = config.head(answers, names.len());
     let wanted = Wanted { head, classifier: rows, adapters: None };
-    let loaded = load_checkpoint(checkpoint, wanted, (device, Seed(0))).context("model.path")?;
+    let loaded = load_as(checkpoint, wanted, (device, weights)).context("model.path")?;
     if let Some(fresh) = loaded.report.fresh.first() {
         refuse!("{shown}: found no {}, expected a whole head", fresh.id);
     }
@@ -331,7 +355,8 @@ fn unnamed_task(adapter: &Value, base: &Config) -> Option<Answers> {
 fn adapted(
     checkpoint: &Checkpoint,
     (base, path): (&Path, &Path),
-    (device, notes): (&Device, &mut Vec<String>),
+    (device, weights): (&Device, WeightFormat),
+    notes: &mut Vec<String>,
 ) -> Result<(Loaded, Vec<String>, Reading)> {
     let adapter = AdapterFolder::open(path, checkpoint.config()).context("model.path")?;
     let shown = path.display();
@@ -351,8 +376,7 @@ fn adapted(
         classifier: Classifier::Fresh(WhyFresh::Asked),
         adapters: Some(adapter.adapters().clone()),
     };
-    let mut loaded =
-        load_checkpoint(checkpoint, wanted, (device, Seed(0))).context("model.base")?;
+    let mut loaded = load_as(checkpoint, wanted, (device, weights)).context("model.base")?;
     let rows = Classifier::Rows((0..names.len()).collect());
     let Loaded { model, params, .. } = &mut loaded;
     let taken: BTreeSet<ParamId> =
@@ -366,6 +390,16 @@ fn adapted(
     }
     let reading = reading(answers, problem, names.len());
     Ok((loaded, names, reading))
+}
+
+/// A whole model that nothing of learns, its large matrices in a format.
+fn load_as(
+    checkpoint: &Checkpoint,
+    wanted: Wanted,
+    (device, format): (&Device, WeightFormat),
+) -> std::result::Result<Loaded, ModelError> {
+    let stored = |layout: &Layout| WeightStorage::of_all(format, layout);
+    load_part_as(checkpoint, wanted, (device, Seed(0)), |_| true, stored)
 }
 
 /// What is said of adapters that do not tell how their labels are read.

@@ -83,6 +83,7 @@ pub fn check(mut raw: RawConfig, rows: Option<Arc<Table>>) -> Result<Experiment>
         recipe,
 
         cut,
+        learns: true,
         compare: raw.compare.take(),
         raw,
         origin: Origin::default(),

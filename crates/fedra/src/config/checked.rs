@@ -36,6 +36,8 @@ pub struct Experiment {
     pub partition: Partition,
     /// What learns.
     pub model: ModelSource,
+    /// Whether anything of it learns: a model that is only scored may be stored in another format altogether.
+    pub learns: bool,
     /// How many rounds.
     pub rounds: u32,
     /// The method as the engine takes it.

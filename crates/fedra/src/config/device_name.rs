@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use fedra_compute::Precision;
+use fedra_compute::{Precision, WeightFormat};
 use serde::de::{Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -73,6 +73,26 @@ pub(super) mod precision {
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Precision, D::Error> {
         let read = |text: &str| text.parse().ok();
         deserializer.deserialize_str(Word { expected: Precision::WORDS, read })
+    }
+}
+
+/// `model.weights` of a file.
+pub(super) mod weights {
+    use super::{Deserializer, Serializer, WeightFormat, Word};
+
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes fields by reference")]
+    pub fn serialize<S: Serializer>(
+        value: &WeightFormat,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(value.name())
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<WeightFormat, D::Error> {
+        let read = |text: &str| text.parse().ok();
+        deserializer.deserialize_str(Word { expected: WeightFormat::WORDS, read })
     }
 }
 

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use fedra_compute::Precision;
+use fedra_compute::{Precision, WeightFormat};
 use fedra_data::{
     Augment, ChoiceTemplates, Clinic, Columns, Encoding as Letters, Format, LengthNorm, Mimic,
     Missing, PromptTemplate, Shares, Small, Task,
@@ -273,10 +273,18 @@ pub struct Model {
     /// Whether a folder's trained head is left aside; kept where its labels are the data's unless
     /// given.
     pub head: Option<HeadChoice>,
+    /// How weights that never learn are stored: `f32`, `bf16`, `int8` or `int4`.
+    #[serde(with = "super::device_name::weights", skip_serializing_if = "is_f32")]
+    pub weights: WeightFormat,
     /// A folder with adapters that the run starts from, in PEFT's layout; beside a path.
     pub adapter: Option<PathBuf>,
     /// Low-rank adapters that learn in place of the model's weights; absent: the weights learn.
     pub lora: Option<Lora>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes fields by reference")]
+fn is_f32(format: &WeightFormat) -> bool {
+    *format == WeightFormat::F32
 }
 
 /// `[model] head`

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Context, Result};
 use crate::folder::json_file;
 use crate::prepare::fingerprint::of_file;
-use crate::run_files::{BEST, MODEL_BEST};
+use crate::run_files::{ADAPTER_BEST, BEST, MODEL_BEST};
 use crate::text::headline::{headline_of, set_name};
 
 /// The best round of a run.
@@ -107,29 +107,38 @@ impl Sink for BestRound {
     }
 }
 
-/// What `model-best/` holds.
+/// What the folder of the best model holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Held {
     round: u32,
     weights: Digest,
 }
 
-/// Takes note that `model-best/` holds the model of a round.
+/// Takes note that `model-best/`, or `adapter-best/` alone, holds the model of a round.
 pub fn remember(folder: &Path, round: u32) -> Result<()> {
     let weights = weights(folder);
     let digest = of_file(&weights).with_context(|| format!("cannot read {}", weights.display()))?;
     json_file::write(&folder.join(BEST), &Held { round, weights: digest })
 }
 
-/// Whether `model-best/` holds the model of a round, whole and as it was written.
-pub fn is_held(folder: &Path, round: u32) -> bool {
-    json_file::read::<Held>(&folder.join(BEST), "round").is_ok_and(|held| {
-        held.round == round && of_file(&weights(folder)).is_ok_and(|found| found == held.weights)
-    })
+/// Which folder holds the model of a round, whole and as it was written; none may.
+pub fn held_in(folder: &Path, round: u32) -> Option<&'static str> {
+    let held = json_file::read::<Held>(&folder.join(BEST), "round").ok()?;
+    let is_whole = || of_file(&weights(folder)).is_ok_and(|found| found == held.weights);
+    (held.round == round && is_whole()).then(|| place(folder))
+}
+
+/// The folder of the best model; of a run that leaves adapters alone, that of the adapters.
+fn place(folder: &Path) -> &'static str {
+    let has_adapters_alone =
+        !folder.join(MODEL_BEST).is_dir() && folder.join(ADAPTER_BEST).is_dir();
+    if has_adapters_alone { ADAPTER_BEST } else { MODEL_BEST }
 }
 
 fn weights(folder: &Path) -> std::path::PathBuf {
-    folder.join(MODEL_BEST).join("model.safetensors")
+    let place = place(folder);
+    let file = if place == MODEL_BEST { "model.safetensors" } else { "adapter_model.safetensors" };
+    folder.join(place).join(file)
 }
 
 #[cfg(test)]
@@ -196,11 +205,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         std::fs::create_dir(folder.path().join(MODEL_BEST)).unwrap();
         std::fs::write(weights(folder.path()), "weights").unwrap();
-        assert!(!is_held(folder.path(), 3));
+        assert_eq!(held_in(folder.path(), 3), None);
         remember(folder.path(), 3).unwrap();
-        assert!(is_held(folder.path(), 3) && !is_held(folder.path(), 4));
+        assert_eq!(held_in(folder.path(), 3), Some(MODEL_BEST));
+        assert_eq!(held_in(folder.path(), 4), None);
         std::fs::write(weights(folder.path()), "edited!").unwrap();
-        assert!(!is_held(folder.path(), 3));
+        assert_eq!(held_in(folder.path(), 3), None);
         regular_file::remove(&folder.path().join(BEST)).unwrap();
         regular_file::remove(&folder.path().join(BEST)).unwrap();
     }

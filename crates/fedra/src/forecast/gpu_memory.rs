@@ -8,8 +8,10 @@ use fedra_plan::{ByteCount, Plan, Side};
 
 use crate::error::Result;
 use crate::forecast::largest_batches::LargestBatches;
+use crate::forecast::memory;
 use crate::forecast::run_memory::prefix;
 use crate::forecast::traffic::course::Setting;
+use crate::prepare::prepared::fresh_bytes;
 
 /// What a GPU holds at once, at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,9 +44,10 @@ impl GpuMemory {
         // Products of all share what they work with.
         let workspace = Device::meta_gpu(precision).usage().live_bytes as u64;
         let mut most = Self { precision, client: nothing, server: nothing, run: nothing, at_once };
-        let weights = 4 * model.layout().elements() as u64;
+        let weights = fresh_bytes(model).0;
         // Products have read the shared weights as bf16.
-        let rounded = if precision == Precision::Bf16 { weights / 2 } else { 0 };
+        let exchanged = memory::exchanged(model).0;
+        let rounded = if precision == Precision::Bf16 { exchanged / 2 } else { 0 };
         let scoring = ByteCount(weights + rounded) + batches.scoring(model, recipe)?;
         for (_, plan) in stages {
             let cached = prefix(model, (recipe, plan), &prepared.shards.clients);
@@ -54,7 +57,9 @@ impl GpuMemory {
                 None => nothing,
             };
             let held = plan.memory(Side::Client, model.layout()).in_training(0);
-            let beside = at_once * client.0.saturating_sub(held.0 + workspace);
+            let spared = model.storage().spared(model.layout(), &plan.held_by(Side::Client));
+            let held = held.0 - spared.0;
+            let beside = at_once * client.0.saturating_sub(held + workspace);
             let training = ByteCount(weights + workspace + beside) + server;
             most.client = most.client.max(client);
             most.server = most.server.max(server);

@@ -168,7 +168,8 @@ impl LargestBatches {
         let mut server = ByteCount(0);
         if recipe.split.is_some() {
             // A server begins with the whole model, of which it then keeps the blocks between.
-            server = ByteCount(4 * model.layout().elements() as u64);
+            let layout = model.layout();
+            server = model.storage().bytes(layout, &Scope::everything(layout));
             server = server.max(self.server(model, recipe, plan)?);
         }
         Ok(SideMemory { client: self.client(model, recipe, plan)?, server })
@@ -200,7 +201,8 @@ impl LargestBatches {
             MemoryDryRun { scored: &self.scored_here, ..rehearsal }.client()
         };
         let weights = plan.memory(Side::Client, model.layout()).in_training(0);
-        let beside = most(self.steps.iter().map(client))?.0 - weights.0;
+        let spared = model.storage().spared(model.layout(), &plan.held_by(Side::Client));
+        let beside = most(self.steps.iter().map(client))?.0 - (weights.0 - spared.0);
         Ok(ByteCount(threads * beside) + self.server(model, recipe, plan)?)
     }
 
@@ -264,9 +266,9 @@ impl LargestStep {
 
 #[cfg(test)]
 mod tests {
-    use fedra_compute::ThreadPool;
+    use fedra_compute::{ThreadPool, WeightFormat};
     use fedra_engine::{ClientBlocks, OptimiserConfig, SplitConfig, Work};
-    use fedra_model::{Adapters, Preset};
+    use fedra_model::{Adapters, Preset, WeightStorage};
     use fedra_plan::{Part, Role};
 
     use super::*;
@@ -318,5 +320,37 @@ mod tests {
         let all = || [saved(128), saved(512), saved(2048)];
         let found = ThreadPool::new(2).unwrap().install(all);
         assert_eq!(found, ["86.9", "87.3", "88.5"]);
+    }
+
+    #[test]
+    fn llama2_learns_adapters_over_4_bits_below_8_gb_and_each_format_takes_less_than_the_one_before()
+     {
+        let adapters = Adapters::new(8, 16.0, [Role::Query, Role::Value]).unwrap();
+        let model = Model::new(Preset::Llama2.config(), Head::Language, Some(adapters)).unwrap();
+        let learns = Scope::of_parts(model.layout(), [Part::LoraA, Part::LoraB]);
+        let frozen = Scope::everything(model.layout()) - &learns;
+        let optimiser = OptimiserConfig::AdamW {
+            rate: 2e-4,
+            beta1: 0.9,
+            beta2: 0.999,
+            epsilon: 1e-8,
+            weight_decay: 0.0,
+        };
+        let recipe = Recipe::new(Work::new(optimiser));
+        let plan = Plan::new(model.layout(), learns, Cut::none()).unwrap();
+        let held = |batches: &LargestBatches, format| {
+            let storage = WeightStorage::new(format, model.layout(), &frozen);
+            let model = model.clone().stored_as(storage);
+            batches.client(&model, &recipe, &plan).unwrap().0
+        };
+        let on_gpu = batches(512).on_gpu(Precision::Bf16);
+        let [_, bf16, int8, int4] = WeightFormat::ALL.map(|format| held(&on_gpu, format));
+        assert!(int4 < int8 && int8 < bf16, "{bf16}, {int8}, {int4}");
+        assert!(int4 < 8_000_000_000, "{int4}");
+        // Beside the weights, which take 4.33 GB, are activations and a copy of a few of them as bf16.
+        assert!(bf16 - int4 > 8_000_000_000, "{bf16} and {int4}");
+        let all = || WeightFormat::ALL.map(|format| held(&batches(512), format));
+        let on_processor = ThreadPool::new(2).unwrap().install(all);
+        assert!(on_processor.is_sorted_by(|more, less| more > less), "{on_processor:?}");
     }
 }

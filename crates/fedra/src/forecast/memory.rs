@@ -9,7 +9,7 @@ use fedra_engine::{
     Choice, ClientId, ClientInfo, LocalRule, Recipe, ServerRule, SideMemory, Start,
 };
 use fedra_model::Model;
-use fedra_plan::{ByteCount, Plan, Round, Shape, Side};
+use fedra_plan::{ByteCount, Plan, Round, Scope, Shape, Side};
 
 use crate::config::{ConfigError, Experiment};
 use crate::error::Result;
@@ -50,10 +50,12 @@ pub fn client(
     plan: &Plan,
 ) -> ByteCount {
     let parameters = plan.memory(Side::Client, model.layout());
+    let spared = model.storage().spared(model.layout(), &plan.held_by(Side::Client));
     let variates = ByteCount(4 * 4 * variates(recipe) * parameters.trained);
     let state = StateSize::of(model, (recipe, experiment), plan);
     // The next moments beside those that it began with.
-    tensors.max(parameters.in_training(2)) + variates + state.bytes() + state.moments()
+    let afterwards = ByteCount(parameters.in_training(2).0 - spared.0);
+    tensors.max(afterwards) + variates + state.bytes() + state.moments()
 }
 
 /// One where clients have control variates.
@@ -69,24 +71,37 @@ pub fn receiving(model: &Model, start: Start, plan: &Plan) -> ByteCount {
         Start::Sent => held.clone(),
         Start::Shared => plan.uploads(),
     };
-    let (layout, has) = (model.layout(), held.elements(model.layout()));
+    let (layout, storage) = (model.layout(), model.storage());
+    let comes = comes - storage.scope();
     let largest = comes.iter().filter_map(|id| layout.get(id)).map(Shape::elements).max();
-    ByteCount(4 * (has + comes.elements(layout) + largest.unwrap_or(0)) as u64)
+    let numbers = (comes.elements(layout) + largest.unwrap_or(0)) as u64;
+    storage.bytes(layout, &held) + ByteCount(4 * numbers)
 }
 
 /// A server with so many updates in memory: the model, and the same once more to bring clients back with; what a
 /// server optimiser or a control variate remembers; and the largest of what sending takes, what folding takes and
 /// a checkpoint as it is written.
 pub fn server(model: &Model, recipe: &Recipe, plan: &Plan, updates: u64) -> ByteCount {
-    let whole = ByteCount(4 * model.layout().elements() as u64);
+    let whole = exchanged(model);
     let most = folding(model, recipe, plan, updates).max(sending(model, recipe, plan)).max(whole);
-    saved(model, recipe, plan) + whole + most
+    saved(model, recipe, plan) + whole + most + base(model)
+}
+
+/// What of a model is exchanged.
+pub fn exchanged(model: &Model) -> ByteCount {
+    let everything = Scope::everything(model.layout());
+    ByteCount(4 * model.storage().exchanged(model.layout(), &everything))
+}
+
+/// What of a model is stored in another format, and never exchanged.
+fn base(model: &Model) -> ByteCount {
+    model.storage().bytes(model.layout(), model.storage().scope())
 }
 
 /// The first model on its way: what is sent, as numbers and as bytes, and what it replaces.
 pub fn sending(model: &Model, recipe: &Recipe, plan: &Plan) -> ByteCount {
     ByteCount(match recipe.start {
-        Start::Sent => 4 * 3 * model.layout().elements() as u64,
+        Start::Sent => 3 * exchanged(model).0,
         Start::Shared => 4 * 3 * plan.memory(Side::Client, model.layout()).trained,
     })
 }
@@ -106,7 +121,7 @@ pub fn saved(model: &Model, recipe: &Recipe, plan: &Plan) -> ByteCount {
     };
     let trained = plan.memory(Side::Client, model.layout()).trained;
     let remembered = trained * (moments + variates(recipe));
-    ByteCount(4 * (model.layout().elements() as u64 + remembered))
+    exchanged(model) + ByteCount(4 * remembered)
 }
 
 /// The most blocks that a client may train within a budget.

@@ -62,7 +62,7 @@ impl RunMemory {
         held: ByteCount,
     ) -> Result<Self> {
         let (model, threads) = (&prepared.model, threads(experiment, placement));
-        let whole = ByteCount(4 * model.layout().elements() as u64);
+        let whole = memory::exchanged(model);
         let noted = ByteCount(NOTED * placement.clients as u64);
         // As far as it is in memory, and what those at work have of it.
         let in_memory = if placement.on_disk { threads } else { placement.keepers as u64 };

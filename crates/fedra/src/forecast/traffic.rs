@@ -77,7 +77,7 @@ impl Forecast {
         let (experiment, prepared, recipe) = setting;
         let course = Course::of(setting);
         let layout = prepared.model.layout();
-        let versions = ClientVersions::new(recipe.start);
+        let versions = ClientVersions::over(recipe.start, prepared.model.storage().scope().clone());
         let mut holds = Holds { versions, looked: BTreeSet::new() };
         let mut forecast = Self { rounds: Vec::new(), stages: Stages::default() };
         let scorers = scorers(&course.clients, prepared, recipe);

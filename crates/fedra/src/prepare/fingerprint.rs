@@ -9,7 +9,7 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use fedra_compute::Params;
+use fedra_compute::{Params, WeightFormat};
 use fedra_data::{Body, Example, Labels, Split};
 use fedra_plan::Digest;
 use serde::{Deserialize, Serialize};
@@ -71,6 +71,18 @@ impl Inputs {
 
     fn with_model(self, model: ModelDigests, experiment: &Experiment) -> Result<Self> {
         let [config, weights, tokenizer] = model;
+        // The numbers that are computed with follow from the format too.
+        let format = experiment.raw.model.weights;
+        let stored = |weights: Digest| {
+            if format == WeightFormat::F32 {
+                return weights;
+            }
+            digest(|sum| {
+                sum.text(&weights.to_string());
+                sum.text(format.name());
+            })
+        };
+        let weights = weights.map(stored);
         Ok(Self { config, weights, tokenizer, adapter: adapter(experiment)?, ..self })
     }
 

@@ -12,5 +12,6 @@ pub mod pretrained;
 pub(crate) mod public_text;
 pub mod remarks;
 pub mod row_cache;
+pub(crate) mod stored_weights;
 pub mod token_lengths;
 pub(crate) mod untrained;

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::path::Path;
 use std::sync::Arc;
 
-use fedra_client::{EVALUATION_TOKENS, Evaluator, Shards};
+use fedra_client::{EVALUATION_TOKENS, Evaluator, Shards, base_of};
 use fedra_compute::{Device, Params};
 use fedra_data::{
     AnswerForm, Encoded, LabelShape, Processor, Table, Task, Tokenizer, Work, open_tokenizer,
@@ -16,7 +16,7 @@ use fedra_data::{
 use fedra_model::hf::config::Problem;
 use fedra_model::hf::{Answers, Companions, Config, TrainedHead, WhyFresh};
 use fedra_model::peft::AdapterFolder;
-use fedra_model::{Adapters, Classifier, Head, Loaded, Model, Wanted, load_part};
+use fedra_model::{Adapters, Classifier, Head, Loaded, Model, Wanted, load_part_as};
 use fedra_plan::{ByteCount, Digest, Layer, Layout, ParamId, Scope};
 
 use crate::config::{ConfigError, Experiment, ModelSource, Source, Vocabulary, hub};
@@ -25,7 +25,7 @@ use crate::prepare::fingerprint::Sum;
 use crate::prepare::partitioned_data::PartitionedData;
 use crate::prepare::pretrained::{OpenedModel, RowReader};
 use crate::prepare::row_cache::{RowCache, key_of_vocabulary};
-use crate::prepare::{classes, inputs};
+use crate::prepare::{classes, inputs, stored_weights};
 use crate::process::available_bytes;
 
 /// A model and its examples.
@@ -34,6 +34,8 @@ pub struct Prepared {
     pub model: Model,
     /// The weights before round 0, as far as they are held here.
     pub params: Params,
+    /// Those of them that are stored in another format than f32: everybody has them and nobody changes them.
+    pub base: Params,
     /// The digest of all of them, where only a part is held.
     pub first_weights: Option<Digest>,
     /// The tokenizer and what else stands beside the weights.
@@ -112,10 +114,13 @@ impl Prepared {
         };
         let (shards, public) = rows;
         let problem = problem(experiment.task);
+        notes.extend(stored_weights::note(model.storage(), model.layout()));
+        let base = base_of(&params);
         let central_rows = holdings.division.central_test;
         Ok(Self {
             model,
             params,
+            base,
             first_weights,
             companions,
             shards,
@@ -163,6 +168,8 @@ fn fresh(
         (RowReader::Tokenizer(Box::new(tokenizer)), companions)
     };
     let model = Model::new(config, head, adapters(experiment)?).context("model")?;
+    let storage = stored_weights::storage(experiment, model.layout())?;
+    let model = model.stored_as(storage);
     let seed = experiment.seed.of("weights");
     let Some(part) = part else {
         check_room(&model, device)?;
@@ -215,7 +222,8 @@ fn check_room(model: &Model, device: &Device) -> Result<(), ConfigError> {
 
 /// What the weights of a model take.
 pub fn fresh_bytes(model: &Model) -> ByteCount {
-    ByteCount(4 * model.layout().elements() as u64)
+    let layout = model.layout();
+    model.storage().bytes(layout, &Scope::everything(layout))
 }
 
 /// A folder or a GGUF file with its tokenizer, and with a head for the task.
@@ -261,22 +269,25 @@ fn open(
     };
     let wanted = Wanted { head, classifier: in_base, adapters: adapters(experiment)? };
     let how = (device, experiment.seed.of("weights"));
+    let layout = Model::new(checkpoint.config().clone(), head, wanted.adapters.clone())?;
+    let layout = layout.layout().clone();
+    let storage = stored_weights::storage(experiment, &layout)?;
     // Adapters of a folder are written over weights that have to be there.
     let part = part.filter(|_| adapter.is_none());
     let (held, first_weights) = match part {
         None => (None, None),
         Some(part) => {
-            let config = checkpoint.config().clone();
-            let layout = Model::new(config, head, wanted.adapters.clone())?.layout().clone();
             let read = |keep: ParamFilter<'_>| {
-                let loaded = load_part(&checkpoint, wanted.clone(), how, keep);
+                let stored = |_: &Layout| storage.clone();
+                let loaded = load_part_as(&checkpoint, wanted.clone(), how, keep, stored);
                 Ok(loaded.context("model.path")?.params)
             };
             (Some(part(&layout)?), Some(digest_by_site(&layout, &read)?))
         }
     };
     let is_held = |id| held.as_ref().is_none_or(|held| held.contains(id));
-    let loaded = load_part(&checkpoint, wanted, how, is_held).context("model.path")?;
+    let loaded = load_part_as(&checkpoint, wanted, how, is_held, |_| storage.clone());
+    let loaded = loaded.context("model.path")?;
     let Loaded { model, mut params, companions, mut report } = loaded;
     if let Some(adapter) = &adapter {
         let taken = adapter.load((&model, &mut params), &classifier, device);

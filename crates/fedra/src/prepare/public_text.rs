@@ -4,8 +4,8 @@
 //! The synthetic clinic writes notes of hospitals that are no clients; for rows of files a file of public rows
 //! is named.
 
-use fedra_client::{Prober, to_params};
-use fedra_compute::{Device, Seed};
+use fedra_client::{Prober, to_params_over};
+use fedra_compute::{Device, Params, Seed};
 use fedra_data::{EncodeRows, Encoded, Example, LabelSet, Table, TableBuilder};
 use fedra_engine::{EngineError, ParamValues, PrivateSelection, PublicText};
 use fedra_model::Model;
@@ -62,6 +62,8 @@ pub fn rows(
 pub struct PublicRows {
     /// The structure.
     pub model: Model,
+    /// Weights that are no part of an exchanged model.
+    pub base: Params,
     /// Who computes.
     pub device: Device,
     /// The names of labels.
@@ -73,7 +75,8 @@ pub struct PublicRows {
 impl PublicText for PublicRows {
     fn probe(&self, probe: Probe, model: &ParamValues) -> Result<BlockScores, EngineError> {
         let prober = Prober { model: &self.model, device: &self.device, labels: &self.labels };
-        let scores = to_params(&self.device, self.model.layout(), model)
+        let over = (self.model.layout(), &self.base);
+        let scores = to_params_over(&self.device, over, model)
             .and_then(|params| prober.probe(&params, probe, ("public text", &self.rows)));
         scores.map_err(|error| EngineError::Fleet {
             doing: "measure blocks on public text",

@@ -45,7 +45,7 @@ pub fn untrained(
 }
 
 /// Whatever may learn in some round, or is adapted before a score.
-fn ever(experiment: &Experiment, recipe: &Recipe, layout: &Layout) -> Result<Scope> {
+pub(crate) fn ever(experiment: &Experiment, recipe: &Recipe, layout: &Layout) -> Result<Scope> {
     let everything = Scope::everything(layout);
     let mut ever = Scope::empty();
     if let Some(adapt) = &recipe.adapt {
@@ -74,7 +74,9 @@ fn in_round(
         return Ok(rule.select(layout)?);
     }
     let selection = &recipe.selection;
-    let alike = recipe.masks == Masks::Consensus && selection.counts.is_empty();
+    // How many fit into a memory is settled later.
+    let is_counted = selection.counts.is_empty() && selection.budget.is_none();
+    let alike = recipe.masks == Masks::Consensus && is_counted;
     if selection.criterion.is_fixed() && alike && selection.explore == 0 && recipe.depths.is_empty()
     {
         let seed = experiment.seed;

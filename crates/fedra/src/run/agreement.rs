@@ -62,6 +62,7 @@ pub fn agreement(experiment: &Experiment, prepared: &Prepared) -> Result<BTreeMa
     facts.extend(settings.into_iter().map(|(name, value)| (in_file(name), value)));
     let mut fact = |name: &str, value: String| facts.insert(name.to_owned(), value);
     fact("seed", raw.seed.to_string());
+    fact("model.weights", raw.model.weights.to_string());
     fact("data.task", experiment.task.name().to_owned());
     fact("federation.names", raw.federation.names.join(", "));
     let Prepared { model, params, companions, shards, .. } = prepared;

@@ -309,7 +309,7 @@ impl Run {
     pub(crate) fn middle(&self, clients: &[ClientInfo]) -> Option<Arc<ServerSegment>> {
         let split = self.recipe.split.clone()?;
         let model = (self.prepared.model.clone(), self.device.clone());
-        Some(Arc::new(ServerSegment::new(model, split, clients)))
+        Some(Arc::new(ServerSegment::new(model, split, clients).over_base(&self.prepared.base)))
     }
 
     /// Runs the rounds over any fleet, which begins once it is known how many are complete.
@@ -324,7 +324,9 @@ impl Run {
         let seed = self.experiment.seed;
         folder.settle_inputs(&self.inputs)?;
         let layout = self.prepared.model.layout().clone();
-        let mut federation = Federation::new(self.recipe.clone(), layout, initial, seed)?;
+        let base = self.prepared.base.iter().map(|(id, _)| id).collect();
+        let recipe = self.recipe.clone();
+        let mut federation = Federation::over(recipe, layout, initial, (base, seed))?;
         if let Some(middle) = middle {
             federation.with_middle(middle);
         }
@@ -335,10 +337,11 @@ impl Run {
             federation.with_noise(key);
         }
         if !self.prepared.public.is_empty() {
-            let Prepared { model, shards, public, .. } = &self.prepared;
-            let (model, device) = (model.clone(), self.device.clone());
+            let Prepared { model, base, shards, public, .. } = &self.prepared;
+            let (model, base, device) = (model.clone(), base.clone(), self.device.clone());
             let (labels, rows) = (shards.labels.clone(), public.clone());
-            federation.with_public_text(Arc::new(PublicRows { model, device, labels, rows }));
+            let text = PublicRows { model, base, device, labels, rows };
+            federation.with_public_text(Arc::new(text));
         }
         if !federation.resume(folder.path(), fleet)? {
             round_log::check_begun(&folder.path().join(ROUNDS))?;

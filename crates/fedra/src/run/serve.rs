@@ -9,12 +9,12 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use fedra_client::{ClientError, Meter, Observer, ServerSegment, Shard, to_params, to_values};
+use fedra_client::{ClientError, Meter, Observer, ServerSegment, Shard, to_params_over, to_values};
 use fedra_compute::{Device, SecretKey, ThreadPool};
 use fedra_engine::{
     Activity, ClientId, ClientInfo, EngineError, Fleet, ParamValues, Population, Scored, Start,
 };
-use fedra_plan::{ByteCount, Layout, Round};
+use fedra_plan::{ByteCount, Layout, Round, Scope};
 
 use crate::config::{ConfigError, Experiment, OpenedDevice, unused_settings};
 use crate::error::Result;
@@ -154,7 +154,9 @@ fn rounds<H: Host>(
 /// The cost of an unnecessary first download: clients with other initial weights are refused.
 fn first_download(run: &Run) -> Option<String> {
     const WORTH_SAYING: u64 = 10_000_000;
-    let bytes = ByteCount(4 * run.prepared.model.layout().elements() as u64);
+    let model = &run.prepared.model;
+    let everything = Scope::everything(model.layout());
+    let bytes = ByteCount(4 * model.storage().exchanged(model.layout(), &everything));
     let recipe = &run.experiment.recipe;
     let is_sent = recipe.start == Start::Sent && recipe.split.is_none();
     (is_sent && bytes.0 >= WORTH_SAYING).then(|| {
@@ -189,6 +191,7 @@ fn prepare(experiment: &Experiment, listener: &dyn Listener) -> Result<Run> {
 
 fn central(prepared: &Prepared, device: &Device) -> CentralTest {
     let (model, shards) = (prepared.model.clone(), prepared.shards.clone());
+    let base = prepared.base.clone();
     let device = device.clone();
     Box::new(move |values, observer| {
         // Main memory goes back when the model is scored.
@@ -197,7 +200,7 @@ fn central(prepared: &Prepared, device: &Device) -> CentralTest {
         let evaluator = evaluator(&model, &device, &shards);
         let counts = (0, shards.central_test.len() as u64);
         let meter = Meter::new(observer, Activity::Evaluating, counts);
-        let scored = to_params(&device, model.layout(), values)
+        let scored = to_params_over(&device, (model.layout(), &base), values)
             .and_then(|params| evaluator.score_counted(&params, &shards.central_test, &meter));
         scored.map(|scores| scores.scored(None)).map_err(|error| {
             if matches!(error, ClientError::Stopped) {

@@ -16,7 +16,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use fedra_client::{ClientError, Correction, Examples, Observer, TrainTask, Trainer, to_params};
+use fedra_client::{
+    ClientError, Correction, Examples, Observer, TrainTask, Trainer, to_params_over,
+};
 use fedra_compute::{Device, Generator, Params, Seed};
 use fedra_data::{Encoded, LabelSet, Target};
 use fedra_engine::{
@@ -42,6 +44,7 @@ pub struct CanaryRun {
     /// The orders that its clients' steps were made under.
     pub steps: PrivateSteps,
     model: Model,
+    base: Params,
     device: Device,
     work: Work,
     /// Its clients and their canaries.
@@ -95,6 +98,7 @@ impl CanaryRun {
         let mut run = Run::prepare(experiment)?;
         let steps = check(&run)?;
         let (model, device) = (run.prepared.model.clone(), run.device.clone());
+        let base = run.prepared.base.clone();
         let clients = planted(&run, canaries, experiment.seed.of("canaries"))?;
         let inside = |client: &CanaryClient| -> Examples {
             let both = client.canaries.iter().zip(&client.coins);
@@ -123,7 +127,7 @@ impl CanaryRun {
             updates.insert((round, client), opened.tensors());
         }
         let models = watch.models.into_inner();
-        Ok(Some(Self { privacy, steps, model, device, work, clients, models, updates }))
+        Ok(Some(Self { privacy, steps, model, base, device, work, clients, models, updates }))
     }
 
     /// By how much a canary counts in a sight of a client: the share of steps that it is in, for one
@@ -148,7 +152,8 @@ impl CanaryRun {
         let device = &self.device;
         for ((round, client), update) in &self.updates {
             let (place, scope) = (client.0 as usize, update.scope());
-            let params = to_params(device, self.model.layout(), &self.models[round.0 as usize])?;
+            let over = (self.model.layout(), &self.base);
+            let params = to_params_over(device, over, &self.models[round.0 as usize])?;
             let model = &self.model;
             let read = Reader { model, device, params: &params, scope, reading, clip };
             let OptimiserConfig::Sgd { rate, .. } = self.work.solver else { continue };

@@ -9,8 +9,8 @@ use std::cell::RefCell;
 use std::path::Path;
 use std::sync::Arc;
 
-use fedra_client::{Examples, Observer, Shards, to_params};
-use fedra_compute::{Device, Seed};
+use fedra_client::{Examples, Observer, Shards, to_params_over};
+use fedra_compute::{Device, Params, Seed};
 use fedra_engine::{ParamValues, PrivacyReport};
 use fedra_model::Model;
 use serde::{Deserialize, Serialize};
@@ -172,6 +172,7 @@ fn halves(shards: &Shards, seed: Seed, number: u64) -> Result<Vec<Vec<bool>>> {
 /// What is asked of a model that was given away.
 struct Subject {
     model: Model,
+    base: Params,
     device: Device,
     shards: Shards,
     test: Examples,
@@ -188,7 +189,8 @@ impl Subject {
         if test.is_empty() {
             shards.clients.iter().for_each(|shard| test.extend_from(&shard.test));
         }
-        Ok(Self { model: prepared.model.clone(), device: device.clone(), shards, test })
+        let base = prepared.base.clone();
+        Ok(Self { model: prepared.model.clone(), base, device: device.clone(), shards, test })
     }
 
     fn check(&self, released: Released) -> Result<(), ConfigError> {
@@ -201,7 +203,8 @@ impl Subject {
         if self.test.is_empty() {
             return Ok(None);
         }
-        let params = to_params(&self.device, self.model.layout(), model)?;
+        let over = (self.model.layout(), &self.base);
+        let params = to_params_over(&self.device, over, model)?;
         let scores =
             evaluator(&self.model, &self.device, &self.shards).score(&params, &self.test)?;
         let (name, value) = scores.headline();
@@ -210,7 +213,8 @@ impl Subject {
 
     /// The loss on everybody's examples; none for one without a target.
     fn losses(&self, model: &ParamValues) -> Result<Vec<Option<f64>>> {
-        let params = to_params(&self.device, self.model.layout(), model)?;
+        let over = (self.model.layout(), &self.base);
+        let params = to_params_over(&self.device, over, model)?;
         let evaluator = evaluator(&self.model, &self.device, &self.shards);
         let mut losses = Vec::new();
         for shard in &self.shards.clients {

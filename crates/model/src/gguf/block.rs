@@ -4,6 +4,7 @@
 //! The order of the operations is part of the meaning: products and sums are rounded to f32 in the
 //! order in which the format's own tools round them, so that values agree with theirs to the bit.
 
+use fedra_compute::Quantisation;
 use half::f16;
 
 use crate::hf::Precision;
@@ -101,6 +102,41 @@ impl BlockType {
         match NAMES.get(number as usize) {
             None | Some(&"") => number.to_string(),
             Some(name) => format!("{number} ({name})"),
+        }
+    }
+
+    /// The quantised format that holds its blocks without loss, if there is one.
+    pub(super) const fn quantisation(self) -> Option<Quantisation> {
+        match self {
+            Self::Q8_0 => Some(Quantisation::Int8),
+            Self::Q4_0 | Self::Q4_1 => Some(Quantisation::Int4),
+            Self::F32
+            | Self::F16
+            | Self::BF16
+            | Self::Q5_0
+            | Self::Q5_1
+            | Self::Q4K
+            | Self::Q5K
+            | Self::Q6K => None,
+        }
+    }
+
+    /// Appends the integers and the scales of whole blocks that are [quantised](Self::quantisation) so. A minimum
+    /// of -8 scales, which `Q4_0` means, is exact; one that no f16 can be is infinite, and refused later.
+    pub(super) fn split(self, bytes: &[u8], (quants, scales): (&mut Vec<u8>, &mut Vec<u16>)) {
+        for block in bytes.chunks_exact(self.bytes()) {
+            let bits = |at: usize| u16::from_le_bytes([block[at], block[at + 1]]);
+            scales.push(bits(0));
+            let first = if self == Self::Q4_1 {
+                scales.push(bits(2));
+                4
+            } else {
+                if self == Self::Q4_0 {
+                    scales.push(f16::from_f32(-8.0 * half(block)).to_bits());
+                }
+                2
+            };
+            quants.extend_from_slice(&block[first..]);
         }
     }
 

@@ -12,6 +12,7 @@ use super::metadata::Metadata;
 use super::placed::{self, Placed};
 use crate::error::ModelError;
 use crate::hf::file;
+use fedra_compute::{ComputeError, Quantisation, QuantisedMatrix};
 
 /// Most bytes of a header; its bulk is the vocabulary and its merges, and the largest published
 /// have a tenth of this.
@@ -109,6 +110,42 @@ impl Reader {
             left -= blocks;
         }
         Ok(values)
+    }
+
+    /// A matrix of blocks of 32 as it is stored, if its integers have these many bits or fewer.
+    pub fn read_quantised(
+        &self,
+        name: &str,
+        most: Quantisation,
+    ) -> Result<Option<QuantisedMatrix>, ModelError> {
+        let Some(Placed { block_type, shape, offset, .. }) = self.tensors.get(name) else {
+            return Ok(None);
+        };
+        let kind = block_type.quantisation();
+        let (Some(kind), &[rows, cols]) = (kind, &shape[..]) else { return Ok(None) };
+        if kind == Quantisation::Int8 && most == Quantisation::Int4 {
+            return Ok(None);
+        }
+        let (width, blocks) = (block_type.bytes(), rows * cols / block_type.elements());
+        let mut quants = Vec::with_capacity(blocks * kind.bytes());
+        let mut scales = Vec::with_capacity(blocks * kind.scales());
+        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let start = SeekFrom::Start(self.data_start + offset);
+        file.seek(start).map_err(ModelError::io("seek in", &self.path))?;
+        let mut left = blocks;
+        let mut chunk = vec![0; left.min(BLOCKS_AT_ONCE) * width];
+        while left > 0 {
+            let now = left.min(BLOCKS_AT_ONCE);
+            let bytes = &mut chunk[..now * width];
+            file.read_exact(bytes).map_err(ModelError::io("read", &self.path))?;
+            block_type.split(bytes, (&mut quants, &mut scales));
+            left -= now;
+        }
+        let made = QuantisedMatrix::from_blocks(kind, (rows, cols), quants, scales);
+        let refused = |error: ComputeError| {
+            ModelError::tensor(&self.path, name, error.to_string(), "finite numbers")
+        };
+        made.map(Some).map_err(refused)
     }
 
     pub(super) fn metadata(&self) -> &Metadata {

@@ -12,6 +12,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use fedra_compute::{Quantisation, QuantisedMatrix};
 use fedra_plan::{Layer, ParamId, Part, Role};
 
 use super::architecture::{Architecture, Positions};
@@ -147,6 +148,25 @@ impl Tensors for DecoderTensors {
         }
         Ok(values)
     }
+
+    fn read_quantised(
+        &self,
+        name: &str,
+        most: Quantisation,
+    ) -> Result<Option<QuantisedMatrix>, ModelError> {
+        let Some(Place { name, change, .. }) = self.places.get(name) else { return Ok(None) };
+        let read = || self.reader.read_quantised(name, most);
+        Ok(match *change {
+            Change::None => read()?,
+            Change::Deinterleave(head) => read()?.and_then(|matrix| {
+                let rows = matrix.shape().0;
+                let place = |row: usize| row - row % head + place_in_head(row % head, head);
+                rows.is_multiple_of(head).then(|| matrix.rows_in_order((0..rows).map(place)))
+            }),
+            // Blocks run along inputs, which would become rows; a norm is no matrix.
+            Change::Transpose | Change::SubtractOne => None,
+        })
+    }
 }
 
 /// The first parameter in a tensor of the file, where the class has a tensor of the same parameters.
@@ -176,13 +196,17 @@ fn parameter(name: &str, class: Class) -> Option<ParamId> {
 fn deinterleave(values: &[f32], width: usize, head: usize) -> Vec<f32> {
     let mut sorted = Vec::with_capacity(values.len());
     for head_rows in values.chunks_exact(width * head) {
-        for side in 0..2 {
-            for pair in 0..head / 2 {
-                sorted.extend_from_slice(&head_rows[(2 * pair + side) * width..][..width]);
-            }
+        for row in 0..head {
+            sorted.extend_from_slice(&head_rows[place_in_head(row, head) * width..][..width]);
         }
     }
     sorted
+}
+
+/// Where a row of a head lies whose rotary pairs are side by side.
+fn place_in_head(row: usize, head: usize) -> usize {
+    let (side, pair) = (row / (head / 2).max(1), row % (head / 2).max(1));
+    2 * pair + side
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use std::collections::btree_map::Entry;
 use std::ops::Range;
 use std::path::Path;
 
+use fedra_compute::{QuantisedMatrix, WeightFormat};
 use fedra_plan::{Layer, Layout, ParamId, Part, Role, Shape};
 
 use super::companions::Companions;
@@ -201,6 +202,29 @@ impl Checkpoint {
                 Err(self.misfit((id, tensor), found, "finite numbers"))
             }
         }
+    }
+
+    /// One of the matrices that were found as the file has it, where that is quantised in as many bits as the
+    /// format has or in fewer, and by the rows of the parameter.
+    pub(crate) fn quantised(
+        &self,
+        stored: &Stored,
+        (rows, cols): (usize, usize),
+        format: WeightFormat,
+    ) -> Result<Option<QuantisedMatrix>, ModelError> {
+        let Some(most) = format.quantisation().filter(|_| stored.transposed.is_none()) else {
+            return Ok(None);
+        };
+        let Some(matrix) = self.weights.read_quantised(&stored.tensor, most)? else {
+            return Ok(None);
+        };
+        let part = stored.elements.clone().unwrap_or(0..rows * cols);
+        let is_rows = matrix.shape().1 == cols && part.start.is_multiple_of(cols.max(1));
+        let first = part.start / cols.max(1);
+        let is_there = part.len() == rows * cols && first + rows <= matrix.shape().0;
+        Ok((is_rows && is_there).then(|| {
+            if matrix.shape().0 == rows { matrix } else { matrix.rows(first..first + rows) }
+        }))
     }
 
     /// Gives every tensor of the folder its meaning.

@@ -18,6 +18,7 @@ use super::file;
 use super::header::{Header, MAX_HEADER};
 use super::tensors::{Info, Tensors};
 use crate::error::ModelError;
+use fedra_compute::{Quantisation, QuantisedMatrix};
 
 /// Bytes of the header's length, at the start of the file.
 const LENGTH_BYTES: u64 = 8;
@@ -131,6 +132,15 @@ impl Tensors for Reader {
         })?;
         self.read_into(info, precision, 0..elements, &mut values)?;
         Ok(values)
+    }
+
+    /// Other libraries' quantised tensors are refused before they are read.
+    fn read_quantised(
+        &self,
+        _: &str,
+        _: Quantisation,
+    ) -> Result<Option<QuantisedMatrix>, ModelError> {
+        Ok(None)
     }
 
     fn read_part(&self, name: &str, part: Range<usize>) -> Result<Vec<f32>, ModelError> {

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use ::safetensors::Dtype;
+use fedra_compute::{Quantisation, QuantisedMatrix};
 use fedra_plan::Shape;
 
 use super::dtype::Precision;
@@ -23,6 +24,13 @@ pub trait Tensors: Debug + Send + Sync {
 
     /// The values of a tensor as f32.
     fn read_f32(&self, name: &str) -> Result<Vec<f32>, ModelError>;
+
+    /// A matrix that is quantised in blocks of 32, of these many bits or fewer; `None` for any other tensor.
+    fn read_quantised(
+        &self,
+        name: &str,
+        most: Quantisation,
+    ) -> Result<Option<QuantisedMatrix>, ModelError>;
 
     /// Some of them by their places; places behind the last are left out.
     fn read_part(&self, name: &str, part: Range<usize>) -> Result<Vec<f32>, ModelError> {

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use fedra_compute::{Quantisation, QuantisedMatrix};
 use serde::Deserialize;
 
 use super::file;
@@ -138,6 +139,16 @@ impl Weights {
             return Err(ModelError::tensor(&self.path, name, "no such tensor", expected));
         };
         self.shards[shard].read_f32(name)
+    }
+
+    /// A matrix that the file has quantised, if it is one of these many bits or fewer.
+    pub(crate) fn read_quantised(
+        &self,
+        name: &str,
+        most: Quantisation,
+    ) -> Result<Option<QuantisedMatrix>, ModelError> {
+        let Some(&shard) = self.places.get(name) else { return Ok(None) };
+        self.shards[shard].read_quantised(name, most)
     }
 
     /// The first element in which two tensors of one shape differ, read a piece at a time so that

@@ -1,12 +1,16 @@
 //! GGUF files: values to the bit, a model that answers as its folder does, and files that lie.
 
 use crate::gguf_decoder;
+use crate::gguf_families;
 use crate::gguf_writer::{GgufFile, GgufTensor, Value};
 use crate::step::{Step, bits};
-use fedra_compute::{Device, Seed};
+use fedra_compute::{Device, Seed, WeightFormat};
 use fedra_model::gguf::{BlockType, Reader, convert};
 use fedra_model::hf::{Precision, Weights};
-use fedra_model::{Batch, Head, ModelError, load, open_checkpoint};
+use fedra_model::{
+    Batch, Classifier, Head, ModelError, Wanted, WeightStorage, load, load_part_as, open_checkpoint,
+};
+use fedra_plan::Layout;
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 
@@ -73,6 +77,102 @@ fn a_file_answers_to_the_bit_as_the_model_it_was_made_from() {
         assert_eq!(bits(&again.logits().to_host()), bits(&step.logits().to_host()));
         let refused = convert(&path, &folder, Precision::F32).unwrap_err().to_string();
         assert!(refused.contains("a folder with files in it"), "{refused}");
+    }
+}
+
+/// A decoder whose rows are whole blocks, and whose file has quantised tensors: the projections of blocks in one type,
+/// the tables in another.
+fn quantised_file(family: &str, blocks: BlockType, tables: BlockType) -> (Step, GgufFile) {
+    let mut step = gguf_families::wide(family);
+    let mut file = gguf_decoder::file(&step.model, &step.params);
+    for (tensor, seed) in file.tensors.iter_mut().zip(1..) {
+        let is_table = ["token_embd.weight", "output.weight"].contains(&tensor.name.as_str());
+        let is_projection = tensor.name.starts_with("blk.") && tensor.dims.len() == 2;
+        let kind = if is_table { tables } else { blocks };
+        if is_table || is_projection {
+            tensor.quantise(kind, seed);
+        }
+    }
+    step.name = format!("{family} in {} and {}", blocks.name(), tables.name());
+    (step, file)
+}
+
+#[test]
+fn blocks_of_a_file_are_kept_as_they_are_and_answer_to_the_bit_as_their_f32() {
+    use WeightFormat::{F32, Int4, Int8};
+    let cases = [
+        (BlockType::Q4_1, BlockType::Q8_0, Int4, (Int4, Int8)),
+        (BlockType::Q4_0, BlockType::Q4_0, Int4, (Int4, Int4)),
+        (BlockType::Q8_0, BlockType::Q8_0, Int8, (Int8, Int8)),
+        // Fewer bits than were asked for: nothing would be gained by more.
+        (BlockType::Q4_1, BlockType::Q4_1, Int8, (Int4, Int4)),
+    ];
+    // Interleaved rotary pairs, none, and projections that lie together in one tensor.
+    for family in ["llama", "qwen2", "phi3"] {
+        for (blocks, tables, asked, (projections, table)) in cases {
+            let (step, file) = quantised_file(family, blocks, tables);
+            let dir = tempfile::tempdir().unwrap();
+            let checkpoint = open_checkpoint(&written(&dir, &file.bytes())).unwrap();
+            let read = |format| {
+                let wanted =
+                    Wanted { head: Head::Language, classifier: Classifier::Stored, adapters: None };
+                let stored = |layout: &Layout| WeightStorage::of_all(format, layout);
+                let how = (&step.device, Seed(1));
+                load_part_as(&checkpoint, wanted, how, |_| true, stored).unwrap()
+            };
+            let (whole, kept) = (read(F32), read(asked));
+            let mut seen = (0, 0);
+            for (id, tensor) in kept.params.iter() {
+                let exact = whole.params.get(id).unwrap();
+                assert_eq!(exact.format(), F32);
+                let found = bits(&tensor.to_host());
+                assert_eq!(found, bits(&exact.to_host()), "{}: {id}", step.name);
+                match kept.model.storage().of(id) {
+                    F32 => assert_eq!(tensor.format(), F32, "{}: {id}", step.name),
+                    _ if id.site.block().is_some() => {
+                        assert_eq!(tensor.format(), projections, "{}: {id}", step.name);
+                        seen.0 += 1;
+                    }
+                    _ => {
+                        assert_eq!(tensor.format(), table, "{}: {id}", step.name);
+                        seen.1 += 1;
+                    }
+                }
+            }
+            assert!(seen.0 > 10 && seen.1 > 0, "{}: {seen:?}", step.name);
+            let logits = |loaded: fedra_model::Loaded| {
+                let step = Step { model: loaded.model, params: loaded.params, ..step.clone() };
+                bits(&step.logits().to_host())
+            };
+            assert_eq!(logits(kept), logits(whole), "{}", step.name);
+        }
+    }
+}
+
+#[test]
+fn what_a_file_has_in_more_bits_is_quantised_again_and_so_are_other_blocks_and_turned_matrices() {
+    // A projection of 8 bits as 4, and a family whose inputs are rows in a folder.
+    for (family, blocks) in [("llama", BlockType::Q8_0), ("gpt2", BlockType::Q4_1)] {
+        let (step, file) = quantised_file(family, blocks, BlockType::Q8_0);
+        let dir = tempfile::tempdir().unwrap();
+        let checkpoint = open_checkpoint(&written(&dir, &file.bytes())).unwrap();
+        let wanted =
+            Wanted { head: Head::Language, classifier: Classifier::Stored, adapters: None };
+        let stored = |layout: &Layout| WeightStorage::of_all(WeightFormat::Int4, layout);
+        let how = (&step.device, Seed(1));
+        let kept = load_part_as(&checkpoint, wanted, how, |_| true, stored).unwrap();
+        for (id, tensor) in kept.params.iter().filter(|(id, _)| id.site.block().is_some()) {
+            assert_eq!(tensor.format(), kept.model.storage().of(id), "{family}: {id}");
+        }
+        let exact = load(dir.path().join("model.gguf").as_path(), Head::Language, None, how);
+        let exact = exact.unwrap();
+        let down = kept.params.iter().find(|(id, _)| id.role == fedra_plan::Role::Down).unwrap();
+        let expected = exact.params.get(down.0).unwrap().to_host();
+        let largest = expected.iter().fold(0.0_f32, |most, x| most.max(x.abs()));
+        let furthest = down.1.to_host().iter().zip(&*expected).map(|(a, b)| (a - b).abs());
+        let furthest = furthest.fold(0.0_f32, f32::max);
+        assert!(furthest > 0.0 || family == "gpt2", "{family}: it was rounded");
+        assert!(furthest < 0.1 * largest, "{family}: {furthest} of {largest}");
     }
 }
 

@@ -9,7 +9,7 @@ use crate::step::{Step, bits};
 use fedra_compute::{Device, Params, Seed};
 use fedra_model::gguf::convert;
 use fedra_model::hf::{Config, Precision};
-use fedra_model::{Batch, Head, Model, NormKind, RopeScaling, load};
+use fedra_model::{Batch, Head, Model, NormKind, Positions, RopeScaling, load};
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -32,6 +32,27 @@ fn decoders() -> Vec<Step> {
         Step::tiny(&case)
     };
     cases.into_iter().filter(known).map(as_files_have_it).collect()
+}
+
+/// A decoder of a family whose rows are whole blocks.
+pub fn wide(family: &str) -> Step {
+    let is_it = |step: &Step| {
+        let config = step.model.config();
+        let is_plain = match &config.positions {
+            Positions::Rotary(rope) => rope.scaling == RopeScaling::None,
+            Positions::Learned { .. } => true,
+        };
+        config.family.model_type == family && is_plain
+    };
+    let step = decoders().into_iter().find(is_it).unwrap();
+    let config = step.model.config().clone();
+    let (hidden_size, intermediate_size) = (64, 96);
+    let heads = (config.num_attention_heads, config.num_key_value_heads);
+    let head_dim = config.head_dim.map(|_| hidden_size / heads.0);
+    let config = Config { hidden_size, intermediate_size, head_dim, ..config };
+    let model = Model::new(config, Head::Language, None).unwrap();
+    let params = model.fresh_params(&step.device, Seed(5)).unwrap();
+    Step { model, params, ..step }
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! A GGUF file made in memory, honest or not: every count, offset and type can be said otherwise.
 
+use fedra_compute::Seed;
 use fedra_model::gguf::BlockType;
 
 /// A file to be.
@@ -49,6 +50,29 @@ impl GgufTensor {
     pub fn new(name: &str, shape: &[usize], kind: BlockType, bytes: Vec<u8>) -> Self {
         let dims = shape.iter().rev().map(|&dim| dim as u64).collect();
         Self { name: name.into(), dims, kind: kind.number(), bytes, said_offset: None }
+    }
+}
+
+impl GgufTensor {
+    /// Blocks of another type in its place, with numbers of about the size that weights have.
+    pub fn quantise(&mut self, kind: BlockType, seed: u64) {
+        let mut draw = Seed(seed).generator();
+        let count = self.dims.iter().product::<u64>() as usize / kind.elements();
+        self.kind = kind.number();
+        self.bytes.clear();
+        for _ in 0..count {
+            let scale = 0.01 * (0.5 + draw.uniform()) as f32;
+            let scales = match kind {
+                BlockType::Q8_0 => vec![scale / 16.0],
+                BlockType::Q4_0 => vec![scale],
+                BlockType::Q4_1 => vec![scale, -7.0 * scale],
+                other => panic!("no blocks of {other:?} are made here"),
+            };
+            let halves = scales.iter().map(|scale| half::f16::from_f32(*scale).to_le_bytes());
+            self.bytes.extend(halves.flatten());
+            let integers = kind.bytes() - 2 * scales.len();
+            self.bytes.extend((0..integers).map(|_| draw.below(256) as u8));
+        }
     }
 }
 

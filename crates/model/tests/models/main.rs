@@ -16,8 +16,8 @@ mod tiny;
 
 mod by_example;
 mod decoding;
+mod formats;
 mod greedy;
-mod halves;
 mod packing;
 mod prefix;
 mod ranges;

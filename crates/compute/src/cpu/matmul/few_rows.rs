@@ -3,18 +3,18 @@
 //! A decoder that writes one token multiplies one row with all its weights, so the time is that of
 //! reading them. Packing them into panels first, as [`multiply`](super::multiply) does, would read
 //! them twice and write them once. Here sixteen weight rows are turned in registers, sixteen numbers of each
-//! at a time, on their way from memory to the multiply-add; bf16 is widened on the same way. Each
+//! at a time, on their way from memory to the multiply-add; bf16 and quantised blocks become f32 on the same way. Each
 //! element is the same chain of multiply-adds in order of depth as in a packed product: the same bits.
 //!
 //! ```text
 //! W[j .. j+16, k .. k+16]  --turned-->  columns;  c[r, j .. j+16] += x[r, k] * column k
 //! ```
 
+use super::stored::{Numbers, Stored};
 use super::task::{Destination, Finish, NOTHING, Start, check_start, share, starts};
 use super::view::{Mat, MatMut};
-use crate::cpu::bf16;
 use crate::cpu::simd::{Level, level};
-use crate::pool::{Buffer, Pool};
+use crate::quantisation::{BLOCK, Quantisation};
 use crate::thread_pool::{self, ThreadPool};
 use std::ops::Range;
 
@@ -26,66 +26,6 @@ const GROUP: usize = 16;
 const WORTH_A_TASK: usize = 1 << 14;
 /// Tasks per thread, so that a slow core does not hold up the others.
 const TASKS_PER_THREAD: usize = 4;
-
-/// A weight `[outputs, inputs]` as it is stored.
-#[derive(Clone, Copy, Debug)]
-pub struct Stored<'a> {
-    numbers: Numbers<'a>,
-    rows: usize,
-    cols: usize,
-    stride: usize,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Numbers<'a> {
-    F32(&'a [f32]),
-    Bf16(&'a [u16]),
-}
-
-impl<'a> Stored<'a> {
-    /// A row-major matrix of f32, of which rows may be further apart than they are long.
-    pub fn f32(mat: Mat<'a>) -> Self {
-        assert_eq!(mat.col_stride, 1, "a weight is row-major");
-        let Mat { data, rows, cols, row_stride, .. } = mat;
-        Self { numbers: Numbers::F32(data), rows, cols, stride: row_stride }
-    }
-
-    /// A dense row-major matrix of bf16.
-    pub fn bf16(halves: &'a [u16], rows: usize, cols: usize) -> Self {
-        assert_eq!(Some(halves.len()), rows.checked_mul(cols), "a matrix fills its slice");
-        Self { numbers: Numbers::Bf16(halves), rows, cols, stride: cols }
-    }
-
-    /// Outputs of the product.
-    pub fn rows(&self) -> usize {
-        self.rows
-    }
-
-    /// Its numbers as f32, unless they are.
-    pub fn widened(&self, pool: &Pool) -> Option<Buffer> {
-        match self.numbers {
-            Numbers::F32(_) => None,
-            Numbers::Bf16(halves) => {
-                let mut numbers = pool.take(halves.len());
-                bf16::widen(&mut numbers, halves);
-                Some(numbers)
-            }
-        }
-    }
-
-    /// The matrix, over the numbers that [`Stored::widened`] gave.
-    pub fn mat<'n>(&self, widened: Option<&'n [f32]>) -> Mat<'n>
-    where
-        'a: 'n,
-    {
-        match (self.numbers, widened) {
-            (Numbers::F32(numbers), _) => Mat::strided(numbers, self.rows, self.cols, self.stride),
-            (Numbers::Bf16(_), numbers) => {
-                Mat::new(numbers.unwrap_or_default(), self.rows, self.cols)
-            }
-        }
-    }
-}
 
 /// Whether a product of so many rows is to be carried out here.
 pub fn applies(rows: usize) -> bool {
@@ -184,26 +124,45 @@ unsafe fn group(
             depth: x.cols,
             x: x.data[at..].as_ptr(),
             x_stride: x.row_stride,
-            stride: weight.stride,
             outputs: rows.len(),
             // SAFETY: rows `first ..` are inside the destination.
             c: unsafe { c.add(first * c_stride) },
             c_stride,
             starts: starts.map(|(start, stride)| (start.wrapping_add(first * stride), stride)),
         };
-        let from = |len: usize| (rows.start * weight.stride).min(len);
+        let stride = weight.stride;
+        let from = |len: usize| (rows.start * stride).min(len);
         // SAFETY: the caller vouches for destination and starts, the constructors of `Mat` and
         // `Stored` for the operands, and `applies` for the instructions.
         unsafe {
             match weight.numbers {
-                Numbers::F32(all) => x86::run(height, &tile, all[from(all.len())..].as_ptr()),
-                Numbers::Bf16(all) => x86::run(height, &tile, all[from(all.len())..].as_ptr()),
+                Numbers::F32(all) => {
+                    let start = all[from(all.len())..].as_ptr();
+                    x86::run(height, &tile, x86::Plain { start, stride });
+                }
+                Numbers::Bf16(all) => {
+                    let start = all[from(all.len())..].as_ptr();
+                    x86::run(height, &tile, x86::Plain { start, stride });
+                }
+                Numbers::Quantised(view) => {
+                    let (kind, quants, scales) = view.from_row(rows.start);
+                    let blocks = view.cols().div_ceil(BLOCK);
+                    let (quants, scales) = (quants.as_ptr(), scales.as_ptr());
+                    match kind {
+                        Quantisation::Int8 => {
+                            x86::run(height, &tile, x86::Int8 { quants, scales, blocks });
+                        }
+                        Quantisation::Int4 => {
+                            x86::run(height, &tile, x86::Int4 { quants, scales, blocks });
+                        }
+                    }
+                }
             }
         }
     }
     #[cfg(not(target_arch = "x86_64"))]
     {
-        let _ = (weight.numbers, weight.stride, c, c_stride, starts);
+        let _ = (weight.numbers, weight.stride, c, c_stride, starts, BLOCK, Quantisation::Int8);
         unreachable!("`applies` is false without the instructions");
     }
 }
@@ -212,10 +171,13 @@ unsafe fn group(
 mod x86 {
     use crate::cpu::matmul::few_rows::GROUP;
     use crate::cpu::matmul::moves::x86::sixteen;
+    use crate::quantisation::BLOCK;
     use core::arch::x86_64::{
-        __m512, _MM_HINT_T0, _mm_prefetch, _mm256_maskz_loadu_epi16, _mm512_add_ps,
-        _mm512_castsi512_ps, _mm512_cvtepu16_epi32, _mm512_fmadd_ps, _mm512_mask_storeu_ps,
-        _mm512_maskz_loadu_ps, _mm512_set1_ps, _mm512_setzero_ps, _mm512_slli_epi32,
+        __m512, _MM_HINT_T0, _mm_and_si128, _mm_loadu_si128, _mm_prefetch, _mm_set1_epi8,
+        _mm_srli_epi16, _mm256_maskz_loadu_epi16, _mm256_set1_epi16, _mm512_add_ps,
+        _mm512_castsi512_ps, _mm512_cvtepi8_epi32, _mm512_cvtepi32_ps, _mm512_cvtepu8_epi32,
+        _mm512_cvtepu16_epi32, _mm512_cvtph_ps, _mm512_fmadd_ps, _mm512_mask_storeu_ps,
+        _mm512_maskz_loadu_ps, _mm512_mul_ps, _mm512_set1_ps, _mm512_setzero_ps, _mm512_slli_epi32,
     };
 
     /// Rows whose sums are in registers beside the sixteen columns.
@@ -226,8 +188,6 @@ mod x86 {
         pub depth: usize,
         pub x: *const f32,
         pub x_stride: usize,
-        /// Distance between rows of the weight.
-        pub stride: usize,
         /// At most [`GROUP`].
         pub outputs: usize,
         pub c: *mut f32,
@@ -262,20 +222,122 @@ mod x86 {
         }
     }
 
+    /// Weights that become f32 on their way into a register.
+    pub trait Weights: Copy {
+        /// Sixteen numbers of a row from a column on, which is a multiple of sixteen; those that the mask
+        /// leaves out may be anything.
+        ///
+        /// # Safety
+        /// AVX-512 must be present and the masked numbers inside the weight.
+        unsafe fn load(self, row: usize, column: usize, mask: u16) -> __m512;
+
+        /// Where these numbers are, which may be behind the end.
+        fn address(self, row: usize, column: usize) -> *const i8;
+    }
+
+    /// Numbers in rows.
+    #[derive(Clone, Copy)]
+    pub struct Plain<N> {
+        pub start: *const N,
+        /// Distance between rows.
+        pub stride: usize,
+    }
+
+    impl<N: Number> Weights for Plain<N> {
+        #[inline]
+        #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+        unsafe fn load(self, row: usize, column: usize, mask: u16) -> __m512 {
+            // SAFETY: the caller's promise.
+            unsafe { N::load(self.start.add(row * self.stride + column), mask) }
+        }
+
+        #[inline]
+        fn address(self, row: usize, column: usize) -> *const i8 {
+            self.start.wrapping_add(row * self.stride + column).cast()
+        }
+    }
+
+    /// Blocks of 8 bits under a scale.
+    #[derive(Clone, Copy)]
+    pub struct Int8 {
+        pub quants: *const u8,
+        pub scales: *const u16,
+        /// Of a row.
+        pub blocks: usize,
+    }
+
+    impl Weights for Int8 {
+        #[inline]
+        #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+        unsafe fn load(self, row: usize, column: usize, _: u16) -> __m512 {
+            let block = row * self.blocks + column / BLOCK;
+            // SAFETY: a block is there whole, wherever its row ends.
+            let (bytes, scale) = unsafe {
+                let from = self.quants.add(block * BLOCK + column % BLOCK);
+                (_mm_loadu_si128(from.cast()), *self.scales.add(block))
+            };
+            _mm512_mul_ps(widened(scale), _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes)))
+        }
+
+        #[inline]
+        fn address(self, row: usize, column: usize) -> *const i8 {
+            self.quants.wrapping_add(row * self.blocks * BLOCK + column).cast()
+        }
+    }
+
+    /// Blocks of 4 bits with a scale and a minimum.
+    #[derive(Clone, Copy)]
+    pub struct Int4 {
+        pub quants: *const u8,
+        pub scales: *const u16,
+        /// Of a row.
+        pub blocks: usize,
+    }
+
+    impl Weights for Int4 {
+        #[inline]
+        #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+        unsafe fn load(self, row: usize, column: usize, _: u16) -> __m512 {
+            let block = row * self.blocks + column / BLOCK;
+            // SAFETY: a block is there whole, wherever its row ends.
+            let (bytes, [scale, least]) = unsafe {
+                let bytes = _mm_loadu_si128(self.quants.add(block * (BLOCK / 2)).cast());
+                (bytes, *self.scales.add(2 * block).cast::<[u16; 2]>())
+            };
+            let upper = !column.is_multiple_of(BLOCK);
+            let bytes = if upper { _mm_srli_epi16::<4>(bytes) } else { bytes };
+            let quants = _mm512_cvtepu8_epi32(_mm_and_si128(bytes, _mm_set1_epi8(15)));
+            // The product is exact, so that fusing it changes no bit.
+            _mm512_fmadd_ps(widened(scale), _mm512_cvtepi32_ps(quants), widened(least))
+        }
+
+        #[inline]
+        fn address(self, row: usize, column: usize) -> *const i8 {
+            self.quants.wrapping_add(row * self.blocks * (BLOCK / 2) + column / 2).cast()
+        }
+    }
+
+    /// An f16 in every lane.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
+    fn widened(half: u16) -> __m512 {
+        _mm512_cvtph_ps(_mm256_set1_epi16(half.cast_signed()))
+    }
+
     /// # Safety
     /// AVX-512 must be present and all pointers valid for the tile's sizes.
-    pub unsafe fn run<N: Number>(height: usize, tile: &Tile, weight: *const N) {
+    pub unsafe fn run<W: Weights>(height: usize, tile: &Tile, weight: W) {
         // SAFETY: the caller's promise.
         unsafe {
             match height {
-                1 => rows::<1, N>(tile, weight),
-                2 => rows::<2, N>(tile, weight),
-                3 => rows::<3, N>(tile, weight),
-                4 => rows::<4, N>(tile, weight),
-                5 => rows::<5, N>(tile, weight),
-                6 => rows::<6, N>(tile, weight),
-                7 => rows::<7, N>(tile, weight),
-                8 => rows::<8, N>(tile, weight),
+                1 => rows::<1, W>(tile, weight),
+                2 => rows::<2, W>(tile, weight),
+                3 => rows::<3, W>(tile, weight),
+                4 => rows::<4, W>(tile, weight),
+                5 => rows::<5, W>(tile, weight),
+                6 => rows::<6, W>(tile, weight),
+                7 => rows::<7, W>(tile, weight),
+                8 => rows::<8, W>(tile, weight),
                 _ => unreachable!("a run has 1 to {HEIGHT} rows, not {height}"),
             }
         }
@@ -284,13 +346,13 @@ mod x86 {
     /// # Safety
     /// As for [`run`].
     #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-    unsafe fn rows<const H: usize, N: Number>(tile: &Tile, weight: *const N) {
+    unsafe fn rows<const H: usize, W: Weights>(tile: &Tile, weight: W) {
         // SAFETY: the caller's promise.
         unsafe {
             if tile.outputs == GROUP {
-                chains::<H, true, N>(tile, weight);
+                chains::<H, true, W>(tile, weight);
             } else {
-                chains::<H, false, N>(tile, weight);
+                chains::<H, false, W>(tile, weight);
             }
         }
     }
@@ -299,7 +361,7 @@ mod x86 {
     /// As for [`run`]; `FULL` only where there are sixteen outputs.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-    unsafe fn chains<const H: usize, const FULL: bool, N: Number>(tile: &Tile, weight: *const N) {
+    unsafe fn chains<const H: usize, const FULL: bool, W: Weights>(tile: &Tile, weight: W) {
         let valid = mask(tile.outputs);
         let mut sums = [_mm512_setzero_ps(); H];
         // SAFETY: masks keep loads and stores inside the rows that the caller vouches for.
@@ -314,7 +376,7 @@ mod x86 {
             }
             let whole = tile.depth - tile.depth % GROUP;
             for k in (0..whole).step_by(GROUP) {
-                let columns = turned::<FULL, N>(tile, weight, k, u16::MAX);
+                let columns = turned::<FULL, W>(tile, weight, k, u16::MAX);
                 let x = tile.x.add(k);
                 for (c, column) in columns.iter().enumerate() {
                     for (r, sum) in sums.iter_mut().enumerate() {
@@ -325,7 +387,7 @@ mod x86 {
             }
             if whole < tile.depth {
                 let rest = tile.depth - whole;
-                let columns = turned::<FULL, N>(tile, weight, whole, mask(rest));
+                let columns = turned::<FULL, W>(tile, weight, whole, mask(rest));
                 let x = tile.x.add(whole);
                 for (c, column) in columns[..rest].iter().enumerate() {
                     for (r, sum) in sums.iter_mut().enumerate() {
@@ -346,9 +408,9 @@ mod x86 {
     /// As for [`chains`]; the masked lanes are inside the weight's rows.
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw,avx512vl")]
-    unsafe fn turned<const FULL: bool, N: Number>(
+    unsafe fn turned<const FULL: bool, W: Weights>(
         tile: &Tile,
-        weight: *const N,
+        weight: W,
         k: usize,
         lanes: u16,
     ) -> [__m512; GROUP] {
@@ -358,11 +420,9 @@ mod x86 {
             let row = if FULL { row } else { row.min(tile.outputs - 1) };
             // SAFETY: the caller's promise; a prefetch may name any address.
             unsafe {
-                let from = weight.add(row * tile.stride + k);
-                *into = N::load(from, lanes);
+                *into = weight.load(row, k, lanes);
                 if FULL {
-                    let next = from.wrapping_add(GROUP * tile.stride);
-                    _mm_prefetch::<_MM_HINT_T0>(next.cast());
+                    _mm_prefetch::<_MM_HINT_T0>(weight.address(row + GROUP, k));
                 }
             }
         }
@@ -379,7 +439,11 @@ mod x86 {
 mod tests {
     use super::*;
     use crate::Seed;
+    use crate::cpu::bf16;
     use crate::cpu::matmul::{Extras, Right, multiply};
+    use crate::cpu::quantised::View;
+    use crate::pool::Pool;
+    use crate::quantised_matrix::QuantisedMatrix;
 
     const UNTOUCHED: f32 = -77.5;
 
@@ -392,25 +456,40 @@ mod tests {
         numbers.iter().map(|x| x.to_bits()).collect()
     }
 
-    /// Compares with the packed product, whatever the sums start from.
+    /// Compares with the packed product of the numbers that the weights stand for, whatever the sums start from.
     fn check(rows: usize, outputs: [usize; 2], depth: usize) {
         if !applies(rows) {
             return;
         }
+        let numbers = [draw(outputs[0] * depth, 2), draw(outputs[1] * depth, 3)];
+        let mut halves = vec![0; numbers[1].len()];
+        bf16::narrow(&mut halves, &numbers[1]);
+        let mut widened = vec![0.0; halves.len()];
+        bf16::widen(&mut widened, &halves);
+        let first = Stored::f32(Mat::new(&numbers[0], outputs[0], depth));
+        let second = Stored::bf16(&halves, outputs[1], depth);
+        compare(rows, outputs, ([first, second], [&numbers[0], &widened]), depth);
+        let kinds = [Quantisation::Int8, Quantisation::Int4];
+        let made = [0, 1]
+            .map(|i| QuantisedMatrix::of(kinds[i], (outputs[i], depth), &numbers[i]).unwrap());
+        let stored = made.each_ref().map(|matrix| {
+            Stored::quantised(View::of(matrix.shape, &matrix.quants, &matrix.scales))
+        });
+        let f32s = made.each_ref().map(QuantisedMatrix::to_f32);
+        compare(rows, outputs, (stored, [&f32s[0], &f32s[1]]), depth);
+    }
+
+    fn compare(
+        rows: usize,
+        outputs: [usize; 2],
+        (weights, f32s): ([Stored<'_>; 2], [&[f32]; 2]),
+        depth: usize,
+    ) {
         let pool = Pool::new();
         let total = outputs[0] + outputs[1];
         let (x, stride) = (draw(rows * (depth + 2), 1), depth + 2);
         let x = Mat::strided(&x, rows, depth, stride);
-        let numbers = [draw(outputs[0] * depth, 2), draw(outputs[1] * depth, 3)];
-        let mut halves = vec![0; numbers[1].len()];
-        bf16::narrow(&mut halves, &numbers[1]);
-        let weights = [
-            Stored::f32(Mat::new(&numbers[0], outputs[0], depth)),
-            Stored::bf16(&halves, outputs[1], depth),
-        ];
-        let widened = weights.map(|weight| weight.widened(&pool));
-        let turned: Vec<_> =
-            weights.iter().zip(&widened).map(|(w, f32s)| w.mat(f32s.as_deref()).t()).collect();
+        let turned = [0, 1].map(|i| Mat::new(f32s[i], outputs[i], depth).t());
         let right = Right::beside(&pool, &turned);
         let (bias, residual) = (draw(total, 4), draw(rows * (total + 3), 5));
         let residual = Mat::strided(&residual, rows, total, total + 3);

@@ -14,6 +14,7 @@ mod moves;
 mod pack;
 mod product;
 mod right;
+mod stored;
 mod task;
 #[cfg(test)]
 mod tests;
@@ -24,12 +25,13 @@ mod tile_product;
 mod tile_tests;
 mod view;
 
-pub use few_rows::{Stored, applies as has_few_rows, multiply_keys, multiply_stored};
+pub use few_rows::{applies as has_few_rows, multiply_keys, multiply_stored};
 pub use kernel::WIDTH;
 pub use pack::transpose_into;
 pub use product::{
     Extras, Product, left_len, multiply, multiply_serial, multiply_together, serial_len,
 };
 pub use right::Right;
+pub use stored::Stored;
 pub use task::{Finish, Start};
 pub use view::{Mat, MatMut};

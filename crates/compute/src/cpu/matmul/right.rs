@@ -6,11 +6,12 @@
 
 use super::kernel::WIDTH;
 use super::pack;
+use super::stored::Stored;
 use super::tile::Block;
 use super::view::Mat;
 use crate::cpu::bf16_products::Products;
 use crate::pool::{Buffer, Pool};
-use crate::thread_pool;
+use crate::thread_pool::{self, ThreadPool};
 use std::ops::Range;
 
 /// A packed right operand, ready for any number of products.
@@ -84,6 +85,82 @@ impl<'a> Right<'a> {
             pack::stacked_panel(products, into, parts, index);
         });
         Self { source: Source::Packed(packed), products, depth, panels: panels_of(cols) }
+    }
+
+    /// The transposes of weights side by side, [`Right::beside`] of what they stand for: those that are not f32
+    /// become so a panel at a time.
+    pub fn beside_stored(pool: &Pool, parts: &[Stored<'_>]) -> Self {
+        let mats: Option<Vec<_>> = parts.iter().map(|part| Some(part.mat()?.t())).collect();
+        if let Some(mats) = mats {
+            return Self::beside(pool, &mats);
+        }
+        let depth = parts.first().map_or(0, |part| part.cols);
+        let mut jobs = Vec::new();
+        let mut column = 0;
+        for part in parts {
+            assert_eq!(part.cols, depth, "matrices side by side share their depth");
+            for first in (0..part.rows).step_by(WIDTH) {
+                let width = WIDTH.min(part.rows - first);
+                jobs.push((*part, first, Panel { column: column + first, width }));
+            }
+            column += part.rows;
+        }
+        let products = pool.products();
+        let cols = parts.iter().map(|part| part.rows);
+        let mut packed = pool.take(Self::beside_len(products, depth, cols));
+        fill_panels(&mut packed, pack::panel_len(products, depth), |number, into| {
+            let (part, first, Panel { width, .. }) = jobs[number];
+            let mut rows = pool.take(WIDTH * depth);
+            for (row, into) in rows.chunks_exact_mut(depth.max(1)).take(width).enumerate() {
+                part.read_row(first + row, 0..depth, into);
+            }
+            let rows = Mat::new(&rows[..width * depth], width, depth);
+            pack::stacked_panel(products, into, &[rows.t()], 0);
+        });
+        let panels = jobs.into_iter().map(|(_, _, panel)| panel).collect();
+        Self { source: Source::Packed(packed), products, depth, panels }
+    }
+
+    /// Weights on top of each other, [`Right::stacked`] of what they stand for; a single one of f32 may be read in
+    /// place.
+    pub fn stacked_stored(pool: &Pool, parts: &[Stored<'a>]) -> Self {
+        let mats: Option<Vec<Mat<'a>>> = parts.iter().map(Stored::mat).collect();
+        match mats.as_deref() {
+            Some([only]) => return Self::rows(pool, *only),
+            Some(mats) => return Self::stacked(pool, mats),
+            None => {}
+        }
+        let cols = parts.first().map_or(0, |part| part.cols);
+        assert!(parts.iter().all(|part| part.cols == cols), "stacked matrices share their width");
+        let depth: usize = parts.iter().map(|part| part.rows).sum();
+        let products = pool.products();
+        let mut packed = pool.take(pack::right_len(products, depth, cols));
+        let read = |index: usize, into: &mut [f32]| {
+            let columns = index * WIDTH..cols.min((index + 1) * WIDTH);
+            let mut into = into.chunks_exact_mut(WIDTH);
+            for part in parts {
+                for (row, into) in (0..part.rows).zip(&mut into) {
+                    part.read_row(row, columns.clone(), into);
+                    into[columns.len()..].fill(0.0);
+                }
+            }
+        };
+        fill_panels(&mut packed, pack::panel_len(products, depth), |index, into| match products {
+            Products::F32 => read(index, into),
+            Products::Bf16(_) => {
+                let mut panel = pool.take(WIDTH * depth);
+                read(index, &mut panel);
+                pack::stacked_panel(products, into, &[Mat::new(&panel, depth, WIDTH)], 0);
+            }
+        });
+        Self { source: Source::Packed(packed), products, depth, panels: panels_of(cols) }
+    }
+
+    /// How many pieces of f32, and of how many floats, weights become on their way into panels: of what
+    /// [`Right::beside_stored`] packs, and of what [`Right::stacked_stored`] packs.
+    pub fn unpacked_len(packed: usize, panels: usize, depth: usize) -> (usize, usize) {
+        let at_once = if packed <= WORTH_A_TASK { 1 } else { ThreadPool::current_threads() };
+        (at_once.min(panels), WIDTH * depth)
     }
 
     /// One row-major matrix: read where it is if it is small and whole panels wide, else packed.
@@ -211,9 +288,11 @@ fn panels_of(cols: usize) -> Vec<Panel> {
     (0..cols.div_ceil(WIDTH)).map(panel).collect()
 }
 
+/// Floats from which on panels are filled by several tasks.
+const WORTH_A_TASK: usize = 1 << 15;
+
 /// Fills panels of `len` floats, in parallel when there is enough to do to be worth it.
 fn fill_panels(packed: &mut [f32], len: usize, fill: impl Fn(usize, &mut [f32]) + Sync) {
-    const WORTH_A_TASK: usize = 1 << 15;
     if len == 0 {
         return;
     }

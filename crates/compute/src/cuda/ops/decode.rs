@@ -44,9 +44,12 @@ fn few_rows(cuda: &Cuda, given: &Linear<'_>) -> Option<[&'static str; 2]> {
 }
 
 /// Weights as a kernel reads them; copies must be there until it is on the stream.
-fn weights(given: &Linear<'_>, held: &mut Vec<Arc<Buffer>>) -> Vec<Words> {
+fn weights(cuda: &Cuda, given: &Linear<'_>, held: &mut Vec<Arc<Buffer>>) -> Vec<Words> {
     let weight = |(weight, bias): &(&Tensor, Option<&Tensor>)| {
-        let start = if weight.is_bf16() {
+        let start = if let Some(unpacked) = super::quantised::unpacked(cuda, weight, true) {
+            held.push(Arc::new(unpacked));
+            held[held.len() - 1].numbers(true)
+        } else if weight.is_bf16() {
             weight.numbers()
         } else {
             held.push(weight.rounded());
@@ -65,7 +68,7 @@ pub(super) fn linear(cuda: &Cuda, given: &Linear<'_>, y: &mut Tensor) -> bool {
     let Some([name, _]) = few_rows(cuda, given) else { return false };
     let mut held = Vec::new();
     let nothing = Words(vec![0; 4]);
-    let mut beside = weights(given, &mut held);
+    let mut beside = weights(cuda, given, &mut held);
     beside.resize(3, nothing);
     let (rows, inputs, outputs) = (y.rows() as u32, given.x.cols() as u32, y.cols());
     let activation = given.activation.map_or(u32::MAX, kind);
@@ -97,7 +100,7 @@ pub(crate) fn linear_gated(
 ) {
     let [_, name] = few_rows(cuda, given).expect("it was asked for");
     let mut held = Vec::new();
-    let beside = weights(given, &mut held);
+    let beside = weights(cuda, given, &mut held);
     let (rows, inputs, outputs) = (y.rows() as u32, given.x.cols() as u32, y.cols());
     let (x, y, kind) = (given.x.numbers().address, y.numbers_mut(), kind(activation));
     let given = arguments![beside[0], beside[1], x, rows, inputs, y, kind];

@@ -10,6 +10,7 @@ mod losses;
 mod norms;
 mod optimiser;
 mod products;
+mod quantised;
 mod rows;
 
 pub(crate) use attention::{attention, attention_backward, probe};

@@ -16,7 +16,12 @@ type Held = Vec<Arc<Buffer>>;
 fn factor(cuda: &Cuda, x: &View<'_>, held: &mut Held) -> Operand {
     let tensor = x.tensor;
     let half = cuda.is_bf16();
-    let numbers = if tensor.is_bf16() == half {
+    let numbers = if let Some(unpacked) = super::quantised::unpacked(cuda, tensor, half) {
+        let unpacked = Arc::new(unpacked);
+        let numbers = unpacked.numbers(half);
+        held.push(unpacked);
+        numbers
+    } else if tensor.is_bf16() == half {
         tensor.numbers()
     } else if half {
         let rounded = tensor.rounded();

@@ -13,6 +13,9 @@ pub(crate) fn gather(cuda: &Cuda, into: &mut Tensor, tables: &[(&Tensor, &[u32])
     let (rows, width) = into.shape();
     let numbers = into.numbers_mut();
     for (number, (table, index)) in tables.iter().enumerate() {
+        if super::quantised::gather(cuda, numbers, (table, index), number > 0) {
+            continue;
+        }
         let index = cuda.upload(index);
         let adds = u32::from(number > 0);
         let given = arguments![numbers, table.numbers(), &index, rows as u32, width as u32, adds];

@@ -18,7 +18,7 @@ use crate::run_files::{
     ADAPTER, ADAPTER_BEST, BEST, MODEL, MODEL_BEST, PREDICTIONS, ROUNDS, SUMMARY,
 };
 use crate::text::headline::set_name;
-use fedra_client::{Examined, Meter, Scores, to_params};
+use fedra_client::{Examined, Meter, Scores, to_params_over};
 use fedra_compute::Device;
 use fedra_data::Task;
 use fedra_engine::{
@@ -63,7 +63,7 @@ impl Run {
             best: best_round.best(self.best_model(folder, best_round, listener)),
             privacy: self.spent(federation)?.map(|spent| spent.over(&reports)),
             noise: self.noise(),
-            model: self.shares_a_model()?.then(|| MODEL.to_owned()),
+            model: self.shares_a_model()?.then(|| self.model_folder().to_owned()),
             inputs: Some(self.inputs.clone()),
             log: federation.log(),
             tokens: self.census.mean_tokens(),
@@ -170,8 +170,8 @@ impl Run {
         let wanted = self.experiment.raw.evaluate.keeps_best();
         let best = best_round.best.as_ref().filter(|_| wanted);
         let round = best.filter(|_| self.shares_a_model().unwrap_or(false))?.round;
-        if best::is_held(folder.path(), round) {
-            return Some(MODEL_BEST);
+        if let Some(place) = best::held_in(folder.path(), round) {
+            return Some(place);
         }
         listener.warn(&format!(
             "warning: the model of round {}, the best on validation examples, is no longer in \
@@ -188,14 +188,14 @@ impl Run {
         global: &ParamValues,
         meter: &Meter<'_>,
     ) -> Result<Option<SetScores>> {
-        let Prepared { model, shards, .. } = &self.prepared;
+        let Prepared { model, base, shards, .. } = &self.prepared;
         let evaluator = evaluator(model, &self.device, shards);
         let mut each = Vec::new();
         for kept in fleet.states() {
             let state = kept.state()?;
             let mut own = global.clone();
             own.absorb(state.personal.clone());
-            let params = to_params(&self.device, model.layout(), &own)?;
+            let params = to_params_over(&self.device, (model.layout(), base), &own)?;
             let scores = evaluator.score_counted(&params, &shards.central_test, meter)?;
             each.push(scores.scored(Some(state.client)));
         }
@@ -228,7 +228,8 @@ impl Run {
         if sets.is_empty() || !(labelled || wanted) {
             return Ok(());
         }
-        let params = to_params(&self.device, structure.layout(), model)?;
+        let over = (structure.layout(), &self.prepared.base);
+        let params = to_params_over(&self.device, over, model)?;
         let on = set_name(on);
         let mut all = Scores::new(shards.task, &shards.labels);
         if wanted {
@@ -276,6 +277,18 @@ impl Run {
         Ok(())
     }
 
+    /// The folder that has the model of the last round.
+    fn model_folder(&self) -> &'static str {
+        if self.leaves_adapters_alone() { ADAPTER } else { MODEL }
+    }
+
+    /// Whether the model is its adapters over a base that stays where it is: merged in f32 it would be several times
+    /// as large as what the run computed with.
+    fn leaves_adapters_alone(&self) -> bool {
+        let is_folder = matches!(self.experiment.model, ModelSource::Folder(_));
+        is_folder && self.prepared.model.adapters().is_some() && !self.prepared.base.is_empty()
+    }
+
     /// Saves the whole model, and beside it the adapters of a model that others have too.
     pub(super) fn save(
         &self,
@@ -287,7 +300,8 @@ impl Run {
         // What is written is read in main memory.
         let host =
             if let Device::Cuda(_) = self.device { Device::cpu() } else { self.device.clone() };
-        let params = to_params(&host, model.layout(), tensors)?;
+        let over = (model.layout(), &self.prepared.base);
+        let params = to_params_over(&host, over, tensors)?;
         let labels = Some(shards.labels.names().to_vec()).filter(|names| !names.is_empty());
         if let (ModelSource::Folder(base), Some(_)) = (&self.experiment.model, model.adapters()) {
             let name = self.hub_model();
@@ -301,6 +315,9 @@ impl Run {
             };
             peft::save(&folder.path().join(adapter), model, &params, saving)
                 .context("cannot save the adapters")?;
+            if self.leaves_adapters_alone() {
+                return Ok(());
+            }
         }
         let saving = Saving { precision: Precision::F32, labels, problem: *problem, companions };
         let path = folder.path().join(name);

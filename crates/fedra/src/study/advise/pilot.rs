@@ -186,7 +186,7 @@ impl<'e> Pilot<'e> {
         listener: &dyn Listener,
         scratch: Option<(&StatePlacement, &Path)>,
     ) -> Result<Option<Measured>> {
-        let Prepared { model, params, .. } = self.prepared;
+        let Prepared { model, params, base, .. } = self.prepared;
         let PilotPlan { horizon, warmups, .. } = &self.plan;
         let kernel = Scope::of_roles(model.layout(), [Role::Query, Role::Key]);
         let initial = to_values(params);
@@ -215,7 +215,8 @@ impl<'e> Pilot<'e> {
         };
         let seed = self.experiment.seed;
         let (recipe, layout) = (self.recipe.clone(), model.layout().clone());
-        let mut federation = Federation::new(recipe, layout, initial.clone(), seed)?;
+        let base = base.iter().map(|(id, _)| id).collect();
+        let mut federation = Federation::over(recipe, layout, initial.clone(), (base, seed))?;
         let untrained = self.validate(&mut fleet, &initial)?;
 
         let (mut trunk, mut moments) = (Course::default(), BTreeMap::<u32, Moment>::new());
