@@ -40,7 +40,7 @@ impl<'a> View<'a> {
 
     /// The integers, from a row on; their kind says how they are laid out.
     #[cfg(target_arch = "x86_64")]
-    pub(super) fn from_row(&self, row: usize) -> (Quantisation, &'a [u8], &'a [u16]) {
+    pub(super) fn rows_behind(&self, row: usize) -> (Quantisation, &'a [u8], &'a [u16]) {
         let (kind, blocks) = (self.shape.kind, row * self.shape.row_blocks());
         (kind, &self.quants[blocks * kind.bytes()..], &self.scales[blocks * kind.scales()..])
     }

@@ -145,7 +145,7 @@ unsafe fn group(
                     x86::run(height, &tile, x86::Plain { start, stride });
                 }
                 Numbers::Quantised(view) => {
-                    let (kind, quants, scales) = view.from_row(rows.start);
+                    let (kind, quants, scales) = view.rows_behind(rows.start);
                     let blocks = view.cols().div_ceil(BLOCK);
                     let (quants, scales) = (quants.as_ptr(), scales.as_ptr());
                     match kind {

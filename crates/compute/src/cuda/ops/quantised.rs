@@ -20,7 +20,7 @@ fn words(tensor: &Tensor) -> Option<Words> {
 
 /// Threads for so many rows: four a block.
 fn grid(tensor: &Tensor, rows: usize) -> Grid {
-    let blocks = tensor.quantisation().map_or(0, |shape| shape.row_blocks());
+    let blocks = tensor.quantisation().map_or(0, crate::quantisation::Shape::row_blocks);
     Grid::over((4 * rows * blocks) as u64)
 }
 
