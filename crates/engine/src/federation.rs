@@ -13,6 +13,7 @@ use crate::checkpoint;
 use crate::error::EngineError;
 use crate::fleet::{ClientInfo, EvaluationSet, Fleet, PublicText};
 use crate::log_mark::LogMark;
+use crate::own_parts::OwnParts;
 use crate::recipe::Recipe;
 use crate::report::{SetScores, Sink};
 use crate::server::ServerState;
@@ -61,6 +62,13 @@ impl Federation {
     /// Computes the server's blocks of a cut model there.
     pub fn with_middle(&mut self, middle: Arc<dyn SegmentHost>) {
         self.state.middle = Some(middle);
+    }
+
+    /// Lets code of a program make some of the choices.
+    pub fn with_parts(&mut self, parts: Arc<dyn OwnParts>) -> Result<(), EngineError> {
+        parts.makes().check(&self.state.recipe)?;
+        self.state.parts = Some(parts);
+        Ok(())
     }
 
     /// Announces every release in a ledger in this file before it happens.

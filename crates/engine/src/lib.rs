@@ -42,6 +42,7 @@ mod client_state;
 mod fleet;
 mod fold;
 mod optimiser_state;
+mod own_parts;
 mod server;
 mod server_segment;
 mod state_store;
@@ -100,6 +101,7 @@ pub use max_norm::{Above, FAR, FarUpdate, MaxNorm, NormLimit, NormReport};
 pub use min_arrivals::MinArrivals;
 pub use objective::{ClassWeights, MomentsLife};
 pub use optimiser_state::OptimiserState;
+pub use own_parts::{OwnChoices, OwnParts, OwnRanking, OwnStep};
 pub use phases::Phases;
 pub use planner::Choice;
 pub use privacy::{

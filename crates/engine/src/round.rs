@@ -44,6 +44,7 @@ impl State {
         };
         let mut watch = Stopwatch::start();
         self.note_arrivals(&attempt.gathered.arrived);
+        attempt.gathered.mean = self.own_change(std::mem::take(&mut attempt.gathered.mean))?;
         self.apply(&attempt.gathered, fleet.clients())?;
         self.note_drift(attempt.gathered.drift.as_ref());
         self.note_noise(&attempt.gathered.noise);

@@ -13,6 +13,7 @@ use crate::error::EngineError;
 use crate::fleet::PublicText;
 use crate::history::ServerHistory;
 use crate::log_mark::LogMark;
+use crate::own_parts::OwnParts;
 use crate::recipe::Recipe;
 use crate::selection::Memory;
 use crate::server::ServerState;
@@ -45,6 +46,8 @@ pub(crate) struct State {
     pub(crate) public: Option<Arc<dyn PublicText>>,
     /// The server's half of a cut model; no part of a checkpoint, which holds all numbers anyway.
     pub(crate) middle: Option<Arc<dyn SegmentHost>>,
+    /// What a program decides; no part of a checkpoint.
+    pub(crate) parts: Option<Arc<dyn OwnParts>>,
 }
 
 impl State {
@@ -81,6 +84,7 @@ impl State {
             simulated: true,
             public: None,
             middle: None,
+            parts: None,
         })
     }
 

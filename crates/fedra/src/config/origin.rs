@@ -66,6 +66,10 @@ impl Origin {
         if let Some(set) = self.overrides.sets.iter().rev().find(of) {
             return refusal.at(format!("  --> --set {set}"));
         }
+        let mut given = self.overrides.given.iter().rev();
+        if let Some((own, value)) = given.find(|(own, _)| rest_of(&key, own).is_some()) {
+            return refusal.at(format!("  --> given as {own} = {value}"));
+        }
         let Ok(table) = DeTable::parse(&self.text) else { return refusal };
         let table = table.get_ref();
         let assigned = &self.overrides.assigned;
@@ -198,6 +202,16 @@ mod tests {
         let swept = none.with(&[("work.batch".to_owned(), 0.into())], 1);
         let shown = " --> x.toml:6:26\n  |\n6 | sweep.\"work.batch\" = [4, 0]\n  |                          ^";
         check(&swept, batch(), &format!("{first} {shown}"));
+        let given =
+            none.clone().give("work", toml::Table::from_iter([("batch".to_owned(), 0.into())]));
+        check(
+            &given,
+            batch(),
+            &format!(
+                "{}  --> given as work = {{ batch = 0 }}",
+                "work.batch: found 0, expected at least 1\n"
+            ),
+        );
         // The table stands for a key that is missing in it, the file for a table that is missing.
         let epochs = ConfigError::missing("work.epochs", "a number").with_hint("1");
         let first = "work.epochs is missing: expected a number\n";
