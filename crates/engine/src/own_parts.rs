@@ -7,13 +7,12 @@
 use std::fmt::Debug;
 
 use fedra_plan::{Layout, Round};
-use fedra_wire::{ClientId, Mean, ParamValues};
+use fedra_wire::{ClientId, ParamValues};
 
 use crate::error::EngineError;
 use crate::fleet::ClientInfo;
 use crate::recipe::Recipe;
 use crate::server::ServerRule;
-use crate::state::State;
 
 /// Code in the place of some choices of a recipe. An error ends the round as if it had not begun.
 pub trait OwnParts: Debug + Send + Sync {
@@ -90,36 +89,5 @@ impl OwnChoices {
             );
         }
         Ok(())
-    }
-}
-
-impl State {
-    /// What the code of a program makes of a mean change.
-    pub(crate) fn own_change(&mut self, mean: Mean) -> Result<Mean, EngineError> {
-        let Some(parts) = self.parts.as_ref().filter(|parts| parts.makes().change) else {
-            return Ok(mean);
-        };
-        let mut change = mean.tensors();
-        for (id, values) in change.iter() {
-            self.server.first.or_zeros(id, values.len());
-        }
-        let (round, layout) = (self.round, &self.layout);
-        let (model, state) = (&self.model, &mut self.server.first);
-        parts.change(OwnStep { round, layout, model, change: &mut change, state })?;
-        Ok(change.iter().map(|(id, values)| (id, values.to_vec())).collect())
-    }
-
-    /// Whom the code of a program draws, out of these clients.
-    pub(crate) fn own_cohort(
-        &self,
-        clients: &[ClientInfo],
-    ) -> Result<Option<Vec<ClientId>>, EngineError> {
-        let Some(parts) = self.parts.as_ref().filter(|parts| parts.makes().cohort) else {
-            return Ok(None);
-        };
-        let mut drawn = parts.cohort(self.round, clients)?;
-        drawn.sort_unstable();
-        drawn.dedup();
-        Ok(Some(drawn))
     }
 }

@@ -13,6 +13,7 @@ mod attempt;
 mod attention;
 mod choose;
 mod evaluate;
+mod own_choices;
 mod protect;
 mod stage;
 mod survey;
