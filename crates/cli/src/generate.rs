@@ -9,21 +9,18 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use fedra::apply::trained_model::ModelFolders;
+use fedra::apply::text_decoder::{TextDecoder, prompt_tokens, stop_tokens};
 use fedra::prepare::pretrained::Pretrained;
 use fedra_client::Perturbation;
 use fedra_client::generate::{
     CachedDecoder, Ended, GenerateSettings, Generator, Leaving, RandomSampling, Sampling,
     TextStream,
 };
-use fedra_compute::{Device, Seed};
-use fedra_data::Tokenizer;
+use fedra_compute::Seed;
 use fedra_engine::{Noise, NoiseDraw, NoiseKind};
-use fedra_model::hf::TrainedHead;
-use fedra_model::peft::AdapterFolder;
-use fedra_model::{Classifier, Head, Loaded, Model, Wanted, WeightStorage};
+use fedra_model::Model;
 use fedra_net::{DecodeDialer, Dialer, NetDecodePeer, Runtime, ServerSecurity};
-use fedra_plan::{Cut, Layout, Side};
+use fedra_plan::{Cut, Side};
 use fedra_wire::RowEncoding;
 
 use crate::console;
@@ -220,20 +217,22 @@ impl Generate {
         choice.weights = self.former.over(choice.weights);
         let folders = choice.folders()?;
         let path = &folders.model;
-        let Pretrained { tokenizer, .. } = Pretrained::open(path)?;
-        let (loaded, cut) = match (&self.far.server, &folders.adapter) {
+        let (decoder, cut) = match (&self.far.server, &folders.adapter) {
             (Some(_), Some(adapter)) => bail!(
                 "--model: found the adapters {}, expected a whole model: the server has to have the same one\n\
                  hint: a run with adapters writes the whole model too, into its folder model",
                 adapter.display()
             ),
             (Some(_), None) => {
+                let Pretrained { tokenizer, .. } = Pretrained::open(path)?;
                 let (loaded, cut) =
                     load_side(path, (self.far.ends, Side::Client), (&device, folders.weights))?;
-                (loaded, Some(cut))
+                let stop_tokens = stop_tokens(path, &loaded)?;
+                (TextDecoder { loaded, tokenizer, stop_tokens }, Some(cut))
             }
-            (None, _) => (decoder(&folders, &device)?, None),
+            (None, _) => (TextDecoder::open(&folders, &device)?, None),
         };
+        let TextDecoder { loaded, tokenizer, stop_tokens } = decoder;
         device.check().context("the model does not fit on the device")?;
         if !loaded.model.is_decoder() {
             bail!(
@@ -243,7 +242,6 @@ impl Generate {
             );
         }
         let prompt = prompt_tokens(&tokenizer, text)?;
-        let stop_tokens = stop_tokens(path, &loaded)?;
         let settings = GenerateSettings { sampling, max_tokens: self.max_tokens, stop_tokens };
         let given = (&loaded.model, &loaded.params);
         let decoder = match (&self.far.server, &cut) {
@@ -364,63 +362,6 @@ impl Choice {
         let (temperature, seed) = (temperature.unwrap_or(1.0), Seed(seed.unwrap_or(0)));
         Ok(Sampling::Random(RandomSampling { temperature, top_k, top_p, seed }))
     }
-}
-
-/// A decoder, with adapters over it where there are some.
-fn decoder(folders: &ModelFolders, device: &Device) -> Result<Loaded> {
-    let ModelFolders { model, adapter, weights } = folders;
-    let adapter = adapter.as_deref();
-    let checkpoint = fedra_model::open_checkpoint(model)?;
-    let opened = adapter.map(|it| AdapterFolder::open(it, checkpoint.config())).transpose()?;
-    let adapters = opened.as_ref().map(|opened| opened.adapters().clone());
-    let wanted = Wanted { head: Head::Language, classifier: Classifier::Stored, adapters };
-    let stored = |layout: &Layout| WeightStorage::of_all(*weights, layout);
-    let how = (device, Seed(0));
-    let mut loaded = fedra_model::load_part_as(&checkpoint, wanted, how, |_| true, stored)?;
-    if let (Some(opened), Some(adapter)) = (&opened, adapter) {
-        if !matches!(opened.trained_head(), TrainedHead::Absent) {
-            bail!(
-                "{}: found adapters with a head that classifies, expected those of a decoder that writes text\n\
-                 hint: fedra predict labels texts",
-                adapter.display()
-            );
-        }
-        opened.load((&loaded.model, &mut loaded.params), &Classifier::Stored, device)?;
-    }
-    Ok(loaded)
-}
-
-/// The prompt between what the tokenizer puts in front of a text and nothing: what it puts behind
-/// would end the text.
-fn prompt_tokens(tokenizer: &Tokenizer, text: &str) -> Result<Vec<u32>> {
-    let mut tokens = tokenizer.templates().single.before().clone();
-    tokens.extend(tokenizer.pieces(text)?);
-    if tokens.is_empty() {
-        bail!("prompt: found no token, expected at least one: this tokenizer adds no start token");
-    }
-    Ok(tokens)
-}
-
-/// The end tokens: those of `generation_config.json`, or else of `config.json`.
-fn stop_tokens(folder: &Path, loaded: &Loaded) -> Result<Vec<u32>> {
-    const FILE: &str = "generation_config.json";
-    let declared = loaded.model.config().eos_token_ids.clone();
-    let Some(bytes) = loaded.companions.get(FILE) else { return Ok(declared) };
-    let file = folder.join(FILE);
-    let written: serde_json::Value = serde_json::from_slice(bytes)
-        .with_context(|| format!("{}: expected a JSON object", file.display()))?;
-    let number = |value: &serde_json::Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
-    let found = &written["eos_token_id"];
-    if found.is_null() {
-        return Ok(declared);
-    }
-    let ids: Option<Vec<u32>> = match found.as_array() {
-        Some(ids) => ids.iter().map(number).collect(),
-        None => number(found).map(|id| vec![id]),
-    };
-    ids.with_context(|| {
-        format!("{}: eos_token_id: found {found}, expected a token or a list", file.display())
-    })
 }
 
 /// A stop text as it is meant: a shell passes no line ends easily.

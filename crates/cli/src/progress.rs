@@ -37,7 +37,7 @@ pub struct Progress {
 impl Progress {
     /// A live line over all rounds of a run, of which some may be done.
     pub fn new(about: &Rounds<'_>, voice: Verbosity) -> Self {
-        let Rounds { label, title, done, rounds, clients, cohort, finishes } = *about;
+        let Rounds { label, title, done, rounds, clients, cohort, finishes, layout: _ } = *about;
         if finishes == Finishes::Round {
             interrupt::within("round, which would spend privacy twice if it were repeated");
         }

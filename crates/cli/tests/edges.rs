@@ -64,19 +64,31 @@ const EDGES: &[(&str, &[&str])] = &[
             "fedra-report",
         ],
     ),
+    // The other front end: it stands on the library as the command does, and on what the library hands out.
+    (
+        "fedra-python",
+        &[
+            "fedra",
+            "fedra-audit",
+            "fedra-client",
+            "fedra-compute",
+            "fedra-data",
+            "fedra-engine",
+            "fedra-plan",
+            "fedra-privacy",
+            "fedra-wire",
+        ],
+    ),
 ];
+
+/// The workspace, and the one of the Python package, which stands beside it.
+const MANIFESTS: [&str; 2] = ["../../Cargo.toml", "../python/Cargo.toml"];
 
 #[test]
 fn crates_depend_only_on_the_crates_below_them() {
-    let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/../../Cargo.toml");
-    let output = Command::new(env!("CARGO"))
-        .args(["metadata", "--no-deps", "--offline", "--format-version", "1"])
-        .args(["--manifest-path", manifest])
-        .output()
-        .expect("cargo runs while it is running this test");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let metadata: Value = serde_json::from_slice(&output.stdout).expect("cargo writes JSON");
-    for package in metadata["packages"].as_array().expect("packages are a list") {
+    let packages = MANIFESTS.map(packages).concat();
+    assert!(packages.len() > EDGES.len(), "{} packages", packages.len());
+    for package in &packages {
         let name = package["name"].as_str().expect("a package has a name");
         if name == "fedra-cli" {
             continue; // the command line stands on everything
@@ -96,6 +108,37 @@ fn crates_depend_only_on_the_crates_below_them() {
         let extra: Vec<_> = found.iter().filter(|name| !allowed.contains(name)).collect();
         assert!(extra.is_empty(), "{name} must not depend on {extra:?}, only on {allowed:?}");
     }
+}
+
+/// The packages of a workspace, as cargo describes them.
+fn packages(manifest: &str) -> Vec<Value> {
+    let manifest = format!("{}/{manifest}", env!("CARGO_MANIFEST_DIR"));
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--no-deps", "--offline", "--format-version", "1"])
+        .args(["--manifest-path", &manifest])
+        .output()
+        .expect("cargo runs while it is running this test");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: Value = serde_json::from_slice(&output.stdout).expect("cargo writes JSON");
+    metadata["packages"].as_array().expect("packages are a list").clone()
+}
+
+#[test]
+fn the_python_package_has_the_versions_of_everything_else() {
+    let versions = |name: &str| -> BTreeSet<(String, String)> {
+        let path = format!("{}/{name}", env!("CARGO_MANIFEST_DIR"));
+        let text = std::fs::read_to_string(path).expect("both workspaces have a lock");
+        let lock: toml::Table = text.parse().expect("a lock is TOML");
+        let packages = lock["package"].as_array().expect("packages are a list").iter();
+        let word =
+            |package: &toml::Value, key: &str| package[key].as_str().unwrap_or("").to_owned();
+        packages.map(|package| (word(package, "name"), word(package, "version"))).collect()
+    };
+    let (ours, theirs) = (versions("../../Cargo.lock"), versions("../python/Cargo.lock"));
+    let names: BTreeSet<&String> = ours.iter().map(|(name, _)| name).collect();
+    let others: Vec<_> =
+        theirs.difference(&ours).filter(|(name, _)| names.contains(name)).collect();
+    assert!(others.is_empty(), "other versions than those of Cargo.lock: {others:?}");
 }
 
 #[test]

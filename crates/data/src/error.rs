@@ -87,7 +87,7 @@ pub enum DataError {
 }
 
 /// What is wrong, before it is known in which file: found, expected.
-pub(crate) type Complaint = (String, String);
+pub type Complaint = (String, String);
 
 /// The crate's result.
 pub type Result<T, E = DataError> = std::result::Result<T, E>;

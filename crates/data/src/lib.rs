@@ -61,14 +61,14 @@ mod scores;
 
 pub use batch::epoch;
 pub use clinic::Clinic;
-pub use error::{Advice, DataError, Result};
+pub use error::{Advice, Complaint, DataError, Result};
 pub use example::{Body, Choice, Example, Labels, Split};
 pub use fedra_seed::Generator as Dice;
 pub use formats::{
-    AnswerTemplates, ChoiceTemplates, ColumnSurvey, Columns, Encoding, Field, Format, FoundFormat,
-    IdxFiles, ImageFile, Limits, Mimic, Missing, OtherFormats, Prompt, PromptTemplate, Reader,
-    Record, Survey, TextColumns, TextFile, TextFormat, TextRow, TextSink, Uncoded, WordsAre,
-    idx_files, image_columns, image_files,
+    AnswerTemplates, Cell, ChoiceTemplates, ClassNames, ColumnSurvey, Columns, Encoding, Field,
+    Fields, Format, FoundFormat, IdxFiles, ImageFile, Limits, Mimic, Missing, OtherFormats, Prompt,
+    PromptTemplate, Reader, Record, Survey, TableFeatures, TextColumns, TextFile, TextFormat,
+    TextRow, TextSink, Uncoded, WordsAre, idx_files, image_columns, image_files,
 };
 pub use images::{Augment, AugmentDraw, Image, ImageEncoder, Normalisation, Pixels, Processor};
 pub use partition::{Division, Holding, Partition, Shares};

@@ -11,6 +11,7 @@ use fedra_seed::{SecretKey, Seed};
 use fedra_wire::{ClientId, ParamValues};
 
 use crate::error::EngineError;
+use crate::own_parts::OwnParts;
 use crate::privacy::account::Account;
 use crate::protocol::fleet::{ClientInfo, EvaluationSet, Fleet, PublicText};
 use crate::protocol::server_segment::SegmentHost;
@@ -74,6 +75,13 @@ impl Federation {
     /// Computes the server's blocks of a cut model there.
     pub fn with_middle(&mut self, middle: Arc<dyn SegmentHost>) {
         self.state.middle = Some(middle);
+    }
+
+    /// Lets code of a program make some of the choices.
+    pub fn with_parts(&mut self, parts: Arc<dyn OwnParts>) -> Result<(), EngineError> {
+        parts.makes().check(&self.state.recipe)?;
+        self.state.parts = Some(parts);
+        Ok(())
     }
 
     /// Announces every release in a ledger in this file before it happens.

@@ -33,6 +33,7 @@ mod storage;
 mod work;
 
 mod number;
+mod own_parts;
 mod settings;
 
 pub mod methods;
@@ -57,6 +58,7 @@ pub use federation::branch::Moment;
 pub use fedra_privacy::NoiseMultiplier;
 pub use fedra_wire::{ClientId, Encoding, ParamValues};
 pub use fedra_wire::{SecondMoment, ServerInput, ServerRule, ServerState};
+pub use own_parts::{OwnChoices, OwnParts, OwnRanking, OwnStep};
 pub use privacy::private_steps::{ClipRule, LayerNoise, PrivateSteps, StepNoise};
 pub use privacy::{
     BLOCK_SCORES, EXAMPLE_GRADIENTS, Privacy, PrivateSelection, joint_noise, noised_scores,

@@ -15,6 +15,7 @@ mod attention;
 mod choose;
 mod downloads;
 mod evaluate;
+mod own_choices;
 mod protect;
 mod stage;
 mod survey;
@@ -46,6 +47,7 @@ impl State {
         };
         let mut watch = Stopwatch::start();
         self.note_arrivals(&attempt.gathered.arrived);
+        attempt.gathered.mean = self.own_change(std::mem::take(&mut attempt.gathered.mean))?;
         self.apply(&attempt.gathered, fleet.clients())?;
         self.note_drift(attempt.gathered.drift.as_ref());
         self.note_noise(&attempt.gathered.noise);

@@ -17,6 +17,7 @@ use self::history::ServerHistory;
 use self::log_mark::LogMark;
 use self::versions::ClientVersions;
 use crate::error::EngineError;
+use crate::own_parts::OwnParts;
 use crate::privacy::account::Account;
 use crate::protocol::fleet::PublicText;
 use crate::protocol::server_segment::SegmentHost;
@@ -51,6 +52,8 @@ pub(crate) struct State {
     pub(crate) public: Option<Arc<dyn PublicText>>,
     /// The server's half of a cut model; no part of a checkpoint, which holds all numbers anyway.
     pub(crate) middle: Option<Arc<dyn SegmentHost>>,
+    /// What a program decides; no part of a checkpoint.
+    pub(crate) parts: Option<Arc<dyn OwnParts>>,
 }
 
 impl State {
@@ -88,6 +91,7 @@ impl State {
             simulated: true,
             public: None,
             middle: None,
+            parts: None,
         })
     }
 

@@ -45,11 +45,12 @@
 //! ```
 //!
 //! Your own method is a [`Recipe`](engine::Recipe) ([`Experiment::with_recipe`],
-//! `examples/own_method.rs`). Your own data are rows ([`Experiment::of_rows`], `examples/own_data.rs`).
+//! `examples/own_method.rs`). Your own data are rows ([`Experiment::of_rows`], `examples/own_data.rs`), or records that
+//! are read by the columns of `[data]` as those of a file ([`ParsedExperiment::over_records`]).
 //!
 //! The library prints nothing and installs no signal handler. Notes and progress go to a
 //! [`Listener`], which may also ask a run to stop. Files are written to the folder that the caller
-//! names and nowhere else.
+//! names and nowhere else; a [`ScratchFolder`] is one that goes when nobody holds it.
 
 #![forbid(unsafe_code)]
 
@@ -99,10 +100,11 @@ pub use fedra_compute as compute;
 pub use apply::evaluate::{evaluate, evaluate_on};
 pub use apply::trained_model::{ModelChoice, TrainedModel};
 pub use config::config_error::ConfigError;
-pub use config::{Experiment, Overrides};
+pub use config::{Experiment, Overrides, ParsedExperiment};
 pub use error::{Error, Result};
 pub use folder::lock::is_at_work;
 pub use folder::output_folder::OverwritePolicy;
+pub use folder::scratch::ScratchFolder;
 pub use folder::summary::Summary;
 pub use listener::{Listener, Silent};
 pub use run::federate::{Ending, Run};

@@ -11,24 +11,29 @@ use fedra_data::{Preparing, Work};
 use fedra_engine::{
     Arrival, ClientInfo, EngineError, ParamValues, RoundProgress, RoundReport, Sink,
 };
-use fedra_plan::Round;
+use fedra_plan::{Layout, Round};
 
 use crate::config::Experiment;
 use crate::error::Result;
 
-/// Follows a run. It is called on the thread that runs the rounds.
+/// Follows a run. It is called on the thread that runs the rounds. Whoever passes on to another listener forwards all
+/// three: what is left out is ignored.
 pub trait Listener {
     /// Something happened.
-    fn hear(&self, event: Event<'_>);
+    fn hear(&self, _event: Event<'_>) {}
 
     /// Rounds are about to begin; the observer that is returned is told about clients at work, on
     /// whatever threads they work.
-    fn begin(&self, rounds: &Rounds<'_>) -> Arc<dyn Observer>;
+    fn begin(&self, _rounds: &Rounds<'_>) -> Arc<dyn Observer> {
+        Arc::new(fedra_client::Silent)
+    }
 
     /// Whether to stop; it is asked between two rounds, and while rows are prepared, when nothing is left
     /// yet. Within a round its observer is asked, between two steps: what is left are complete rounds
     /// either way.
-    fn stops(&self) -> bool;
+    fn stops(&self) -> bool {
+        false
+    }
 }
 
 /// What a run reports.
@@ -92,6 +97,8 @@ pub struct Rounds<'a> {
     pub cohort: u64,
     /// What is finished before the run stops.
     pub finishes: Finishes,
+    /// The parameters of the model, with their shapes.
+    pub layout: &'a Layout,
 }
 
 /// What is finished before a run stops.
@@ -107,17 +114,7 @@ pub enum Finishes {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Silent;
 
-impl Listener for Silent {
-    fn hear(&self, _event: Event<'_>) {}
-
-    fn begin(&self, _rounds: &Rounds<'_>) -> Arc<dyn Observer> {
-        Arc::new(fedra_client::Silent)
-    }
-
-    fn stops(&self) -> bool {
-        false
-    }
-}
+impl Listener for Silent {}
 
 /// A listener as one of the engine's sinks.
 pub(crate) struct Heard<'a>(pub &'a dyn Listener);

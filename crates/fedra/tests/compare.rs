@@ -50,14 +50,6 @@ impl Listener for Prepared {
             | Event::End => {}
         }
     }
-
-    fn begin(&self, _rounds: &Rounds<'_>) -> Arc<dyn Observer> {
-        Arc::new(fedra_client::Silent)
-    }
-
-    fn stops(&self) -> bool {
-        false
-    }
 }
 
 impl CompareListener for Follower {

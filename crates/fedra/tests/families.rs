@@ -191,10 +191,6 @@ impl Listener for Impatient {
         }
     }
 
-    fn begin(&self, _rounds: &Rounds<'_>) -> Arc<dyn Observer> {
-        Arc::new(fedra::client::Silent)
-    }
-
     fn stops(&self) -> bool {
         self.0.get()
     }

@@ -180,8 +180,6 @@ impl Sudden {
 }
 
 impl Listener for Sudden {
-    fn hear(&self, _event: Event<'_>) {}
-
     fn begin(&self, _rounds: &Rounds<'_>) -> Arc<dyn Observer> {
         Arc::clone(&self.0) as Arc<dyn Observer>
     }

@@ -5,7 +5,7 @@ use crate::error::Complaint;
 
 /// One field of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Cell {
+pub enum Cell {
     /// A single value.
     One(String),
     /// A list of values.
@@ -39,8 +39,8 @@ impl From<Complaint> for NoRow {
     }
 }
 
-/// The fields of one record by name.
-pub(super) trait Fields {
+/// The fields of one record by name. A complaint is what was found and what was expected.
+pub trait Fields {
     /// Reads a field, as often as it is asked for; `Ok(None)` when it is absent or null.
     fn take(&mut self, name: &str) -> Result<Option<Cell>, Complaint>;
 

@@ -17,6 +17,7 @@
 //! ```
 
 mod batches;
+mod class_names;
 mod columns;
 mod conll;
 mod delimited;
@@ -41,8 +42,10 @@ mod survey;
 mod text_format;
 mod texts;
 
+pub use class_names::{ClassNames, TableFeatures};
 pub use columns::{Columns, TextColumns};
 pub use encoding::Encoding;
+pub use fields::{Cell, Fields};
 pub use idx::{IdxFiles, idx_files};
 pub use image_folder::{ImageFile, OtherFormats, image_files};
 pub use mimic::{Mimic, Uncoded};
@@ -56,7 +59,7 @@ pub use texts::{TextFile, TextRow, TextSink, WordsAre};
 
 use std::path::Path;
 
-use crate::{Result, TableBuilder, Work};
+use crate::{LeftOut, Result, TableBuilder, Work};
 
 impl Reader {
     /// Reads a file, or a directory where the format is one, into a table.
@@ -89,7 +92,31 @@ impl Reader {
             Format::Images => image_folder::read(reader, (path, work), builder),
             Format::Idx => idx::read(reader, (path, work), builder),
         })?;
-        let kept = (builder.len() - before) as u64;
+        self.judge(left_out, builder.len() - before)
+    }
+
+    /// Reads records that a program has in memory, as those of a file: `name` is what messages call them, and
+    /// records are counted from 1.
+    pub fn read_records<F: Fields>(
+        &self,
+        name: &Path,
+        records: impl IntoIterator<Item = Result<F>>,
+        builder: &mut TableBuilder,
+    ) -> Result<()> {
+        let before = builder.len();
+        let left_out = builder.by_file(|builder| {
+            for (place, record) in (1..).zip(records) {
+                let row = self.row(builder.task, &mut record?);
+                self.push(row, (name, place), builder)?;
+            }
+            Ok(())
+        })?;
+        self.judge(left_out, builder.len() - before)
+    }
+
+    /// Whether what was read may be used without what was left out.
+    fn judge(&self, left_out: LeftOut, kept: usize) -> Result<()> {
+        let kept = kept as u64;
         if left_out.rows == 0 {
             return Ok(());
         }

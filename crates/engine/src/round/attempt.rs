@@ -161,7 +161,7 @@ impl State {
 
     /// Asks one cohort. If too few answer, all is as it was before.
     fn attempt(&mut self, fleet: &mut dyn Fleet, seed: Seed) -> Result<Attempt, EngineError> {
-        let cohort = self.draw(fleet.clients(), seed);
+        let cohort = self.draw(fleet.clients(), seed)?;
         let needed = self.recipe.min_arrivals.of(cohort.len());
         if cohort.len() < needed {
             return Ok(Attempt { cohort, needed, ..Attempt::default() });
@@ -206,14 +206,20 @@ impl State {
 /// The steps of an attempt, in order.
 impl State {
     /// Draws the cohort. A client without examples is never drawn.
-    fn draw(&self, clients: &[ClientInfo], seed: Seed) -> Vec<ClientInfo> {
+    fn draw(&self, clients: &[ClientInfo], seed: Seed) -> Result<Vec<ClientInfo>, EngineError> {
         let here = |name: &str| self.recipe.conditions.is_here(name, self.round);
         let with_examples =
             clients.iter().filter(|client| client.examples > 0 && here(&client.name));
-        let ids: Vec<ClientId> = with_examples.map(|client| client.id).collect();
-        let drawn = self.recipe.sampler.draw(seed, self.round, &ids);
-        let is_drawn = |client: &&ClientInfo| drawn.binary_search(&client.id).is_ok();
-        clients.iter().filter(is_drawn).cloned().collect()
+        let with_examples: Vec<ClientInfo> = with_examples.cloned().collect();
+        let drawn = match self.own_cohort(&with_examples)? {
+            Some(drawn) => drawn,
+            None => {
+                let ids: Vec<ClientId> = with_examples.iter().map(|client| client.id).collect();
+                self.recipe.sampler.draw(seed, self.round, &ids)
+            }
+        };
+        let is_drawn = |client: &ClientInfo| drawn.binary_search(&client.id).is_ok();
+        Ok(with_examples.into_iter().filter(is_drawn).collect())
     }
 
     /// Brings the cohort up to date; tells who is, who could not be reached, and what went down.

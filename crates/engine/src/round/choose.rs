@@ -9,6 +9,7 @@ use fedra_plan::{ByteCount, Plan, PlanError, Rule, Scope};
 use fedra_wire::{ClientId, Mask};
 
 use crate::error::EngineError;
+use crate::own_parts::OwnRanking;
 use crate::protocol::fleet::{ClientInfo, Fleet};
 use crate::recipe::planner::Choice;
 use crate::selection::{Masks, Observed, Profile, SelectionReport};
@@ -44,7 +45,10 @@ impl State {
                 let count = ranking.choice.count(&client.name);
                 agreements.push(shared(&own, &ranking.common(client), count));
             }
-            let plan = ranking.plan(client)?;
+            let plan = match self.own_order(&ranking, client)? {
+                Some(order) => ranking.choice.plan(&client.name, &order)?,
+                None => ranking.plan(client)?,
+            };
             let notice = Mask { round, client: client.id, learns: plan.learns().clone() };
             masks_down += ByteCount(notice.encode(layout)?.len() as u64);
             plans.insert(client.id, plan);
@@ -86,6 +90,20 @@ impl State {
         Ok(support)
     }
 
+    /// The blocks of a client as code of a program ranks them.
+    fn own_order(
+        &self,
+        ranking: &Ranking<'_>,
+        client: &ClientInfo,
+    ) -> Result<Option<Vec<u16>>, EngineError> {
+        let Some(parts) = self.parts.as_ref().filter(|parts| parts.makes().order) else {
+            return Ok(None);
+        };
+        let (measured, usual) = (ranking.basis(client), ranking.common(client));
+        let (round, usual) = (self.round, &usual[..]);
+        parts.order(&OwnRanking { round, client, measured, usual }).map(Some)
+    }
+
     /// What decides the plans of this round.
     pub(super) fn choice<'state>(&'state self, rule: &'state Rule) -> Choice<'state> {
         let (recipe, layout, round) = (&self.recipe, &self.layout, self.round);
@@ -109,6 +127,16 @@ impl Ranking<'_> {
     fn common(&self, client: &ClientInfo) -> Vec<u16> {
         let basis = self.profile.map_or(&[][..], |profile| &profile.basis.0);
         self.choice.order(client, basis)
+    }
+
+    /// What a client is ranked by: its own measurements where each has its own, everybody's otherwise.
+    fn basis(&self, client: &ClientInfo) -> &[f64] {
+        let Some(profile) = self.profile else { return &[] };
+        let own = profile.own.get(&client.id).filter(|_| match self.choice.recipe.masks {
+            Masks::Consensus => false,
+            Masks::PerClient => true,
+        });
+        &own.unwrap_or(&profile.basis).0
     }
 
     /// By what the client measured itself, if it ever did.

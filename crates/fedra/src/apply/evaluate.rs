@@ -320,7 +320,7 @@ fn of_experiment(given: &Experiment, folders: &ModelFolders) -> Result<Experimen
     let Federation { clients, names, .. } = federation;
     let federation = Federation { rounds: Some(1), clients, names, ..Federation::default() };
     let (model, rest) = (model_table(folders, given.task), RawConfig::default());
-    Experiment::new(RawConfig { name, seed, threads, data, model, federation, ..rest })
+    given.over_its_rows(RawConfig { name, seed, threads, data, model, federation, ..rest })
 }
 
 /// An experiment whose data are one file, and what a person should know about its task. Where no columns are

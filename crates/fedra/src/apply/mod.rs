@@ -5,4 +5,5 @@ pub mod output_file;
 pub mod pages;
 pub mod predict;
 pub mod run_model;
+pub mod text_decoder;
 pub mod trained_model;

@@ -7,7 +7,7 @@ mod prompts;
 mod recipe;
 mod values;
 
-pub use prompts::prompt;
+pub use prompts::{over_columns, prompt};
 pub use recipe::{check as check_recipe, of_engine};
 
 use std::sync::Arc;
@@ -81,7 +81,7 @@ pub fn check(mut raw: RawConfig, rows: Option<Arc<Table>>) -> Result<Experiment>
         model,
         rounds,
         recipe,
-
+        parts: None,
         cut,
         learns: true,
         compare: raw.compare.take(),

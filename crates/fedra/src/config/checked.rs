@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use fedra_compute::Seed;
 use fedra_data::{Clinic, Format, Mimic, Partition, Split, Table, Task};
-use fedra_engine::Recipe;
+use fedra_engine::{OwnParts, Recipe};
 use fedra_model::ImageInput;
 use fedra_model::hf::Config;
 
@@ -43,6 +43,8 @@ pub struct Experiment {
     /// The method as the engine takes it.
     pub recipe: Recipe,
 
+    /// What code of a program decides.
+    pub parts: Option<Arc<dyn OwnParts>>,
     /// How the model is cut, where that waits for the model; the recipe has the rest.
     pub cut: Option<CutChoice>,
     /// The rest, as written and now known to be legal; also what `experiment.toml` says.

@@ -7,7 +7,8 @@
 //! Whatever can be refused without opening a data file is refused here, before anything is
 //! written; a refusal is one [`ConfigError`] that names the key. A program may start in the middle,
 //! with a raw configuration of its own ([`Experiment::new`]), and put its own rows or its own method in place of
-//! those that a file can name ([`Experiment::of_rows`], [`Experiment::with_recipe`]).
+//! those that a file can name ([`Experiment::of_rows`], [`ParsedExperiment::over_records`],
+//! [`Experiment::with_recipe`]).
 
 mod checked;
 pub mod config_error;
@@ -41,9 +42,9 @@ pub use compute_device::{ComputeDevice, DeviceReport, OpenedDevice};
 pub use config_error::{ConfigError, Found, Problem};
 pub use device_name::DeviceName;
 pub use image_processor::image_processor;
-pub use kind::read_setting;
+pub use kind::{read_setting, text_of};
 pub use layers::value_of as read_value;
-pub use opening::Party;
+pub use opening::{ParsedExperiment, Party};
 pub use origin::Origin;
 pub use overrides::Overrides;
 pub use raw_config::{CompareTable, HeadChoice, Keep, LogFormat, NamedVariant, RawConfig};

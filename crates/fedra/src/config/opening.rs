@@ -12,7 +12,94 @@ use super::overrides::Overrides;
 use super::raw_config::{RawConfig, Source};
 use super::{catalogue, check, kind, layers, reading};
 use crate::config::ConfigError;
-use crate::error::Result;
+use crate::error::{Error, Result};
+
+/// An experiment as read: every key is known and every value has its type. Whether the values make sense together is
+/// not asked yet, because that may take rows that a program has in memory ([`Self::over_records`]).
+#[derive(Clone, Debug)]
+pub struct ParsedExperiment {
+    /// What it says.
+    pub(super) raw: RawConfig,
+    /// The method as the text alone has it.
+    written: Option<toml::Value>,
+    overrides: Overrides,
+    pub(super) origin: Origin,
+}
+
+impl ParsedExperiment {
+    /// Reads a file.
+    pub fn open(file: &Path, overrides: &Overrides) -> Result<Self> {
+        let text = kind::text_of(file)?;
+        let name = file.file_stem().map(|stem| stem.to_string_lossy()).unwrap_or_default();
+        Self::from_text(&text, &file.display().to_string(), &name, overrides)
+    }
+
+    /// Reads the text of a file; `name` is what the experiment is called if it does not say.
+    pub fn from_text(text: &str, file: &str, name: &str, overrides: &Overrides) -> Result<Self> {
+        let origin = Origin::new(file, text, overrides);
+        Self::of(layers::parse(text, file)?, (origin, file), name, overrides)
+    }
+
+    /// Reads an experiment that is a table already, as a program makes it.
+    pub fn from_table(table: toml::Table, name: &str, overrides: &Overrides) -> Result<Self> {
+        Self::of(table, (Origin::default(), "the experiment"), name, overrides)
+    }
+
+    fn of(
+        table: toml::Table,
+        (origin, file): (Origin, &str),
+        name: &str,
+        overrides: &Overrides,
+    ) -> Result<Self> {
+        let read = raw_of(table, file, overrides);
+        let (mut raw, written) = read.map_err(|error| origin.point(error))?;
+        raw.name.get_or_insert_with(|| name.to_owned());
+        // Who says that the processor computes has not to take back what the file says of a GPU.
+        if raw.device == DeviceName::Cpu && overrides.names("device") {
+            if !overrides.names("precision") {
+                raw.precision = Precision::F32;
+            }
+            raw.device_memory = raw.device_memory.filter(|_| overrides.names("device_memory"));
+        }
+        Ok(Self { raw, written, overrides: overrides.clone(), origin })
+    }
+
+    /// What it says, with defaults for what it does not.
+    pub const fn raw(&self) -> &RawConfig {
+        &self.raw
+    }
+
+    /// Checks it.
+    pub fn check(self) -> Result<Experiment> {
+        self.check_for(None)
+    }
+
+    fn check_for(mut self, party: Option<Party>) -> Result<Experiment> {
+        let ready = party.map_or(Ok(()), |party| party.leave_out_others(&mut self.raw));
+        let required = party.is_none() || self.overrides.names("device");
+        let experiment =
+            self.checked(|raw| ready.and_then(|()| check::check(raw, None)).map_err(Error::from))?;
+        let device = experiment.device;
+        let device = if required { device } else { device.proposed() };
+        Ok(Experiment { device, ..experiment })
+    }
+
+    /// What a check makes of it; an error has the place of its key.
+    pub(super) fn checked(
+        self,
+        check: impl FnOnce(RawConfig) -> Result<Experiment>,
+    ) -> Result<Experiment> {
+        let Self { raw, written, origin, .. } = self;
+        let method = raw.method.name.clone();
+        let checked = check(raw).map_err(|error| match error {
+            Error::Config(refusal) => {
+                Error::Config(origin.place(left_over(refusal, written.as_ref(), &method)))
+            }
+            error => error,
+        });
+        Ok(Experiment { origin, ..checked? })
+    }
+}
 
 impl Experiment {
     /// Reads and checks a file.
@@ -23,42 +110,12 @@ impl Experiment {
     /// Reads and checks a file for one party of a federation over a network: the files of the others
     /// need not be there. The central test set is the server's, all other rows are the sites'.
     pub fn open_for(file: &Path, party: Option<Party>, overrides: &Overrides) -> Result<Self> {
-        let text = kind::text_of(file)?;
-        let name = file.file_stem().map(|stem| stem.to_string_lossy()).unwrap_or_default();
-        Self::read((&text, &file.display().to_string()), &name, party, overrides)
+        ParsedExperiment::open(file, overrides)?.check_for(party)
     }
 
     /// Reads and checks the text of a file; `name` is what it is called if it does not say.
     pub fn from_text(text: &str, file: &str, name: &str, overrides: &Overrides) -> Result<Self> {
-        Self::read((text, file), name, None, overrides)
-    }
-
-    fn read(
-        (text, file): (&str, &str),
-        name: &str,
-        party: Option<Party>,
-        overrides: &Overrides,
-    ) -> Result<Self> {
-        let origin = Origin::new(file, text, overrides);
-        let (mut raw, written) =
-            draft_of(text, file, overrides).map_err(|error| origin.point(error))?;
-        raw.name.get_or_insert_with(|| name.to_owned());
-        // Who says that the processor computes has not to take back what the file says of a GPU.
-        if raw.device == DeviceName::Cpu && overrides.names("device") {
-            if !overrides.names("precision") {
-                raw.precision = Precision::F32;
-            }
-            raw.device_memory = raw.device_memory.filter(|_| overrides.names("device_memory"));
-        }
-        let method = raw.method.name.clone();
-        let ready = party.map_or(Ok(()), |party| party.leave_out_others(&mut raw));
-        let checked = ready.and_then(|()| check::check(raw, None));
-        let experiment =
-            checked.map_err(|error| origin.place(left_over(error, written.as_ref(), &method)))?;
-        let device = experiment.device;
-        let is_required = party.is_none() || overrides.names("device");
-        let device = if is_required { device } else { device.proposed() };
-        Ok(Self { device, origin, ..experiment })
+        ParsedExperiment::from_text(text, file, name, overrides)?.check()
     }
 
     /// Reads and checks an experiment that no file holds; it is called `experiment` unless it says.
@@ -158,16 +215,18 @@ impl Party {
     }
 }
 
-/// The raw configuration that a text and what overrides it spell, and the method as the text alone has it.
-fn draft_of(
-    text: &str,
+/// The raw configuration that a table and what overrides it spell, and the method as the table alone has it.
+fn raw_of(
+    mut table: toml::Table,
     file: &str,
     overrides: &Overrides,
 ) -> Result<(RawConfig, Option<toml::Value>)> {
-    let mut table = layers::parse(text, file)?;
     kind::check_experiment(&table, file)?;
     layers::spell_out(&mut table);
     let written = table.get("method").cloned();
+    for (key, value) in &overrides.given {
+        layers::put(&mut table, key, value.clone())?;
+    }
     for assignment in &overrides.sets {
         layers::set(&mut table, assignment)
             .map_err(|refused| Origin::flagged(refused, assignment))?;
@@ -324,8 +383,8 @@ mod tests {
     fn a_party_of_a_network_may_lack_the_device_that_its_file_names() {
         let text = WHOLE.replace("\"auto\"", "\"cuda:4000\"");
         let open = |party, overrides: &Overrides| {
-            let experiment = Experiment::read((&text, "study.toml"), "study", party, overrides);
-            experiment.unwrap().device.open()
+            let read = ParsedExperiment::from_text(&text, "study.toml", "study", overrides);
+            read.unwrap().check_for(party).unwrap().device.open()
         };
         let (file, flag) =
             (Overrides::default(), Overrides::default().flag("device", &"cuda:4000"));

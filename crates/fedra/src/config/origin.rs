@@ -128,6 +128,10 @@ impl Origin {
         if let Some(set) = self.overrides.sets.iter().rev().find(|set| is_meant(&own(set))) {
             return Some(format!("  --> --set {set}"));
         }
+        let mut given = self.overrides.given.iter().rev();
+        if let Some((own, value)) = given.find(|(own, _)| is_meant(own)) {
+            return Some(format!("  --> given as {own} = {value}"));
+        }
         let mut assigned = self.overrides.assigned.iter().rev();
         let (own, value) = assigned.find(|(own, _)| is_meant(own))?;
         let span = table.and_then(|table| varied(table, &self.text, (own, value)));
@@ -279,6 +283,16 @@ mod tests {
         check(&none, defaulted.clone(), told);
         let told = "method.k: found 2 of 1 block, expected no more\n  --> --set method={ k = 2 }";
         check(&none.clone().set("method={ k = 2 }"), defaulted, told);
+        let given =
+            none.clone().give("work", toml::Table::from_iter([("batch".to_owned(), 0.into())]));
+        check(
+            &given,
+            batch(),
+            &format!(
+                "{}  --> given as work = {{ batch = 0 }}",
+                "work.batch: found 0, expected at least 1\n"
+            ),
+        );
         // The table stands for a key that is missing in it, the file for a table that is missing.
         let epochs = ConfigError::missing("work.epochs", "a number").with_hint("1");
         let first = "work.epochs is missing: expected a number\n";

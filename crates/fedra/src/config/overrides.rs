@@ -14,6 +14,8 @@ pub struct Overrides {
     pub(super) flags: Vec<(&'static str, String)>,
     /// Values that a comparison puts over them.
     pub(super) assigned: Vec<(String, toml::Value)>,
+    /// Values that a program puts over the file.
+    pub(super) given: Vec<(String, toml::Value)>,
 }
 
 impl Overrides {
@@ -25,6 +27,12 @@ impl Overrides {
     /// The same with one more key, as in `method.k=3`; of two assignments to a key the later counts.
     pub fn set(mut self, assignment: &str) -> Self {
         self.sets.push(assignment.to_owned());
+        self
+    }
+
+    /// The same with one more value, which a program has; assignments count more.
+    pub fn give(mut self, key: &str, value: impl Into<toml::Value>) -> Self {
+        self.given.push((key.to_owned(), value.into()));
         self
     }
 
@@ -44,7 +52,7 @@ impl Overrides {
         let set = |set: &String| set.split_once('=').is_some_and(|(own, _)| own.trim() == key);
         self.sets.iter().any(set)
             || self.flags.iter().any(|(own, _)| *own == key)
-            || self.assigned.iter().any(|(own, _)| own == key)
+            || self.assigned.iter().chain(&self.given).any(|(own, _)| own == key)
     }
 
     /// The same with more values over them, and with this seed.

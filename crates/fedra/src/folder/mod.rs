@@ -15,4 +15,5 @@ pub mod round_files;
 pub(crate) mod round_log;
 pub mod run_folder;
 pub(crate) mod run_status;
+pub mod scratch;
 pub mod summary;

@@ -168,7 +168,13 @@ impl Run {
         prepared.notes.extend(private::notes(experiment));
         let longest = experiment.max_tokens;
         let lengths = TokenLengths::of(&prepared.shards, longest, prepared.model.longest());
-        let remarks = lengths.note().into_iter().collect();
+        let parts = experiment.parts.as_ref().map(|parts| parts.makes());
+        let unforeseen = parts.filter(|own| own.cohort || own.order).map(|_| {
+            "note: who takes part or which blocks learn is up to the program: a plan follows what the method would \
+             choose"
+                .to_owned()
+        });
+        let remarks = lengths.note().into_iter().chain(unforeseen).collect();
         let (census, baseline) = (ClientCounts::of(&prepared.shards), None);
         let (experiment, foreseen) = (experiment.clone(), OnceLock::new());
         Ok(Self {
@@ -320,7 +326,7 @@ impl Run {
         folder: &Folder,
         listener: &dyn Listener,
     ) -> Result<Ending> {
-        let (clients, rounds) = (self.census.clients.len(), self.experiment.rounds);
+        let (count, rounds) = (self.census.clients.len(), self.experiment.rounds);
         let seed = self.experiment.seed;
         folder.settle_inputs(&self.inputs)?;
         let layout = self.prepared.model.layout().clone();
@@ -329,6 +335,9 @@ impl Run {
         let mut federation = Federation::over(recipe, layout, initial, (base, seed))?;
         if let Some(middle) = middle {
             federation.with_middle(middle);
+        }
+        if let Some(parts) = &self.experiment.parts {
+            federation.with_parts(Arc::clone(parts))?;
         }
         federation.keep_checkpoints(folder.path());
         federation.spill_to(folder.path().join(EARLY));
@@ -364,9 +373,11 @@ impl Run {
         tell(&infos)?;
 
         let label = self.recipe.method.as_str();
-        let cohort = self.recipe.sampler.about(clients) as u64;
+        let cohort = self.recipe.sampler.about(count) as u64;
         let finishes = self.finishes(&federation)?;
-        let about = Rounds { label, title: None, done, rounds, clients: &infos, cohort, finishes };
+        let layout = self.prepared.model.layout();
+        let (title, clients) = (None, &infos[..]);
+        let about = Rounds { label, title, done, rounds, clients, cohort, finishes, layout };
         let observer = match finishes {
             Finishes::Step => listener.begin(&about),
             Finishes::Round => Arc::new(ToTheEnd(listener.begin(&about))),

@@ -15,7 +15,6 @@
 //! panic inside it is an error. Rows are counted from 1 and stand in the place of lines in
 //! complaints.
 
-mod class_names;
 mod codec;
 mod column;
 mod delta;
@@ -36,6 +35,7 @@ use self::column::{CellValue, Cells};
 use self::guard::{EXPECTED, guarded, said};
 use self::pages::Pages;
 use self::schema::Column;
+use super::class_names::TableFeatures;
 use super::fields::{Cell, Fields};
 use super::reader::{Limits, Reader};
 use crate::error::Complaint;
@@ -73,9 +73,12 @@ pub(super) fn each<E: From<DataError>>(
     let mut stored = Stored::open(path)?;
     let footer = stored.footer()?;
     let mut columns = schema::columns(footer.file_metadata().schema());
-    let features = class_names::features(footer.file_metadata().key_value_metadata());
+    let entries = footer.file_metadata().key_value_metadata().into_iter().flatten();
+    let mut entries = entries.filter(|entry| entry.key == TableFeatures::KEY);
+    let entry = entries.next().and_then(|entry| entry.value.as_deref());
+    let features = TableFeatures::parse(entry.unwrap_or_default());
     for column in columns.iter_mut().filter(|column| !column.is_inner) {
-        column.classes = class_names::names(&features[&column.name]);
+        column.classes = features.classes(&column.name);
     }
     let all_rows = footer.row_groups().iter().map(RowGroupMetaData::num_rows);
     let all_rows =

@@ -8,7 +8,7 @@
 use parquet::basic::{ConvertedType, LogicalType, Repetition, Type as Physical};
 use parquet::schema::types::Type;
 
-use super::class_names::ClassNames;
+use crate::formats::class_names::ClassNames;
 
 /// A column by the name it has at the top of the schema.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use fedra_data::{
-    AnswerForm, Clinic, Columns, LabelShape, Partition, Split, Table, Task, TextColumns,
+    AnswerForm, Clinic, Columns, LabelShape, Partition, Split, Table, TableBuilder, Task,
+    TextColumns,
 };
 use fedra_privacy::Unit;
 
@@ -68,6 +69,12 @@ fn without_files(raw: &mut RawConfig, task: Task, rows: Option<Arc<Table>>) -> R
     }
     if data.source == Written::SyntheticClinic {
         return clinic(raw, task).map(Source::Clinic);
+    }
+    if let (Some(names), Some(rows)) = (&data.labels, &rows) {
+        let declared = TableBuilder::new(task).with_labels(names.iter().cloned()).finish().labels;
+        let expected = format_args!("the labels of the rows: {}", rows.labels.names().join(", "));
+        ConfigError::new("data.labels", names.join(", "), expected)
+            .when(declared != rows.labels)?;
     }
     let missing = "these rows are in no file: run the program that made them again";
     rows.map(Source::Rows).ok_or_else(|| ConfigError::sentence("data.source", missing))
@@ -137,7 +144,7 @@ fn source_keys(data: &Data, task: Task) -> Result<()> {
         "data.labels",
         "to sources that are read from files: others know their labels",
     )
-    .when(matches!(source, Written::SyntheticClinic | Written::Rows))?;
+    .when(source == Written::SyntheticClinic)?;
     ConfigError::new("data.labels", "an empty list", "the names of all labels")
         .when(names.is_empty())?;
     distinct("data.labels", names)

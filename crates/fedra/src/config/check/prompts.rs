@@ -67,6 +67,15 @@ fn templates(data: &Data, task: Task) -> Result<()> {
         data.source,
         Written::Jsonl | Written::Csv | Written::Tsv | Written::Parquet
     ))?;
+    over_columns(data, task)
+}
+
+/// Asks for the templates that a task needs over columns, wherever these come from.
+pub fn over_columns(data: &Data, task: Task) -> Result<()> {
+    if !matches!(task, Task::Choice | Task::Generation) {
+        return Ok(());
+    }
+    answers(data)?;
     let expected = "a template over columns, as in \"{question}\\nAnswer:\"";
     let prompt = required("data.prompt", data.prompt.as_ref(), expected)?;
     let expected = "at least one column in braces, as in \"{question}\"";

@@ -21,13 +21,13 @@ use std::path::{Path, PathBuf};
 use fedra_engine::{EngineError, RoundReport, Sink};
 
 use self::csv::CsvFile;
-use self::row::Rows;
 use self::tensorboard::EventFile;
 use crate::config::LogFormat;
 use crate::error::{Context, Result};
 use crate::folder::regular_file;
 use crate::run_files::{ROUNDS_PARQUET, TENSORBOARD};
 
+pub use self::row::{Column, Number, Row, Rows};
 pub use self::tensorboard::is_event_file;
 
 /// Writes the rounds of one run.

@@ -6,9 +6,13 @@
 //! are those that any round had so far, in a fixed order.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use fedra_engine::{Bytes, RoundReport};
 
+use crate::error::{Context, Result};
+use crate::folder::round_log;
+use crate::run_files::ROUNDS;
 use crate::text::headline::set_name;
 
 /// All rounds so far.
@@ -51,6 +55,18 @@ impl Number {
 }
 
 impl Rows {
+    /// The complete rounds of the run in a folder.
+    pub fn of_folder(folder: &Path) -> Result<Self> {
+        let (path, mut rows) = (folder.join(ROUNDS), Self::default());
+        round_log::whole_lines(&path, &mut |line| {
+            let report = serde_json::from_slice(line);
+            let what = || format!("{}: line {} is no report", path.display(), rows.rows.len() + 1);
+            rows.push(&report.with_context(what)?);
+            Ok(true)
+        })?;
+        Ok(rows)
+    }
+
     /// Adds a round.
     pub fn push(&mut self, report: &RoundReport) {
         let row = row(report);

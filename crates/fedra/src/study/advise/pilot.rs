@@ -203,14 +203,16 @@ impl<'e> Pilot<'e> {
         let clients = &fleet.clients().to_vec()[..];
         let begin = |label: &str, title: &str, done: u32| {
             let (cohort, finishes, title) = (clients.len() as u64, Finishes::Step, Some(title));
+            let (rounds, layout) = (*horizon, model.layout());
             listener.begin(&Rounds {
                 label,
                 title,
                 done,
-                rounds: *horizon,
+                rounds,
                 clients,
                 cohort,
                 finishes,
+                layout,
             })
         };
         let seed = self.experiment.seed;

@@ -1,35 +1,45 @@
-//! Names of classes in the footer of a file that Hugging Face `datasets` wrote.
+//! Names of classes in what Hugging Face `datasets` says beside a table, in a file or in memory.
 //!
-//! Such a file stores a label as a number and says under the key `huggingface` which name each number has
+//! Such a table stores a label as a number and says under the key `huggingface` which name each number has
 //! (`ClassLabel`). Labels are the names: so a model says `positive` and not 1.
 
 use std::sync::Arc;
 
-use parquet::file::metadata::KeyValue;
 use serde_json::Value;
 
+use super::fields::Cell;
 use crate::error::Complaint;
-use crate::formats::fields::Cell;
 
-/// The key of the entry.
-const KEY: &str = "huggingface";
 /// What a row without a label has.
 const NO_LABEL: &str = "-1";
 
 /// The names of a column's classes, by number.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct ClassNames(Arc<[String]>);
+pub struct ClassNames(Arc<[String]>);
 
-/// What the footer says of each column, by its name; an entry that is not understood is left alone, like any other.
-pub(super) fn features(entries: Option<&Vec<KeyValue>>) -> Value {
-    let entry = entries.and_then(|entries| entries.iter().find(|entry| entry.key == KEY));
-    let text = entry.and_then(|entry| entry.value.as_deref()).unwrap_or_default();
-    let mut said = serde_json::from_str::<Value>(text).unwrap_or_default();
-    said.pointer_mut("/info/features").map(Value::take).unwrap_or_default()
+/// What a table says of its columns: the value of its entry [`KEY`](TableFeatures::KEY). An entry that is not
+/// understood is left alone, like any other.
+#[derive(Clone, Debug, Default)]
+pub struct TableFeatures(Value);
+
+impl TableFeatures {
+    /// The key of the entry.
+    pub const KEY: &str = "huggingface";
+
+    /// Reads the entry's text.
+    pub fn parse(text: &str) -> Self {
+        let mut said = serde_json::from_str::<Value>(text).unwrap_or_default();
+        Self(said.pointer_mut("/info/features").map(Value::take).unwrap_or_default())
+    }
+
+    /// The names of a column's classes, where it has classes.
+    pub fn classes(&self, column: &str) -> Option<ClassNames> {
+        names(&self.0[column])
+    }
 }
 
 /// The names that a feature has, or the elements of a list.
-pub(super) fn names(feature: &Value) -> Option<ClassNames> {
+fn names(feature: &Value) -> Option<ClassNames> {
     // A list is an object around its elements' feature; older files have an array of one.
     let inner = if feature["feature"].is_null() { &feature[0] } else { &feature["feature"] };
     let feature = if inner.is_null() { feature } else { inner };
