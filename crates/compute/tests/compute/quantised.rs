@@ -28,12 +28,20 @@ fn stored(params: &Params, format: WeightFormat) -> (Params, Params) {
     let quantised = |(id, tensor): (ParamId, &Tensor)| {
         let (device, numbers) = (tensor.device(), tensor.to_host());
         let format = if is_large(id, tensor) { format } else { WeightFormat::F32 };
-        (id, Tensor::stored_as(&device, format, tensor.shape(), &numbers).unwrap())
+        (
+            id,
+            Tensor::stored_as(&device, format, tensor.shape(), &numbers)
+                .expect("numbers of a tensor"),
+        )
     };
     let quantised: Params = params.iter().map(quantised).collect();
     let whole = |(id, tensor): (ParamId, &Tensor)| {
         let (rows, cols) = tensor.shape();
-        (id, Tensor::from_slice(&tensor.device(), rows, cols, &tensor.to_host()).unwrap())
+        (
+            id,
+            Tensor::from_slice(&tensor.device(), rows, cols, &tensor.to_host())
+                .expect("numbers of a tensor"),
+        )
     };
     let whole = quantised.iter().map(whole).collect();
     (quantised, whole)

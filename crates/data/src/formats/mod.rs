@@ -92,7 +92,7 @@ impl Reader {
             Format::Images => image_folder::read(reader, (path, work), builder),
             Format::Idx => idx::read(reader, (path, work), builder),
         })?;
-        self.judge(left_out, builder.len() - before)
+        self.judge(&left_out, builder.len() - before)
     }
 
     /// Reads records that a program has in memory, as those of a file: `name` is what messages call them, and
@@ -111,11 +111,11 @@ impl Reader {
             }
             Ok(())
         })?;
-        self.judge(left_out, builder.len() - before)
+        self.judge(&left_out, builder.len() - before)
     }
 
     /// Whether what was read may be used without what was left out.
-    fn judge(&self, left_out: LeftOut, kept: usize) -> Result<()> {
+    fn judge(&self, left_out: &LeftOut, kept: usize) -> Result<()> {
         let kept = kept as u64;
         if left_out.rows == 0 {
             return Ok(());

@@ -3,8 +3,8 @@
 use fedra_wire::{ClientId, Mean};
 
 use crate::error::EngineError;
-use crate::fleet::ClientInfo;
 use crate::own_parts::OwnStep;
+use crate::protocol::fleet::ClientInfo;
 use crate::state::State;
 
 impl State {

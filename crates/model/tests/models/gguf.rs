@@ -169,7 +169,8 @@ fn what_a_file_has_in_more_bits_is_quantised_again_and_so_are_other_blocks_and_t
         let down = kept.params.iter().find(|(id, _)| id.role == fedra_plan::Role::Down).unwrap();
         let expected = exact.params.get(down.0).unwrap().to_host();
         let largest = expected.iter().fold(0.0_f32, |most, x| most.max(x.abs()));
-        let furthest = down.1.to_host().iter().zip(&*expected).map(|(a, b)| (a - b).abs());
+        let found = down.1.to_host();
+        let furthest = found.iter().zip(&*expected).map(|(a, b)| (a - b).abs());
         let furthest = furthest.fold(0.0_f32, f32::max);
         assert!(furthest > 0.0 || family == "gpt2", "{family}: it was rounded");
         assert!(furthest < 0.1 * largest, "{family}: {furthest} of {largest}");

@@ -226,8 +226,8 @@ fn files_of_the_formats_own_converter_are_the_folders_they_were_made_from() {
         let error = relative_f32(&logits.to_host(), &theirs);
         let (found, expected) = (file.model.config(), folder.model.config());
         let positions = |config: &Config| match &config.positions {
-            fedra_model::Positions::Rotary(rope) => rope.scaling.clone(),
-            fedra_model::Positions::Learned { .. } => RopeScaling::None,
+            Positions::Rotary(rope) => rope.scaling.clone(),
+            Positions::Learned { .. } => RopeScaling::None,
         };
         println!(
             "{name}: {} tensors equal, logits {error:.1e}; {:?}",
