@@ -211,13 +211,10 @@ impl State {
         let with_examples =
             clients.iter().filter(|client| client.examples > 0 && here(&client.name));
         let with_examples: Vec<ClientInfo> = with_examples.cloned().collect();
-        let drawn = match self.own_cohort(&with_examples)? {
-            Some(drawn) => drawn,
-            None => {
-                let ids: Vec<ClientId> = with_examples.iter().map(|client| client.id).collect();
-                self.recipe.sampler.draw(seed, self.round, &ids)
-            }
-        };
+        let drawn = self.own_cohort(&with_examples)?.unwrap_or_else(|| {
+            let ids: Vec<ClientId> = with_examples.iter().map(|client| client.id).collect();
+            self.recipe.sampler.draw(seed, self.round, &ids)
+        });
         let is_drawn = |client: &ClientInfo| drawn.binary_search(&client.id).is_ok();
         Ok(with_examples.into_iter().filter(is_drawn).collect())
     }
