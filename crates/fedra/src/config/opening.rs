@@ -91,13 +91,15 @@ impl ParsedExperiment {
     ) -> Result<Experiment> {
         let Self { raw, written, origin, .. } = self;
         let method = raw.method.name.clone();
-        let checked = check(raw).map_err(|error| match error {
+        #[expect(clippy::wildcard_enum_match_arm, reason = "all others are about no key")]
+        let placed = |error| match error {
             Error::Config(refusal) => {
                 Error::Config(origin.place(left_over(refusal, written.as_ref(), &method)))
             }
-            error => error,
-        });
-        Ok(Experiment { origin, ..checked? })
+            other => other,
+        };
+        let checked = check(raw).map_err(placed)?;
+        Ok(Experiment { origin, ..checked })
     }
 }
 

@@ -99,7 +99,7 @@ fn quantised_file(family: &str, blocks: BlockType, tables: BlockType) -> (Step, 
 
 #[test]
 fn blocks_of_a_file_are_kept_as_they_are_and_answer_to_the_bit_as_their_f32() {
-    use WeightFormat::{F32, Int4, Int8};
+    use WeightFormat::{Bf16, F32, Int4, Int8};
     let cases = [
         (BlockType::Q4_1, BlockType::Q8_0, Int4, (Int4, Int8)),
         (BlockType::Q4_0, BlockType::Q4_0, Int4, (Int4, Int4)),
