@@ -10,10 +10,10 @@ use fedra_plan::{Layer, ParamId, Scope};
 
 /// Fresh weights; matrices outside the scope are bf16.
 pub fn frozen_in_bf16(model: &Model, device: &Device, scope: &Scope) -> Result<Params> {
-    let is_drawn = |id: ParamId| !matches!(id.site, Layer::Block(number) if number > 0);
+    let is_drawn = |id: ParamId| !matches!(id.layer, Layer::Block(number) if number > 0);
     let drawn = model.fresh_part(device, Seed(0), is_drawn)?;
     let copied = |id: ParamId| {
-        let source = if is_drawn(id) { id } else { ParamId { site: Layer::Block(0), ..id } };
+        let source = if is_drawn(id) { id } else { ParamId { layer: Layer::Block(0), ..id } };
         let tensor = drawn.get(source)?;
         let (rows, cols) = tensor.shape();
         // Biases and norms are few, and kernels add them in f32.
@@ -44,8 +44,8 @@ mod tests {
         for (id, tensor) in params.iter() {
             let is_frozen_matrix = tensor.rows() > 1 && !scope.contains(id);
             assert_eq!(tensor.is_bf16(), is_frozen_matrix, "{id}");
-            if id.site == Layer::Block(1) {
-                let first = params.get(ParamId { site: Layer::Block(0), ..id }).unwrap();
+            if id.layer == Layer::Block(1) {
+                let first = params.get(ParamId { layer: Layer::Block(0), ..id }).unwrap();
                 assert_eq!(first.to_host(), tensor.to_host(), "{id}");
                 assert!(!first.same_storage(tensor), "{id}");
             }
