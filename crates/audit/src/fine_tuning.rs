@@ -49,7 +49,7 @@ impl FineTuning {
             AuditError::setting("fine-tuning", error, expected)
         })?;
         let sites = (0..blocks as u16).map(Layer::Block).chain([Layer::Embedding]);
-        let scope = Scope::of_sites(decoder.model.layout(), sites);
+        let scope = Scope::of_layers(decoder.model.layout(), sites);
         let trainer = Trainer { model: decoder.model, device: decoder.device, cache: ByteCount(0) };
         let task = TrainTask {
             client: "the client",

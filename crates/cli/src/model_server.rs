@@ -56,7 +56,7 @@ pub fn load_side(
     let model = Model::new(checkpoint.config().clone(), Head::Language, None)?;
     let (first, last) = (ends.first.unwrap_or(1), ends.last.unwrap_or(1));
     let cut = Cut::keep(first, last, model.layout().blocks()).context("--first and --last")?;
-    let keep = |id: fedra_plan::ParamId| cut.side(id.site) == side;
+    let keep = |id: fedra_plan::ParamId| cut.side(id.layer) == side;
     let stored = |layout: &Layout| WeightStorage::of_all(weights, layout);
     let loaded = load_part_as(&checkpoint, wanted, (device, Seed(0)), keep, stored)?;
     Ok((loaded, cut))

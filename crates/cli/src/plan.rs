@@ -87,13 +87,13 @@ fn cuts(rows: &[CutCosts], chosen: ClientBlocks) -> Grid {
     grid
 }
 
-/// One line a site: what it holds, what of it learns, what travels.
+/// One line a layer: what it holds, what of it learns, what travels.
 fn parts(rows: &[PartRow]) -> Grid {
     let mut grid =
         Grid::new(["layer", ">parameters", ">learn", ">travel", ">bytes up", "from round"]);
     for row in rows {
         grid.row([
-            row.site.map_or_else(|| "all".to_owned(), |site| site.to_string()),
+            row.layer.map_or_else(|| "all".to_owned(), |layer| layer.to_string()),
             grouped(row.parameters),
             grouped(row.learn),
             grouped(row.travel),

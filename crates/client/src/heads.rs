@@ -44,7 +44,7 @@ impl Dropped {
     /// Drops the change of these heads.
     pub fn drop_from(&self, change: &mut ParamValues, layout: &Layout) {
         for (id, values) in change.iter_mut() {
-            let Some(block) = id.site.block() else { continue };
+            let Some(block) = id.layer.block() else { continue };
             let Some(shape) = layout.get(id) else { continue };
             let Some(slices) = HeadSlices::of(id, *shape, self.of) else { continue };
             let dropped = self.blocks.get(usize::from(block)).into_iter().flatten();

@@ -63,7 +63,7 @@ impl PrivateTraining {
         let coins = Coins::new(task.examples, key, (rate, cap));
         let mut layers: BTreeMap<Layer, LayerNoise> = BTreeMap::new();
         for id in task.scope {
-            let (layer, (rows, cols)) = (id.site, params.get(id)?.shape());
+            let (layer, (rows, cols)) = (id.layer, params.get(id)?.shape());
             let none = LayerNoise { layer, numbers: 0, released: 0.0, noise: 0.0 };
             layers.entry(layer).or_insert(none).numbers += (rows * cols) as u64;
         }
@@ -95,7 +95,7 @@ impl PrivateTraining {
         sum.cover(params, task.scope)?;
         sum.add_noise(deviation as f32, &self.key.of("noise").with(step))?;
         for (id, gradient) in sum.iter() {
-            if let Some(layer) = self.layers.get_mut(&id.site) {
+            if let Some(layer) = self.layers.get_mut(&id.layer) {
                 layer.released += gradient.values().sum_of_squares();
             }
         }
@@ -156,7 +156,7 @@ impl PrivateTraining {
             ClipRule::Flat | ClipRule::Adaptive => Clipping::Flat(self.clip),
             ClipRule::PerBlock => {
                 let each = self.clip / (self.layers.len().max(1) as f64).sqrt();
-                Clipping::PerSite(scope.iter().map(|id| (id.site, each)).collect())
+                Clipping::PerLayer(scope.iter().map(|id| (id.layer, each)).collect())
             }
         }
     }

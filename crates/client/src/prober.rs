@@ -146,12 +146,12 @@ impl Prober<'_> {
         })?;
         let mut squares = vec![[0.0; 2]; self.model.blocks()];
         for (id, gradient) in sum.iter() {
-            if let Some(block) = id.site.block() {
+            if let Some(block) = id.layer.block() {
                 squares[usize::from(block)][0] += gradient.values().sum_of_squares();
             }
         }
         for id in &own {
-            if let Some(block) = id.site.block() {
+            if let Some(block) = id.layer.block() {
                 squares[usize::from(block)][1] += params.get(id)?.sum_of_squares();
             }
         }

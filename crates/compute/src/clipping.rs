@@ -17,8 +17,8 @@ const MARGIN: f64 = 5e-6;
 pub enum Clipping {
     /// The norm over everything that trains is at most this.
     Flat(f64),
-    /// The norm at each site is at most that site's; a site that is not named contributes nothing.
-    PerSite(BTreeMap<Layer, f64>),
+    /// The norm at each layer is at most that layer's; a layer that is not named contributes nothing.
+    PerLayer(BTreeMap<Layer, f64>),
 }
 
 impl Clipping {
@@ -27,24 +27,24 @@ impl Clipping {
         let examples = gradients.examples();
         let totals: Vec<f64> = (0..examples).map(|example| gradients.square(example)).collect();
         let not_finite = totals.iter().filter(|square| !square.is_finite()).count();
-        let of_site = |site: Layer| {
+        let of_layer = |layer: Layer| {
             let factor = |example: usize| match self {
                 Self::Flat(norm) => factor(*norm, totals[example]),
-                // One site that is not finite spoils the example: its other sites say nothing either.
-                Self::PerSite(_) if !totals[example].is_finite() => 0.0,
-                Self::PerSite(norms) => {
-                    let norm = norms.get(&site).copied().unwrap_or(0.0);
-                    factor(norm, gradients.square_at(site, example))
+                // One layer that is not finite spoils the example: its other layers say nothing either.
+                Self::PerLayer(_) if !totals[example].is_finite() => 0.0,
+                Self::PerLayer(norms) => {
+                    let norm = norms.get(&layer).copied().unwrap_or(0.0);
+                    factor(norm, gradients.square_at(layer, example))
                 }
             };
-            (site, (0..examples).map(factor).collect())
+            (layer, (0..examples).map(factor).collect())
         };
-        let factors = gradients.sites().map(of_site).collect();
+        let factors = gradients.layers().map(of_layer).collect();
         ClipFactors { factors, not_finite }
     }
 }
 
-/// A factor for each site and example.
+/// A factor for each layer and example.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClipFactors {
     factors: BTreeMap<Layer, Vec<f32>>,
@@ -52,9 +52,9 @@ pub struct ClipFactors {
 }
 
 impl ClipFactors {
-    /// What an example's gradient at a site is multiplied by.
-    pub fn at(&self, site: Layer, example: usize) -> f32 {
-        self.factors.get(&site).map_or(0.0, |factors| factors[example])
+    /// What an example's gradient at a layer is multiplied by.
+    pub fn at(&self, layer: Layer, example: usize) -> f32 {
+        self.factors.get(&layer).map_or(0.0, |factors| factors[example])
     }
 
     /// Examples whose gradient is not finite; they contribute nothing.
@@ -62,9 +62,9 @@ impl ClipFactors {
         self.not_finite
     }
 
-    /// At a site, how many finite examples were made smaller.
-    pub fn clipped(&self, site: Layer) -> usize {
-        let factors = self.factors.get(&site);
+    /// At a layer, how many finite examples were made smaller.
+    pub fn clipped(&self, layer: Layer) -> usize {
+        let factors = self.factors.get(&layer);
         factors.map_or(0, |factors| factors.iter().filter(|f| 0.0 < **f && **f < 1.0).count())
     }
 }

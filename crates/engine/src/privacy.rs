@@ -163,8 +163,8 @@ impl Privacy {
         let mean: Mean = (0..).zip(support).map(noised).collect();
         let mut layers: BTreeMap<Layer, LayerNoise> = BTreeMap::new();
         for id in support {
-            let none = LayerNoise { layer: id.site, numbers: 0, released: 0.0, noise: 0.0 };
-            let layer = layers.entry(id.site).or_insert(none);
+            let none = LayerNoise { layer: id.layer, numbers: 0, released: 0.0, noise: 0.0 };
+            let layer = layers.entry(id.layer).or_insert(none);
             layer.released = mean.squares_onto(layer.released, id).unwrap_or(layer.released);
             layer.numbers += elements(id) as u64;
             layer.noise = layer.numbers as f64 * deviation * deviation;

@@ -179,7 +179,7 @@ impl Recipe {
     /// The part of the model that the named client has: blocks past its depth are absent.
     fn reach(&self, name: &str, layout: &Layout) -> Scope {
         let depth = self.depths.get(name).copied().unwrap_or(u16::MAX);
-        Scope::everything(layout).filter(|id| id.site.block().is_none_or(|block| block < depth))
+        Scope::everything(layout).filter(|id| id.layer.block().is_none_or(|block| block < depth))
     }
 }
 

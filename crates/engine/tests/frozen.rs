@@ -32,7 +32,7 @@ const BASES: [&str; 11] = [
 
 /// Two whole blocks of attention and a feed-forward matrix, embedding and head.
 fn layout() -> Layout {
-    let id = |site, role| ParamId::new(site, role, Part::Weight);
+    let id = |layer, role| ParamId::new(layer, role, Part::Weight);
     let blocks = (0..2).flat_map(|block| {
         let roles = [Role::Query, Role::Key, Role::Value, Role::Output, Role::Up];
         roles.map(|role| (id(Layer::Block(block), role), Shape::matrix(2, 2)))
@@ -141,7 +141,7 @@ fn each_second_stage_trains_exactly_its_part() {
         let moved = fleet::changed(before.model(), after.model());
         assert_eq!(moved, Scope::everything(&layout()).filter(expected), "{settings}");
     };
-    let head = |id: ParamId| id.site == Layer::Head;
+    let head = |id: ParamId| id.layer == Layer::Head;
     check(r#""stage2":"loose""#, &|id| ![Role::Query, Role::Key].contains(&id.role));
     check(r#""stage2":"attention""#, &|id| {
         head(id) || [Role::Value, Role::Output].contains(&id.role)
@@ -527,6 +527,6 @@ fn freezing_what_does_not_learn_or_all_that_does_is_refused() {
         let refused = Federation::new(recipe, layout(), normal(Seed(7)), Seed(1));
         refused.expect_err("nothing to do").to_string()
     };
-    assert!(refused(Rule::Sites([Layer::Head].into())).contains("without learning"));
+    assert!(refused(Rule::Layers([Layer::Head].into())).contains("without learning"));
     assert!(refused(Rule::Roles([Role::Query].into())).contains("part that still learns"));
 }

@@ -99,7 +99,7 @@ fn by_gradient(k: u16) -> Selection {
 
 #[test]
 fn selecting_every_block_and_the_rest_is_fedavg() {
-    let rest = Rule::Sites([Layer::Embedding, Layer::Head].into());
+    let rest = Rule::Layers([Layer::Embedding, Layer::Head].into());
     let (learns, selection) = (Rule::Chosen | rest, by_gradient(2));
     let fedavg = recipe("fedavg", "{}");
     check_equal(Recipe { learns, selection, ..fedavg.clone() }, fedavg, 3);
@@ -138,7 +138,7 @@ fn a_stage_past_the_last_round_is_fedavg_and_a_frozen_part_keeps_its_bits() {
 
 #[test]
 fn a_personal_head_never_travels_and_a_frozen_one_never_moves() {
-    let head = Scope::of_sites(&layout(), [Layer::Head]);
+    let head = Scope::of_layers(&layout(), [Layer::Head]);
     for name in ["fedper", "fedbabu"] {
         let mut fleet = Quadratics::new(&EXAMPLES);
         let after = train(recipe(name, "{}"), &mut fleet, 3);

@@ -99,7 +99,7 @@ fn fedavg_in_f32_moves_exactly_what_full_says() {
 
 #[test]
 fn a_client_downloads_exactly_what_it_lacks() {
-    let head = Rule::Sites([Layer::Head].into());
+    let head = Rule::Layers([Layer::Head].into());
     let recipe = Recipe { learns: head, sampler: Sampler::Uniform(2), ..recipe("fedavg", "{}") };
     let (_, reports) = run(recipe, &mut Quadratics::new(&EXAMPLES), 8);
     let mut seen = std::collections::BTreeSet::new();

@@ -102,7 +102,7 @@ fn noise_covers_all_that_may_learn_whoever_comes() {
         federation.advance(&mut fleet, &mut [], 1000, &|| false).unwrap();
         let away = difference(federation.model(), &before);
         for (id, values) in away.iter() {
-            let learns = id.site.block() != Some(0);
+            let learns = id.layer.block() != Some(0);
             assert_eq!(values.iter().any(|value| *value != 0.0), learns, "{id} in round {round}");
             if learns {
                 squares += values.iter().map(|value| f64::from(*value).powi(2)).sum::<f64>();

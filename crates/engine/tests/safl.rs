@@ -32,7 +32,7 @@ fn all_blocks_with_learning_embeddings_are_fedavg_to_the_bit() {
 fn what_was_not_chosen_is_identical_to_the_bit() {
     // Clients 0, 2 and 4 favour block 0 so strongly that the consensus does too.
     let after = train(safl(r#"{"k":1}"#), &mut Quadratics::new(&EXAMPLES), 3);
-    let expected = Scope::of_sites(&layout(), [Layer::Block(0), Layer::Head]);
+    let expected = Scope::of_layers(&layout(), [Layer::Block(0), Layer::Head]);
     assert_eq!(changed(&initial(), &after), expected);
 }
 
@@ -51,7 +51,7 @@ fn each_block_is_the_mean_of_the_clients_that_sent_it() {
         let settings = format!(r#"{{"k":1,"mask":"per_client","denominator":"{denominator}"}}"#);
         let found = train(safl(&settings), &mut Quadratics::new(&EXAMPLES), 1);
         for (id, start) in initial().iter() {
-            let sent = |client: usize| match id.site {
+            let sent = |client: usize| match id.layer {
                 Layer::Embedding => false,
                 Layer::Block(block) => client % 2 == usize::from(block),
                 Layer::Head => true,
@@ -230,7 +230,7 @@ fn named_blocks_learn_and_no_others() {
         let after = train(safl(settings), &mut Quadratics::new(&EXAMPLES), 2);
         changed(&initial(), &after)
     };
-    let second = Scope::of_sites(&layout(), [Layer::Block(1), Layer::Head]);
+    let second = Scope::of_layers(&layout(), [Layer::Block(1), Layer::Head]);
     assert_eq!(sites(r#"{"selector":{"blocks":[1]}}"#), second);
     assert_eq!(sites(r#"{"k":1,"selector":{"blocks":[1]},"mask":"per_client"}"#), second);
 

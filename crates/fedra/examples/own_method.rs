@@ -17,7 +17,7 @@ fn upper_half(base: Recipe, blocks: u16) -> Recipe {
     let upper = Rule::Blocks((blocks / 2..blocks).collect());
     Recipe {
         method: "upper-half".to_owned(),
-        learns: upper | Rule::Sites([Layer::Embedding, Layer::Head].into()),
+        learns: upper | Rule::Layers([Layer::Embedding, Layer::Head].into()),
         weighting: Weighting::Uniform,
         server: ServerRule::Momentum { rate: 1.0, beta: 0.5 },
         ..base

@@ -75,7 +75,7 @@ impl LoadReport {
 
     /// A bias is reinitialised with its weight and for the same reason.
     fn why_fresh(&self, fresh: &Fresh) -> String {
-        let is_classifier = fresh.id.site == Layer::Head && fresh.id.role == Role::Classifier;
+        let is_classifier = fresh.id.layer == Layer::Head && fresh.id.role == Role::Classifier;
         if let Classifier::Fresh(why) = &self.classifier
             && is_classifier
         {

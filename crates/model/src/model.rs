@@ -242,9 +242,9 @@ impl Model {
         Ok(spans)
     }
 
-    pub(crate) fn parts<'a>(&'a self, weights: Weights<'a>, site: Layer) -> Parts<'a> {
+    pub(crate) fn parts<'a>(&'a self, weights: Weights<'a>, layer: Layer) -> Parts<'a> {
         let scale = self.adapters.as_ref().map_or(0.0, Adapters::scale);
-        Parts::of(&self.layout, weights, site, scale)
+        Parts::of(&self.layout, weights, layer, scale)
     }
 
     /// Refuses a sequence that ends behind the last position.

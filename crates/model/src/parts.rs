@@ -1,27 +1,27 @@
-//! The weights of one site, fetched by role.
+//! The weights of one layer, fetched by role.
 
 use crate::error::ModelError;
 use fedra_compute::{Lora, Projection, Weight, Weights};
 use fedra_plan::{Layer, Layout, ParamId, Part, Role};
 
-/// One site's view of the weights.
+/// One layer's view of the weights.
 #[derive(Clone, Copy, Debug)]
 pub struct Parts<'a> {
     layout: &'a Layout,
     weights: Weights<'a>,
-    site: Layer,
+    layer: Layer,
     lora_scale: f32,
 }
 
 impl<'a> Parts<'a> {
-    /// The weights of a site; `lora_scale` applies to the adapters that the layout has there.
-    pub fn of(layout: &'a Layout, weights: Weights<'a>, site: Layer, lora_scale: f32) -> Self {
-        Self { layout, weights, site, lora_scale }
+    /// The weights of a layer; `lora_scale` applies to the adapters that the layout has there.
+    pub fn of(layout: &'a Layout, weights: Weights<'a>, layer: Layer, lora_scale: f32) -> Self {
+        Self { layout, weights, layer, lora_scale }
     }
 
     /// Which layer it is.
     pub fn layer(&self) -> Layer {
-        self.site
+        self.layer
     }
 
     /// A weight that must be there.
@@ -55,6 +55,6 @@ impl<'a> Parts<'a> {
     }
 
     fn id(&self, role: Role, part: Part) -> ParamId {
-        ParamId::new(self.site, role, part)
+        ParamId::new(self.layer, role, part)
     }
 }

@@ -109,7 +109,7 @@ pub fn load_part_as(
     let storage = storage(model.layout());
     let model = model.stored_as(storage);
     let format = |id| model.storage().of(id);
-    let is_classifier = |id: ParamId| id.site == Layer::Head && id.role == Role::Classifier;
+    let is_classifier = |id: ParamId| id.layer == Layer::Head && id.role == Role::Classifier;
     // Rows that are wanted from the folder have to be there, and readable.
     let kept = matches!(classifier, Classifier::Rows(_));
     let may_be_fresh = |id| may_be_fresh(id) && !(kept && is_classifier(id));
@@ -152,7 +152,7 @@ pub fn load_part_as(
 fn may_be_fresh(id: ParamId) -> bool {
     let trained =
         id.role == Role::FinalNorm || id.role == Role::Vocabulary && id.part == Part::Weight;
-    id.site == Layer::Head && !trained || matches!(id.part, Part::LoraA | Part::LoraB)
+    id.layer == Layer::Head && !trained || matches!(id.part, Part::LoraA | Part::LoraB)
 }
 
 /// The rows of a classifier's weight or bias in another order.
@@ -221,7 +221,7 @@ fn merged_values<'v>(
     id: ParamId,
 ) -> Result<Cow<'v, [f32]>, ModelError> {
     let weight = params.get(id)?;
-    let part = |part| ParamId::new(id.site, id.role, part);
+    let part = |part| ParamId::new(id.layer, id.role, part);
     let adapters = model.adapters().filter(|_| id.part == Part::Weight);
     let (Some(adapters), Ok(a), Ok(b)) =
         (adapters, params.get(part(Part::LoraA)), params.get(part(Part::LoraB)))

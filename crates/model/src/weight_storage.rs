@@ -90,7 +90,7 @@ impl WeightStorage {
 
 /// The format of a parameter that never learns.
 fn in_format(id: ParamId, format: WeightFormat) -> WeightFormat {
-    let is_projection = id.site.block().is_some() && Adapters::ROLES.contains(&id.role);
+    let is_projection = id.layer.block().is_some() && Adapters::ROLES.contains(&id.role);
     match (id.part, id.role) {
         (Part::Weight, Role::Token | Role::Vocabulary) => format.max(WeightFormat::Int8),
         (Part::Weight, _) if is_projection => format,

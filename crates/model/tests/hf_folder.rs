@@ -218,7 +218,7 @@ fn a_new_head_begins_fresh_and_an_old_one_is_reported() {
     let expected = r#"head.classifier.weight as "classifier.weight": found F16 of shape [3, 4], expected F32, F16 or BF16 of shape [5, 4]"#;
     assert!(message.ends_with(expected), "{message}");
 
-    let found = checkpoint.find(&new, |id| id.site == Layer::Head).unwrap();
+    let found = checkpoint.find(&new, |id| id.layer == Layer::Head).unwrap();
     let text = |ids: &[ParamId]| ids.iter().map(ToString::to_string).collect::<Vec<_>>();
     assert_eq!(text(&found.fresh), ["head.classifier.weight", "head.classifier.bias"]);
     let reason = |reason: &Reason| match reason {
@@ -274,7 +274,7 @@ const TOKEN: &str = "model.embed_tokens.weight";
 fn check_refused(change: impl FnOnce(&mut Tensors), expected: &str) {
     let (dir, layout) = changed(change);
     let checkpoint = Checkpoint::open(dir.path()).unwrap();
-    let result = checkpoint.find(&layout, |id| id.site == Layer::Head);
+    let result = checkpoint.find(&layout, |id| id.layer == Layer::Head);
     let result = result.and_then(|found| checkpoint.tensors(&found).collect::<Result<Vec<_>, _>>());
     let message = result.unwrap_err().to_string();
     assert!(message.contains(expected), "{message}");

@@ -67,9 +67,9 @@ impl Cut {
         self.server.clone()
     }
 
-    /// Where a site lives.
-    pub fn side(&self, site: Layer) -> Side {
-        match (site, &self.server) {
+    /// Where a layer lives.
+    pub fn side(&self, layer: Layer) -> Side {
+        match (layer, &self.server) {
             (Layer::Block(number), Some(range)) if range.contains(&number) => Side::Server,
             (Layer::Embedding | Layer::Block(_) | Layer::Head, _) => Side::Client,
         }
@@ -111,11 +111,11 @@ pub enum Crossing {
 }
 
 impl Crossing {
-    /// Whether a site comes before this boundary in the forward pass.
-    pub fn comes_after(self, site: Layer) -> bool {
+    /// Whether a layer comes before this boundary in the forward pass.
+    pub fn comes_after(self, layer: Layer) -> bool {
         match self {
-            Self::IntoServer { before } => site < Layer::Block(before),
-            Self::IntoClient { after } => site <= Layer::Block(after),
+            Self::IntoServer { before } => layer < Layer::Block(before),
+            Self::IntoClient { after } => layer <= Layer::Block(after),
         }
     }
 }

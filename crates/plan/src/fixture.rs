@@ -15,13 +15,13 @@ pub(crate) fn layout(blocks: u16) -> Layout {
     let embedding =
         [(ParamId::new(Layer::Embedding, Role::Token, Part::Weight), Shape::matrix(10, 4))];
     let block = |number: u16| {
-        let site = Layer::Block(number);
+        let layer = Layer::Block(number);
         [
-            (ParamId::new(site, Role::Query, Part::Weight), Shape::matrix(4, 4)),
-            (ParamId::new(site, Role::Key, Part::Weight), Shape::matrix(4, 4)),
-            (ParamId::new(site, Role::Value, Part::Weight), Shape::matrix(4, 4)),
-            (ParamId::new(site, Role::Value, Part::LoraA), Shape::matrix(2, 4)),
-            (ParamId::new(site, Role::Value, Part::LoraB), Shape::matrix(4, 2)),
+            (ParamId::new(layer, Role::Query, Part::Weight), Shape::matrix(4, 4)),
+            (ParamId::new(layer, Role::Key, Part::Weight), Shape::matrix(4, 4)),
+            (ParamId::new(layer, Role::Value, Part::Weight), Shape::matrix(4, 4)),
+            (ParamId::new(layer, Role::Value, Part::LoraA), Shape::matrix(2, 4)),
+            (ParamId::new(layer, Role::Value, Part::LoraB), Shape::matrix(4, 2)),
         ]
     };
     let head = [

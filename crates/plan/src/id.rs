@@ -18,11 +18,11 @@ use std::str::FromStr;
 use crate::role::{Part, Role};
 use crate::text::{Unreadable, serde_as_text};
 
-/// The identity of one parameter tensor; ordered by site, then role, then part.
+/// The identity of one parameter tensor; ordered by layer, then role, then part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ParamId {
     /// Where in the model it sits.
-    pub site: Layer,
+    pub layer: Layer,
     /// What it does there.
     pub role: Role,
     /// Which piece of it is meant.
@@ -30,13 +30,13 @@ pub struct ParamId {
 }
 
 impl ParamId {
-    /// Names the given part of the given role at the given site.
-    pub const fn new(site: Layer, role: Role, part: Part) -> Self {
-        Self { site, role, part }
+    /// Names the given part of the given role at the given layer.
+    pub const fn new(layer: Layer, role: Role, part: Part) -> Self {
+        Self { layer, role, part }
     }
 }
 
-/// A place along the forward pass; the order of sites is the order of that pass.
+/// A place along the forward pass; the order of layers is the order of that pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Layer {
     /// Everything before the first block.
@@ -48,7 +48,7 @@ pub enum Layer {
 }
 
 impl Layer {
-    /// The block number, where the site is a block.
+    /// The block number, where the layer is a block.
     pub const fn block(self) -> Option<u16> {
         match self {
             Self::Block(number) => Some(number),
@@ -71,18 +71,18 @@ impl FromStr for Layer {
     type Err = Unreadable;
 
     fn from_str(text: &str) -> Result<Self, Unreadable> {
-        let site = match text {
+        let layer = match text {
             "embedding" => Some(Self::Embedding),
             "head" => Some(Self::Head),
             other => other.strip_prefix("block.").and_then(block_number).map(Self::Block),
         };
-        site.ok_or_else(|| Unreadable::new("site", text, "embedding, block.N or head"))
+        layer.ok_or_else(|| Unreadable::new("layer", text, "embedding, block.N or head"))
     }
 }
 
 impl fmt::Display for ParamId {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}.{}.{}", self.site, self.role, self.part)
+        write!(formatter, "{}.{}.{}", self.layer, self.role, self.part)
     }
 }
 
@@ -90,14 +90,14 @@ impl FromStr for ParamId {
     type Err = Unreadable;
 
     fn from_str(text: &str) -> Result<Self, Unreadable> {
-        // From the right, because a site may itself hold a dot.
+        // From the right, because a layer may itself hold a dot.
         let mut pieces = text.rsplitn(3, '.');
-        let (Some(part), Some(role), Some(site)) = (pieces.next(), pieces.next(), pieces.next())
+        let (Some(part), Some(role), Some(layer)) = (pieces.next(), pieces.next(), pieces.next())
         else {
-            let expected = "site.role.part such as block.3.query.weight";
+            let expected = "layer.role.part such as block.3.query.weight";
             return Err(Unreadable::new("parameter", text, expected));
         };
-        Ok(Self::new(site.parse()?, role.parse()?, part.parse()?))
+        Ok(Self::new(layer.parse()?, role.parse()?, part.parse()?))
     }
 }
 
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn sites_sort_in_forward_order() {
+    fn layers_sort_in_forward_order() {
         let forward =
             [Layer::Embedding, Layer::Block(0), Layer::Block(2), Layer::Block(10), Layer::Head];
         assert!(forward.is_sorted_by(|left, right| left < right));

@@ -44,7 +44,7 @@ impl Layout {
                 return Err(PlanError::unusable(found, "once"));
             }
         }
-        let blocks = count_blocks(shapes.keys().map(|id| id.site))?;
+        let blocks = count_blocks(shapes.keys().map(|id| id.layer))?;
         let digest = Digest::of(text_of(&shapes).as_bytes());
         Ok(Self { shapes, elements, blocks, digest })
     }
@@ -108,10 +108,10 @@ fn text_of(shapes: &BTreeMap<ParamId, Shape>) -> String {
     lines.concat()
 }
 
-/// Counts the blocks among sites that come in forward order.
-fn count_blocks(sites: impl Iterator<Item = Layer>) -> Result<u16, PlanError> {
+/// Counts the blocks among layers that come in forward order.
+fn count_blocks(layers: impl Iterator<Item = Layer>) -> Result<u16, PlanError> {
     let mut count = 0_u16;
-    for found in sites.filter_map(Layer::block) {
+    for found in layers.filter_map(Layer::block) {
         // A block's second and later parameters carry the number just counted.
         if Some(found) == count.checked_sub(1) {
             continue;

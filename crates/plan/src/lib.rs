@@ -23,7 +23,7 @@
 //! }))?;
 //!
 //! // SAFL: the blocks that were chosen by attention, and the head.
-//! let safl = Rule::Chosen | Rule::Sites([Layer::Head].into());
+//! let safl = Rule::Chosen | Rule::Layers([Layer::Head].into());
 //!
 //! // FedFrozen, in its second stage: everything but query and key.
 //! let fedfrozen = Rule::Everything - Rule::Roles([Role::Query, Role::Key].into());

@@ -57,9 +57,9 @@ mod tests {
     #[test]
     fn each_side_holds_its_part_and_trains_what_learns_of_it() {
         let layout = layout(6);
-        let learns = Scope::of_blocks(&layout, [1, 3]) | Scope::of_sites(&layout, [Layer::Head]);
+        let learns = Scope::of_blocks(&layout, [1, 3]) | Scope::of_layers(&layout, [Layer::Head]);
         let cut = Cut::server(2..4, 6).expect("legal");
-        let head = Scope::of_sites(&layout, [Layer::Head]);
+        let head = Scope::of_layers(&layout, [Layer::Head]);
         let plan = Plan::new(&layout, learns, cut).expect("legal").keeping(&head);
         let count = |scope: &Scope| scope.elements(&layout) as u64;
         let block = count(&Scope::of_blocks(&layout, [0]));

@@ -4,7 +4,7 @@
 //! A plan is those four choices and nothing else. What travels, how far the backward pass runs, what
 //! crosses the cut and what is computed are derived from them here and never configured beside them.
 //!
-//! The loss is at the head, and the backward pass runs from there down to the lowest trained site
+//! The loss is at the head, and the backward pass runs from there down to the lowest trained layer
 //! and no further. So a cut is crossed backwards exactly when something below it trains, and
 //! gradients pass *through* frozen blocks of the server if the client trains anything beneath.
 
@@ -85,12 +85,12 @@ impl Plan {
 impl Plan {
     /// What lives at a side, trained or frozen.
     pub fn held_by(&self, side: Side) -> Scope {
-        self.has.filter(|id| self.cut.side(id.site) == side)
+        self.has.filter(|id| self.cut.side(id.layer) == side)
     }
 
     /// What a side trains.
     pub fn trained_by(&self, side: Side) -> Scope {
-        self.learns.filter(|id| self.cut.side(id.site) == side)
+        self.learns.filter(|id| self.cut.side(id.layer) == side)
     }
 
     /// What a client sends after training: all that it trained except what it keeps. The server's
@@ -102,7 +102,7 @@ impl Plan {
     /// What a client receives before it trains: of what lives with it, all that has changed since
     /// it was last brought up to date. What it keeps comes once, as the value to start from.
     pub fn downloads(&self, versions: &Versions, held: Held) -> Scope {
-        let here = |id: ParamId| self.cut.side(id.site) == Side::Client;
+        let here = |id: ParamId| self.cut.side(id.layer) == Side::Client;
         match held {
             Held::Nothing => self.has.filter(here),
             Held::After(rounds) => {
@@ -117,7 +117,7 @@ impl Plan {
         self.cut.crossings()
     }
 
-    /// The boundaries that gradients cross, in backward order: those with a trained site below.
+    /// The boundaries that gradients cross, in backward order: those with a trained layer below.
     pub fn gradient_crossings(&self) -> Vec<Crossing> {
         let Some(lowest) = self.lowest_trained() else {
             return Vec::new();
@@ -129,9 +129,9 @@ impl Plan {
 
 /// How far the backward pass runs.
 impl Plan {
-    /// The first site of the forward pass that trains: where the backward pass may stop.
+    /// The first layer of the forward pass that trains: where the backward pass may stop.
     pub fn lowest_trained(&self) -> Option<Layer> {
-        self.learns.lowest_site()
+        self.learns.lowest_layer()
     }
 
     /// How many leading blocks, after an untrained embedding, nothing in this round changes; their
@@ -183,13 +183,13 @@ mod tests {
 
     #[track_caller]
     fn check_backward(lowest: Layer, crossed: usize) {
-        let (_, plan) = cut_plan(|layout| Scope::of_sites(layout, [lowest, Layer::Head]));
+        let (_, plan) = cut_plan(|layout| Scope::of_layers(layout, [lowest, Layer::Head]));
         let backward: Vec<Crossing> = plan.crossings().into_iter().rev().take(crossed).collect();
         assert_eq!(plan.gradient_crossings(), backward);
     }
 
     #[test]
-    fn gradients_run_down_to_the_lowest_trained_site_and_no_further() {
+    fn gradients_run_down_to_the_lowest_trained_layer_and_no_further() {
         check_backward(Layer::Head, 0);
         check_backward(Layer::Block(4), 0);
         check_backward(Layer::Block(3), 1);
@@ -206,9 +206,9 @@ mod tests {
     }
 
     #[test]
-    fn the_frozen_prefix_ends_at_the_lowest_trained_site() {
-        let prefix = |site| {
-            cut_plan(|layout| Scope::of_sites(layout, [site, Layer::Head])).1.frozen_prefix()
+    fn the_frozen_prefix_ends_at_the_lowest_trained_layer() {
+        let prefix = |layer| {
+            cut_plan(|layout| Scope::of_layers(layout, [layer, Layer::Head])).1.frozen_prefix()
         };
         assert_eq!(prefix(Layer::Embedding), None);
         assert_eq!(prefix(Layer::Block(0)), Some(0));
@@ -219,8 +219,8 @@ mod tests {
     #[test]
     fn what_a_client_lacks_or_keeps_does_not_travel() {
         let layout = layout(3);
-        let shallow = Scope::everything(&layout).filter(|id| id.site != Layer::Block(2));
-        let head = Scope::of_sites(&layout, [Layer::Head]);
+        let shallow = Scope::everything(&layout).filter(|id| id.layer != Layer::Block(2));
+        let head = Scope::of_layers(&layout, [Layer::Head]);
         let plan = Plan::new(&layout, Scope::everything(&layout), Cut::none())
             .expect("legal")
             .within(&shallow)

@@ -1,4 +1,4 @@
-//! What a parameter does inside its site, and which piece of it is meant.
+//! What a parameter does inside its layer, and which piece of it is meant.
 //!
 //! One vocabulary serves encoders and decoders alike: a model simply has no parameter for the
 //! roles it lacks, so a rule such as "all but query and key" needs no model-specific spelling.

@@ -25,8 +25,9 @@ pub enum Rule {
     Everything,
     /// No parameter.
     Nothing,
-    /// All parameters of these sites.
-    Sites(BTreeSet<Layer>),
+    /// All parameters of these layers; checkpoints and messages have the older word.
+    #[serde(rename = "sites")]
+    Layers(BTreeSet<Layer>),
     /// All parameters with these roles, of those the model has.
     Roles(BTreeSet<Role>),
     /// All parameters that are these parts, of those the model has.
@@ -85,8 +86,8 @@ impl Rule {
             let found = format!("a rule names block {block}");
             Err(PlanError::unusable(found, format!("a block within 0..{blocks}")))
         };
-        if let Self::Sites(sites) = self {
-            sites.iter().filter_map(|site| site.block()).try_for_each(exists)?;
+        if let Self::Layers(layers) = self {
+            layers.iter().filter_map(|layer| layer.block()).try_for_each(exists)?;
         }
         if let Self::Blocks(numbers) = self {
             numbers.iter().copied().try_for_each(exists)?;
@@ -105,9 +106,9 @@ impl Rule {
             Self::Nothing => Ok(Scope::empty()),
             Self::Roles(roles) => Ok(Scope::of_roles(layout, roles.iter().copied())),
             Self::Parts(parts) => Ok(Scope::of_parts(layout, parts.iter().copied())),
-            Self::Sites(sites) => {
+            Self::Layers(layers) => {
                 self.check(layout)?;
-                Ok(Scope::of_sites(layout, sites.iter().copied()))
+                Ok(Scope::of_layers(layout, layers.iter().copied()))
             }
             Self::Blocks(blocks) => {
                 self.check(layout)?;
@@ -144,7 +145,7 @@ impl Rule {
             Self::Drawn { from, like, draw: _ } => vec![from, like],
             Self::Everything
             | Self::Nothing
-            | Self::Sites(_)
+            | Self::Layers(_)
             | Self::Roles(_)
             | Self::Parts(_)
             | Self::Blocks(_)
@@ -200,10 +201,10 @@ mod tests {
 
     #[test]
     fn chosen_blocks_are_taken_whole_and_the_head_joins_by_union() {
-        let rule = Rule::Chosen | Rule::Sites([Layer::Head].into());
+        let rule = Rule::Chosen | Rule::Layers([Layer::Head].into());
         let scope = rule.select_with(&layout(4), &[2, 3].into()).expect("legal");
-        let sites = [Layer::Block(2), Layer::Block(3), Layer::Head];
-        assert_eq!(scope, Scope::of_sites(&layout(4), sites));
+        let layers = [Layer::Block(2), Layer::Block(3), Layer::Head];
+        assert_eq!(scope, Scope::of_layers(&layout(4), layers));
     }
 
     #[test]
@@ -230,7 +231,7 @@ mod tests {
             "a rule names block 4: expected a block within 0..4"
         );
         assert_eq!(
-            refused(Rule::Sites([Layer::Block(7), Layer::Head].into())),
+            refused(Rule::Layers([Layer::Block(7), Layer::Head].into())),
             "a rule names block 7: expected a block within 0..4"
         );
     }

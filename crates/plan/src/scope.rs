@@ -51,15 +51,15 @@ impl Scope {
         layout.ids().collect()
     }
 
-    /// All parameters of the given sites.
-    pub fn of_sites(layout: &Layout, sites: impl IntoIterator<Item = Layer>) -> Self {
-        let sites: BTreeSet<Layer> = sites.into_iter().collect();
-        layout.ids().filter(|id| sites.contains(&id.site)).collect()
+    /// All parameters of the given layers.
+    pub fn of_layers(layout: &Layout, layers: impl IntoIterator<Item = Layer>) -> Self {
+        let layers: BTreeSet<Layer> = layers.into_iter().collect();
+        layout.ids().filter(|id| layers.contains(&id.layer)).collect()
     }
 
     /// All parameters of the given blocks.
     pub fn of_blocks(layout: &Layout, blocks: impl IntoIterator<Item = u16>) -> Self {
-        Self::of_sites(layout, blocks.into_iter().map(Layer::Block))
+        Self::of_layers(layout, blocks.into_iter().map(Layer::Block))
     }
 
     /// All parameters with one of the given roles.
@@ -114,14 +114,14 @@ impl Scope {
         if kept.len() == self.len() { self.clone() } else { kept.into_iter().collect() }
     }
 
-    /// The first site of the forward pass that has a parameter in the set.
-    pub fn lowest_site(&self) -> Option<Layer> {
-        self.ids.first().map(|id| id.site)
+    /// The first layer of the forward pass that has a parameter in the set.
+    pub fn lowest_layer(&self) -> Option<Layer> {
+        self.ids.first().map(|id| id.layer)
     }
 
     /// The blocks that have a parameter in the set.
     pub fn blocks(&self) -> BTreeSet<u16> {
-        self.iter().filter_map(|id| id.site.block()).collect()
+        self.iter().filter_map(|id| id.layer.block()).collect()
     }
 
     /// The number of elements, counting what the layout holds; [`Scope::check`] finds the rest.
@@ -192,7 +192,7 @@ mod tests {
     #[test]
     fn each_constructor_selects_along_its_own_axis() {
         let layout = layout(3);
-        assert_eq!(Scope::of_sites(&layout, [Layer::Head]).lowest_site(), Some(Layer::Head));
+        assert_eq!(Scope::of_layers(&layout, [Layer::Head]).lowest_layer(), Some(Layer::Head));
         assert_eq!(Scope::of_blocks(&layout, [0, 2]).blocks(), BTreeSet::from([0, 2]));
         assert!(Scope::of_roles(&layout, [Role::Key]).iter().all(|id| id.role == Role::Key));
         assert!(Scope::of_parts(&layout, [Part::Bias]).iter().all(|id| id.part == Part::Bias));

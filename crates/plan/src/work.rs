@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! forward           every weight
-//! through           every weight of the sites from the lowest that learns upwards
+//! through           every weight of the layers from the lowest that learns upwards
 //! gradient          every weight that learns
 //! ```
 //!
@@ -35,8 +35,8 @@ impl Plan {
     /// What a side computes to train.
     pub fn training_work(&self, side: Side, layout: &Layout, visits: Visits) -> u64 {
         let Some(lowest) = self.lowest_trained() else { return 0 };
-        let prefix = self.weights(side, layout, |id| id.site < lowest);
-        let rest = self.weights(side, layout, |id| id.site >= lowest);
+        let prefix = self.weights(side, layout, |id| id.layer < lowest);
+        let rest = self.weights(side, layout, |id| id.layer >= lowest);
         let gradient = self.weights(side, layout, |id| self.learns().contains(id));
         let Visits { examples, passes } = visits;
         passes.min(examples) * prefix + passes * (2 * rest + gradient)
@@ -51,9 +51,9 @@ impl Plan {
         (probe, examples): (Probe, u64),
     ) -> u64 {
         let (embedding, blocks, head) = (
-            self.weights(side, layout, |id| id.site == Layer::Embedding),
-            self.weights(side, layout, |id| id.site.block().is_some()),
-            self.weights(side, layout, |id| id.site == Layer::Head),
+            self.weights(side, layout, |id| id.layer == Layer::Embedding),
+            self.weights(side, layout, |id| id.layer.block().is_some()),
+            self.weights(side, layout, |id| id.layer == Layer::Head),
         );
         examples
             * match probe {
@@ -67,7 +67,7 @@ impl Plan {
     /// Weights of a side that are multiplied with.
     fn weights(&self, side: Side, layout: &Layout, condition: impl Fn(ParamId) -> bool) -> u64 {
         let counts = |id: &ParamId| {
-            !is_looked_up(id.role) && self.cut().side(id.site) == side && condition(*id)
+            !is_looked_up(id.role) && self.cut().side(id.layer) == side && condition(*id)
         };
         let chosen = self.has().iter().filter(counts).filter_map(|id| layout.get(id));
         chosen.map(|shape| Shape::elements(shape) as u64).sum()
@@ -90,7 +90,7 @@ mod tests {
     /// A table of 100, two blocks of 10 and 20 weights (query and value), a head of 5.
     fn layout() -> Layout {
         let parameter =
-            |site, role, size| (ParamId { site, role, part: Part::Weight }, Shape::vector(size));
+            |layer, role, size| (ParamId { layer, role, part: Part::Weight }, Shape::vector(size));
         Layout::new([
             parameter(Layer::Embedding, Role::Token, 100),
             parameter(Layer::Block(0), Role::Query, 10),
@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn a_frozen_prefix_costs_one_forward_pass_and_no_more_in_later_epochs() {
-        let top = Scope::of_sites(&layout(), [Layer::Block(1), Layer::Head]);
+        let top = Scope::of_layers(&layout(), [Layer::Block(1), Layer::Head]);
         check(&top, 7, 7 * (30 + 3 * 35));
         check(&top, 21, 7 * 30 + 21 * 3 * 35);
     }
@@ -139,7 +139,7 @@ mod tests {
         let layout = layout();
         let attention =
             Probe::Attention { side: AttentionSide::Key, tokens: RelevantTokens::Entities };
-        let shallow = Scope::everything(&layout).filter(|id| id.site != Layer::Block(1));
+        let shallow = Scope::everything(&layout).filter(|id| id.layer != Layer::Block(1));
         for (has, blocks) in [(&Scope::everything(&layout), 60), (&shallow, 30)] {
             let plan = Plan::new(&layout, Scope::empty(), Cut::none()).expect("legal").within(has);
             let work = |probe| plan.probing_work(Side::Client, &layout, (probe, 4));

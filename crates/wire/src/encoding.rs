@@ -59,7 +59,7 @@ pub enum Encoding {
 impl Encoding {
     /// The encoding of one parameter under this one.
     pub(crate) fn at(self, id: ParamId, shape: Shape) -> Self {
-        match (self, id.site) {
+        match (self, id.layer) {
             (Self::Pruned { .. }, Layer::Embedding | Layer::Head) => Self::F32,
             (Self::Heads { of, .. }, _) if HeadSlices::of(id, shape, of).is_none() => Self::F32,
             (_, Layer::Embedding | Layer::Block(_) | Layer::Head) => self,

@@ -33,7 +33,7 @@ impl HeadSlices {
             }
             (_, Part::Weight | Part::Bias | Part::LoraA | Part::LoraB, _) => None,
         };
-        let inside = matches!(id.site, Layer::Block(_));
+        let inside = matches!(id.layer, Layer::Block(_));
         let pieces = pieces.filter(|pieces| inside && *pieces > 0)?;
         Some(Self { heads, pieces, length: shape.elements() / heads / pieces })
     }

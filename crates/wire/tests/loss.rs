@@ -9,7 +9,7 @@ use fedra_wire::{
 };
 
 fn layout() -> Layout {
-    let id = |site| ParamId::new(site, Role::Classifier, Part::Bias);
+    let id = |layer| ParamId::new(layer, Role::Classifier, Part::Bias);
     Layout::new([(id(Layer::Head), Shape::vector(37)), (id(Layer::Block(0)), Shape::vector(5))])
         .unwrap()
 }

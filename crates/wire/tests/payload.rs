@@ -163,7 +163,7 @@ fn each_wrong_claim_has_its_own_name() {
         "a payload: encoding is 1, expected 0 (f32)"
     );
 
-    let head = Scope::of_sites(&layout, [Layer::Head]);
+    let head = Scope::of_layers(&layout, [Layer::Head]);
     let part = encode(&layout, &header(Encoding::F32), &sent.subset(&head), None).expect("finite");
     let whole = Expectation { scope: Some(&scope), ..expectation(&layout, Encoding::F32) };
     assert_eq!(

@@ -219,7 +219,7 @@ impl Case {
             let loss = self.model.loss(&mut tape, trained, &self.batch, targets)?;
             let gradients = tape.backward_by_example(&[(&loss, Tensor::scalar(device, 1.0))])?;
             let factors = Clipping::Flat(0.1).factors(&gradients);
-            let sum = gradients.weighted_sum(|site, example| factors.at(site, example));
+            let sum = gradients.weighted_sum(|layer, example| factors.at(layer, example));
             sums.push(dense(&sum));
         }
         Ok(difference(&sums[0], &sums[1]))

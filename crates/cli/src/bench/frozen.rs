@@ -13,10 +13,10 @@ pub fn copied_blocks(model: &Model, device: &Device) -> Result<Params> {
     if !device.has_numbers() {
         return Ok(model.fresh_params(device, Seed(0))?);
     }
-    let is_drawn = |id: ParamId| !matches!(id.site, Layer::Block(number) if number > 0);
+    let is_drawn = |id: ParamId| !matches!(id.layer, Layer::Block(number) if number > 0);
     let drawn = model.fresh_part(&Device::cpu(), Seed(0), is_drawn)?;
     let copied = |id: ParamId| {
-        let source = if is_drawn(id) { id } else { ParamId { site: Layer::Block(0), ..id } };
+        let source = if is_drawn(id) { id } else { ParamId { layer: Layer::Block(0), ..id } };
         let tensor = drawn.get(source)?;
         let copy = Tensor::stored_as(device, tensor.format(), tensor.shape(), &tensor.to_host())?;
         device.check()?;
@@ -47,8 +47,8 @@ mod tests {
             assert_eq!(params.len(), model.layout().len());
             for (id, tensor) in params.iter() {
                 assert_eq!(tensor.format(), model.storage().of(id), "{id}");
-                if id.site == Layer::Block(1) {
-                    let first = params.get(ParamId { site: Layer::Block(0), ..id }).unwrap();
+                if id.layer == Layer::Block(1) {
+                    let first = params.get(ParamId { layer: Layer::Block(0), ..id }).unwrap();
                     assert_eq!(first.to_host(), tensor.to_host(), "{id}");
                     assert!(!first.same_storage(tensor), "{id}");
                 }

@@ -105,7 +105,7 @@ fn private_step(bench: &mut Bench, given: &Step, number: u64, spent: &mut Spent)
     let passed = start.elapsed().as_secs_f64();
     let factors = Clipping::Flat(CLIP).factors(&gradients);
     let share = 1.0 / given.batch as f32;
-    let mut sum = gradients.weighted_sum(|site, example| share * factors.at(site, example));
+    let mut sum = gradients.weighted_sum(|layer, example| share * factors.at(layer, example));
     let summed = start.elapsed().as_secs_f64();
     sum.cover(&bench.params, &bench.scope)?;
     sum.add_noise((SIGMA * CLIP) as f32 * share, &key)?;

@@ -197,7 +197,7 @@ impl Step {
         // A decoder's head here is the tied embedding and the last norm, which stay frozen.
         let head = match model.head() {
             Head::Sequence { .. } | Head::Tokens { .. } => {
-                Scope::of_sites(model.layout(), [Layer::Head])
+                Scope::of_layers(model.layout(), [Layer::Head])
             }
             Head::Language | Head::Bare => Scope::empty(),
         };

@@ -105,8 +105,8 @@ impl DecodeSessions {
         limits: SessionLimits,
     ) -> Result<Self> {
         KeyValueCache::new(device, &model, blocks.clone(), 0)?;
-        let here = |site: Layer| site.block().is_some_and(|block| blocks.contains(&block.into()));
-        let params = params.iter().filter(|(id, _)| here(id.site));
+        let here = |layer: Layer| layer.block().is_some_and(|block| blocks.contains(&block.into()));
+        let params = params.iter().filter(|(id, _)| here(id.layer));
         let params = params.map(|(id, tensor)| (id, tensor.clone())).collect();
         let device = device.clone();
         Ok(Self { device, model, params, blocks, limits, sessions: BTreeMap::new() })

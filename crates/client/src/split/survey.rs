@@ -139,17 +139,17 @@ fn norms(
     gradients: &Gradients,
 ) -> Result<Vec<f32>> {
     let mut squares = vec![[0.0_f64; NORMS]; range.len()];
-    let place = |site: Layer| match site {
+    let place = |layer: Layer| match layer {
         Layer::Block(block) => usize::from(block).checked_sub(range.start),
         Layer::Embedding | Layer::Head => None,
     };
     for (id, gradient) in gradients.iter() {
-        if let Some(sum) = place(id.site).and_then(|at| squares.get_mut(at)) {
+        if let Some(sum) = place(id.layer).and_then(|at| squares.get_mut(at)) {
             sum[0] += gradient.values().sum_of_squares();
         }
     }
     for id in &scope_of(blocks, &range) {
-        if let Some(sum) = place(id.site).and_then(|at| squares.get_mut(at)) {
+        if let Some(sum) = place(id.layer).and_then(|at| squares.get_mut(at)) {
             sum[1] += hosted.get(id)?.sum_of_squares();
         }
     }

@@ -107,7 +107,7 @@ fn every_method_of_the_engine_runs_on_this_fleet() {
 fn blocks_chosen_by_attention_are_all_that_changes_on_any_number_of_threads() {
     let world = World::new(Task::Concepts, Size::SMALL);
     let probe = Probe::Attention { side: AttentionSide::Key, tokens: RelevantTokens::Entities };
-    let learns = Rule::Chosen | Rule::Sites([Layer::Head].into());
+    let learns = Rule::Chosen | Rule::Layers([Layer::Head].into());
     let selection = Selection { k: 1, probe: Some(probe), ..Selection::default() };
     let recipe = Recipe { learns, selection, ..Recipe::new(Work { epochs: 2, ..adamw(1e-2) }) };
     let model = |threads| {
@@ -118,7 +118,7 @@ fn blocks_chosen_by_attention_are_all_that_changes_on_any_number_of_threads() {
     let initial = to_values(&world.params);
     let chosen = &alone.reports.iter().flat_map(|report| report.blocks.clone()).collect();
     for (id, values) in alone.model.iter() {
-        let may_change = match id.site {
+        let may_change = match id.layer {
             Layer::Embedding => false,
             Layer::Block(number) => std::collections::BTreeSet::contains(chosen, &number),
             Layer::Head => true,

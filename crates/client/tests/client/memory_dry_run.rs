@@ -107,7 +107,7 @@ fn what_is_foreseen_for_an_uncut_client_is_what_its_steps_hold() {
         ("adapters", &lora, parts(&lora, [Part::LoraA, Part::LoraB])),
         ("biases", &bert, parts(&bert, [Part::Bias, Part::Bias])),
         ("head", &bert, bert.head()),
-        ("last block", &llama, Scope::of_sites(llama.model.layout(), [Layer::Block(2)])),
+        ("last block", &llama, Scope::of_layers(llama.model.layout(), [Layer::Block(2)])),
         ("but query and key", &bert, bert.without_kernel()),
     ];
     for (what, world, scope) in &scopes {

@@ -80,8 +80,8 @@ fn a_client_with_one_block_trains_and_is_scored_beside_clients_with_two() {
         let (model, scores) = shallow(&world, recipe(name, settings));
         assert!(scores.contains_key("span_f1"), "{scores:?}");
         let initial = to_values(&world.params);
-        let moved = |site| {
-            let scope = Scope::of_sites(world.model.layout(), [site]);
+        let moved = |layer| {
+            let scope = Scope::of_layers(world.model.layout(), [layer]);
             scope.iter().any(|id| initial.get(id) != model.get(id))
         };
         assert!(moved(Layer::Block(0)) && moved(Layer::Block(1)) && moved(Layer::Head), "{name}");
@@ -167,7 +167,7 @@ fn of_each_block_only_the_heads_with_the_most_relevant_attention_go_up() {
             continue;
         };
         sliced += 1;
-        let best = best(id.site.block().unwrap());
+        let best = best(id.layer.block().unwrap());
         for range in slices.places(best) {
             assert_eq!(found[range.clone()], whole[range], "{id}");
         }

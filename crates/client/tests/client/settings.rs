@@ -198,7 +198,7 @@ fn dropping_nothing_but_the_head_is_told_from_dropping_all() {
     let plain = Work { dropout: 0.0, ..work.clone() };
     let (with, without) = (trained(&world, &lesson), trained(&world, &world.lesson(&head, &plain)));
     assert_ne!(bits(&with.change), bits(&without.change));
-    assert!(head.iter().all(|id| id.site == Layer::Head));
+    assert!(head.iter().all(|id| id.layer == Layer::Head));
 }
 
 /// A work with everything that a cut has to carry out on both sides.

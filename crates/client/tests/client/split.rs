@@ -264,7 +264,7 @@ fn gradients_cross_only_where_something_below_learns() {
         (recipe.learns, recipe.split) = (learns, Some(cut(1, 1)));
         run(&world, &recipe, 1).1[0].bytes.crossing
     };
-    let head = crossing(Rule::Sites([Layer::Head].into()));
+    let head = crossing(Rule::Layers([Layer::Head].into()));
     assert!(head.hidden_up.0 > 0 && head.hidden_down == head.hidden_up);
     assert_eq!((head.gradient_up, head.gradient_down), (ByteCount(0), ByteCount(0)));
     let middle = crossing(Rule::Blocks([1].into()));

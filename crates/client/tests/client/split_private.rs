@@ -146,7 +146,7 @@ impl<'a> Asked<'a> {
     /// One epoch in which the middle learns.
     fn new(world: &'a World, noise: Noise) -> Self {
         let (shard, layout) = (world.shards.clients[0].clone(), world.model.layout());
-        let learns = Scope::of_sites(layout, [Layer::Block(1)]);
+        let learns = Scope::of_layers(layout, [Layer::Block(1)]);
         Self { world, shard, learns, noise, round: Round(0), seed: Seed(2), gain: 1.0 }
     }
 
@@ -166,7 +166,7 @@ impl<'a> Asked<'a> {
         let mut request =
             self.world.orders(std::slice::from_ref(&client.info), self.round).remove(0);
         let (layout, cut) = (self.world.model.layout(), Cut::keep(1, 1, BLOCKS).unwrap());
-        let ends = Scope::everything(layout) - Scope::of_sites(layout, [Layer::Block(1)]);
+        let ends = Scope::everything(layout) - Scope::of_layers(layout, [Layer::Block(1)]);
         request.plan = Plan::new(layout, self.learns.clone(), cut).unwrap().keeping(&ends);
         request.work = Work { epochs: 1, ..sgd(0.5) };
         request.seed = self.seed;
@@ -258,16 +258,16 @@ fn an_example_moves_its_own_rows_and_no_others_where_the_ends_do_not_learn() {
 #[test]
 fn an_example_moves_the_rows_of_others_where_the_ends_learn() {
     let world = encoder(Task::Concepts);
-    for site in [Layer::Embedding, Layer::Head] {
-        let learns = Scope::of_sites(world.model.layout(), [site, Layer::Block(1)]);
+    for layer in [Layer::Embedding, Layer::Head] {
+        let learns = Scope::of_layers(world.model.layout(), [layer, Layer::Block(1)]);
         let asked = || Asked { learns: learns.clone(), ..Asked::new(&world, noise(0.05, 1e-9)) };
         let tokens = asked().shard.train.encoded()[3].ids.len();
         let shard = with_another(&asked().shard, 3);
         let moved = moved(&asked().frames(), &Asked { shard, ..asked() }.frames());
         let away: usize = moved.iter().map(|(_, _, far)| far.len()).sum();
-        assert!(away > 4 * tokens, "{site}: {away} rows, {tokens} are its own");
+        assert!(away > 4 * tokens, "{layer}: {away} rows, {tokens} are its own");
         let far = moved.iter().flat_map(|(_, _, far)| far).copied().fold(0.0, f64::max);
-        assert!(far <= 0.1 * (1.0 + 1e-5), "{site}: {far}");
+        assert!(far <= 0.1 * (1.0 + 1e-5), "{layer}: {far}");
     }
 }
 
@@ -392,7 +392,7 @@ fn the_ledger_counts_every_row_of_an_example_in_every_pass() {
     let mut personal = recipe(mild(4.0, sigma));
     personal.learns = Rule::Everything;
     let ends = [Layer::Embedding, Layer::Block(0), Layer::Block(2), Layer::Head];
-    personal.personal = Rule::Sites(ends.into());
+    personal.personal = Rule::Layers(ends.into());
     let (federation, _) = run(&world, &calm(personal), 1).unwrap();
     let ledger = federation.ledger().unwrap();
     for (event, shard) in ledger.events().iter().step_by(2).zip(&world.shards.clients) {
@@ -419,7 +419,7 @@ fn a_budget_ends_a_run_before_rows_pass_it() {
 fn what_rows_do_not_cover_is_refused_with_the_reason() {
     let world = encoder(Task::Concepts);
     let ends =
-        || Rule::Sites([Layer::Embedding, Layer::Block(0), Layer::Block(2), Layer::Head].into());
+        || Rule::Layers([Layer::Embedding, Layer::Block(0), Layer::Block(2), Layer::Head].into());
     let check = |change: &dyn Fn(&mut Recipe), words: &str| {
         let mut recipe = recipe(noise(1.0, 1.0));
         change(&mut recipe);
@@ -512,7 +512,7 @@ fn a_client_counts_its_own_rows_and_refuses_what_breaks_its_guarantee() {
         change(&mut split);
         TrainRequest { split: Some(Arc::new(split)), ..usual.clone() }
     };
-    let ends = world.everything() - Scope::of_sites(layout, [Layer::Block(1)]);
+    let ends = world.everything() - Scope::of_layers(layout, [Layer::Block(1)]);
     let kept = sends.clone().keeping(&ends);
     let clipped = Work { clip: Some(1.0), ..usual.work.clone() };
     refused(&mut client, &TrainRequest { plan: sends, ..usual.clone() }, "updates of its ends");
@@ -569,7 +569,7 @@ fn a_client_remembers_that_its_ends_have_learned() {
     client.connect = Some(asked.echo());
     client.guard = Some(guard);
     let at_rest = asked.request(&client);
-    let learns = Scope::of_sites(world.model.layout(), [Layer::Head, Layer::Block(1)]);
+    let learns = Scope::of_layers(world.model.layout(), [Layer::Head, Layer::Block(1)]);
     let learning = Asked { learns, ..Asked::new(&world, asked.noise) }.request(&client);
     let rows = |client: &Client| {
         let events = client.guard.as_ref().unwrap().ledger().events();

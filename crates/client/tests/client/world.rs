@@ -119,7 +119,7 @@ impl World {
     }
 
     pub fn head(&self) -> Scope {
-        Scope::of_sites(self.model.layout(), [Layer::Head])
+        Scope::of_layers(self.model.layout(), [Layer::Head])
     }
 
     /// All but query and key.

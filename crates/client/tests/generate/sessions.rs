@@ -247,6 +247,6 @@ fn a_step_whose_result_is_no_number_is_undone() {
 
 #[test]
 fn a_server_keeps_the_weights_of_its_own_blocks_only() {
-    let sites: BTreeSet<Layer> = sessions().params.iter().map(|(id, _)| id.site).collect();
-    assert_eq!(sites, [Layer::Block(1), Layer::Block(2)].into());
+    let layers: BTreeSet<Layer> = sessions().params.iter().map(|(id, _)| id.layer).collect();
+    assert_eq!(layers, [Layer::Block(1), Layer::Block(2)].into());
 }

@@ -78,7 +78,7 @@ impl Tiny {
 
     /// The client's own parameters.
     pub fn near_params(&self, first: u16, last: u16) -> Params {
-        let here = |id: ParamId| match id.site {
+        let here = |id: ParamId| match id.layer {
             Layer::Embedding | Layer::Head => true,
             Layer::Block(block) => block < first || block >= BLOCKS - last,
         };

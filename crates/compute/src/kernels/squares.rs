@@ -1,4 +1,4 @@
-//! Squared norms of examples' gradients, by site and example.
+//! Squared norms of examples' gradients, by layer and example.
 //!
 //! The processor finds each as it is added. A GPU collects what they are of and finds all together when they are asked
 //! for, so that one copy per step goes to the processor.
@@ -19,7 +19,7 @@ pub(crate) struct ExampleSquares {
     device: Device,
     examples: usize,
     known: BTreeMap<Layer, Vec<f64>>,
-    /// What a GPU is to find, and the site of each.
+    /// What a GPU is to find, and the layer of each.
     pending: Option<(ops::PendingSquares, Vec<Layer>)>,
 }
 
@@ -33,8 +33,8 @@ impl ExampleSquares {
     }
 
     /// Of gradients of some weights that share their input.
-    pub fn add_outer(&mut self, site: Layer, given: &Outer<'_>) {
-        if let Some(pending) = self.pending_at(site) {
+    pub fn add_outer(&mut self, layer: Layer, given: &Outer<'_>) {
+        if let Some(pending) = self.pending_at(layer) {
             return pending.add_outer(given, 1);
         }
         let mut squares = vec![0.0; given.examples.len()];
@@ -56,17 +56,17 @@ impl ExampleSquares {
             Device::Meta(counter) => meta::outer_squares(counter, given),
             Device::Cuda(_) => {}
         }
-        self.add(site, &squares);
+        self.add(layer, &squares);
     }
 
     /// Of sums of an example's rows with the same index.
     pub fn add_lookup(
         &mut self,
-        site: Layer,
+        layer: Layer,
         (from, index): (&Tensor, &[u32]),
         examples: &[Range<usize>],
     ) {
-        if let Some(pending) = self.pending_at(site) {
+        if let Some(pending) = self.pending_at(layer) {
             return pending.add_lookup((from, index), examples);
         }
         let mut squares = vec![0.0; examples.len()];
@@ -76,12 +76,12 @@ impl ExampleSquares {
             }
             Device::Meta(_) | Device::Cuda(_) => {}
         }
-        self.add(site, &squares);
+        self.add(layer, &squares);
     }
 
     /// Of rows that are the examples' gradients, in some columns.
-    pub fn add_rows(&mut self, site: Layer, x: &View<'_>) {
-        if let Some(pending) = self.pending_at(site) {
+    pub fn add_rows(&mut self, layer: Layer, x: &View<'_>) {
+        if let Some(pending) = self.pending_at(layer) {
             return pending.add_rows(x);
         }
         let mut squares = vec![0.0; x.tensor.rows()];
@@ -95,21 +95,21 @@ impl ExampleSquares {
             }
             Device::Meta(_) | Device::Cuda(_) => {}
         }
-        self.add(site, &squares);
+        self.add(layer, &squares);
     }
 
     /// Those that were found with a vocabulary's loss, whose gradient is `upstream`.
-    pub fn add_vocabulary(&mut self, site: Layer, found: VocabularySquares, upstream: &Tensor) {
+    pub fn add_vocabulary(&mut self, layer: Layer, found: VocabularySquares, upstream: &Tensor) {
         match found {
             VocabularySquares::Known(mut squares) => {
                 let factor = f64::from(upstream.item()).powi(2);
                 for square in &mut squares {
                     *square *= factor;
                 }
-                self.add(site, &squares);
+                self.add(layer, &squares);
             }
             VocabularySquares::Cuda(squares) => {
-                if let Some(pending) = self.pending_at(site) {
+                if let Some(pending) = self.pending_at(layer) {
                     pending.add_found(squares, upstream);
                 }
             }
@@ -117,34 +117,34 @@ impl ExampleSquares {
     }
 
     /// Of each example's gradient itself, where it has one.
-    pub fn add_gradients(&mut self, site: Layer, gradients: impl Iterator<Item = Option<Tensor>>) {
-        if let Some(pending) = self.pending_at(site) {
+    pub fn add_gradients(&mut self, layer: Layer, gradients: impl Iterator<Item = Option<Tensor>>) {
+        if let Some(pending) = self.pending_at(layer) {
             return pending.add_gradients(gradients);
         }
         let square = |gradient: Option<Tensor>| gradient.map_or(0.0, |sum| sum.sum_of_squares());
         let squares: Vec<f64> = gradients.map(square).collect();
-        self.add(site, &squares);
+        self.add(layer, &squares);
     }
 
     /// All of them; waits for a GPU.
-    pub fn by_site(mut self) -> BTreeMap<Layer, Vec<f64>> {
-        if let Some((pending, sites)) = self.pending.take() {
-            for (site, squares) in sites.into_iter().zip(pending.to_host()) {
-                self.add(site, &squares);
+    pub fn by_layer(mut self) -> BTreeMap<Layer, Vec<f64>> {
+        if let Some((pending, layers)) = self.pending.take() {
+            for (layer, squares) in layers.into_iter().zip(pending.to_host()) {
+                self.add(layer, &squares);
             }
         }
         self.known
     }
 
     /// Where a GPU collects, with a place for one more.
-    fn pending_at(&mut self, site: Layer) -> Option<&mut ops::PendingSquares> {
-        let (pending, sites) = self.pending.as_mut()?;
-        sites.push(site);
+    fn pending_at(&mut self, layer: Layer) -> Option<&mut ops::PendingSquares> {
+        let (pending, layers) = self.pending.as_mut()?;
+        layers.push(layer);
         Some(pending)
     }
 
-    fn add(&mut self, site: Layer, squares: &[f64]) {
-        let sums = self.known.entry(site).or_insert_with(|| vec![0.0; self.examples]);
+    fn add(&mut self, layer: Layer, squares: &[f64]) {
+        let sums = self.known.entry(layer).or_insert_with(|| vec![0.0; self.examples]);
         sums.iter_mut().zip(squares).for_each(|(sum, square)| *sum += square);
     }
 }

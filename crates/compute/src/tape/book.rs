@@ -33,7 +33,7 @@ impl Examples {
 #[derive(Debug)]
 pub(super) struct Book {
     pub examples: usize,
-    /// Squared norms by site and example.
+    /// Squared norms by layer and example.
     pub squares: ExampleSquares,
     /// In the order of the backward pass.
     pub kept: Vec<ExampleFactors>,
@@ -58,7 +58,7 @@ impl Book {
                 });
                 sum.map(Gradient::into_values)
             };
-            self.squares.add_gradients(id.site, (0..self.examples).map(gradient));
+            self.squares.add_gradients(id.layer, (0..self.examples).map(gradient));
         }
     }
 }

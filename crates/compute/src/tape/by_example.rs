@@ -77,7 +77,7 @@ impl Tape {
         let mut book = flow.book.expect("it was put there");
         book.add_shared(&device);
         let Book { examples, squares, kept, .. } = book;
-        let squares = squares.by_site();
+        let squares = squares.by_layer();
         device.check()?;
         Ok(ExampleGradients { device, examples, squares, kept })
     }
@@ -147,7 +147,7 @@ impl Flow {
     ) {
         let book = self.book.as_mut().expect("examples are told apart only where there is a book");
         if !book.shared.contains(&id) {
-            book.squares.add_vocabulary(id.site, squares, upstream);
+            book.squares.add_vocabulary(id.layer, squares, upstream);
         }
     }
 

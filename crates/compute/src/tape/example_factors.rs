@@ -34,7 +34,7 @@ pub(super) enum ExampleFactors {
 }
 
 impl ExampleFactors {
-    /// Adds the squares of each example's gradients, by weight or for several weights of one site together;
+    /// Adds the squares of each example's gradients, by weight or for several weights of one layer together;
     /// not of weights that are to be left out.
     pub fn add_squares(&self, into: &mut ExampleSquares, left_out: &[ParamId]) {
         match self {
@@ -42,12 +42,12 @@ impl ExampleFactors {
             Self::Lookup(lookup) if left_out.contains(&lookup.id) => {}
             Self::Lookup(Lookup { id, index, dy, examples, .. }) => {
                 let ranges: Vec<_> = examples.ranges().collect();
-                into.add_lookup(id.site, (dy, index), &ranges);
+                into.add_lookup(id.layer, (dy, index), &ranges);
             }
             Self::Vocabulary(_) => {}
             Self::Sums { sums, of } => {
                 for (id, columns) in of.iter().filter(|(id, _)| !left_out.contains(id)) {
-                    into.add_rows(id.site, &View::columns(sums, columns.clone()));
+                    into.add_rows(id.layer, &View::columns(sums, columns.clone()));
                 }
             }
         }
@@ -98,7 +98,7 @@ pub(super) fn add_weighted_rows(
 ) {
     let all = || rows.iter().flat_map(|(sums, of)| of.iter().map(move |of| (sums, of)));
     let views: Vec<_> = all()
-        .map(|(sums, (id, columns))| (View::columns(sums, columns.clone()), factors.of(id.site)))
+        .map(|(sums, (id, columns))| (View::columns(sums, columns.clone()), factors.of(id.layer)))
         .collect();
     let sums = kernels::weighted_rows_together(device, &views);
     for ((_, (id, _)), sum) in all().zip(sums) {
@@ -122,13 +122,13 @@ pub(super) fn weighted_columns(
     sum
 }
 
-/// A factor for each site and example.
+/// A factor for each layer and example.
 #[derive(Debug)]
 pub(super) struct Factors(pub std::collections::BTreeMap<Layer, Vec<f32>>);
 
 impl Factors {
-    fn of(&self, site: Layer) -> &[f32] {
-        self.0.get(&site).expect("every site that trains was asked for its factors")
+    fn of(&self, layer: Layer) -> &[f32] {
+        self.0.get(&layer).expect("every layer that trains was asked for its factors")
     }
 }
 
@@ -183,7 +183,7 @@ impl LinearFactors {
         }
     }
 
-    /// Weights of one site that read the same input count together: its inner products are found once.
+    /// Weights of one layer that read the same input count together: its inner products are found once.
     fn add_squares(&self, into: &mut ExampleSquares, left_out: &[ParamId]) {
         let ranges: Vec<_> = self.examples.ranges().collect();
         let mut rest: Vec<&WeightFactors> =
@@ -191,7 +191,7 @@ impl LinearFactors {
         while let Some(first) = rest.first().copied() {
             let beside = |part: &&WeightFactors| match (&first.left, &part.left) {
                 (Left::Columns(_), Left::Columns(_)) => {
-                    part.id.site == first.id.site
+                    part.id.layer == first.id.layer
                         && self.right(part).same_storage(self.right(first))
                 }
                 (Left::Columns(_) | Left::Other(_), _) => std::ptr::eq(*part, first),
@@ -199,7 +199,7 @@ impl LinearFactors {
             let (together, others): (Vec<_>, Vec<_>) = rest.iter().copied().partition(beside);
             let lefts: Vec<_> = together.iter().map(|part| self.left(part)).collect();
             let given = Outer { lefts: &lefts, right: self.right(first), examples: &ranges };
-            into.add_outer(first.id.site, &given);
+            into.add_outer(first.id.layer, &given);
             rest = others;
         }
     }
@@ -224,11 +224,11 @@ impl LinearFactors {
 
     fn add_weighted(mut self, device: &Device, into: &mut Gradients, factors: &Factors) {
         let mut parts = std::mem::take(&mut self.parts);
-        while let Some(site) = parts.first().map(|part| part.id.site) {
+        while let Some(layer) = parts.first().map(|part| part.id.layer) {
             let (mut here, others): (Vec<_>, Vec<_>) =
-                parts.into_iter().partition(|part| part.id.site == site);
+                parts.into_iter().partition(|part| part.id.layer == layer);
             parts = others;
-            let by_row = self.examples.spread(factors.of(site));
+            let by_row = self.examples.spread(factors.of(layer));
             // One factor is multiplied by zero on its way; the other must not hold an infinity.
             let (mut dy, mut x) = (self.dy.clone(), self.x.clone());
             if by_row.contains(&0.0) {
@@ -310,7 +310,7 @@ impl Lookup {
     }
 
     fn add_weighted(mut self, device: &Device, into: &mut Gradients, factors: &Factors) {
-        let by_row = self.examples.spread(factors.of(self.id.site));
+        let by_row = self.examples.spread(factors.of(self.id.layer));
         kernels::scale_rows(&mut self.dy, &by_row);
         let values = kernels::sum_occurrences(device, &self.occurrences, &self.dy);
         let rows = self.occurrences.rows;
@@ -349,16 +349,16 @@ impl VocabularyFactors {
 
     fn add_weighted(self, device: &Device, into: &mut Gradients, factors: &Factors) {
         let trained = self.trained().map(|weight| weight.map(|weight| weight.id));
-        let sites = trained.map(|id| id.map(|id| id.site));
-        // A tied weight belongs to the embedding and the bias to the head: two sites, two factors.
-        let together = sites[0].is_none() || sites[1].is_none() || sites[0] == sites[1];
+        let layers = trained.map(|id| id.map(|id| id.layer));
+        // A tied weight belongs to the embedding and the bias to the head: two layers, two factors.
+        let together = layers[0].is_none() || layers[1].is_none() || layers[0] == layers[1];
         let passes: &[[bool; 2]] =
             if together { &[[true, true]] } else { &[[true, false], [false, true]] };
         for pass in passes {
             let wanted = [0, 1].map(|place| pass[place] && trained[place].is_some());
-            let site = [0, 1].into_iter().filter(|place| wanted[*place]).find_map(|at| sites[at]);
-            let Some(site) = site else { continue };
-            let sums = self.weighted(device, factors.of(site), wanted);
+            let layer = [0, 1].into_iter().filter(|place| wanted[*place]).find_map(|at| layers[at]);
+            let Some(layer) = layer else { continue };
+            let sums = self.weighted(device, factors.of(layer), wanted);
             for (id, sum) in trained.into_iter().zip(sums) {
                 if let (Some(id), Some(sum)) = (id, sum) {
                     add(into, id, sum);

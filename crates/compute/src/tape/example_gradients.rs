@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 pub struct ExampleGradients {
     pub(super) device: Device,
     pub(super) examples: usize,
-    /// By site and example.
+    /// By layer and example.
     pub(super) squares: BTreeMap<Layer, Vec<f64>>,
     pub(super) kept: Vec<ExampleFactors>,
 }
@@ -25,8 +25,8 @@ impl ExampleGradients {
         self.examples
     }
 
-    /// The sites where something trains, in order.
-    pub fn sites(&self) -> impl ExactSizeIterator<Item = Layer> {
+    /// The layers where something trains, in order.
+    pub fn layers(&self) -> impl ExactSizeIterator<Item = Layer> {
         self.squares.keys().copied()
     }
 
@@ -35,19 +35,19 @@ impl ExampleGradients {
         self.squares.values().map(|squares| squares[example]).sum()
     }
 
-    /// The squared norm of an example's gradient of one site's weights.
-    pub fn square_at(&self, site: Layer, example: usize) -> f64 {
-        self.squares.get(&site).map_or(0.0, |squares| squares[example])
+    /// The squared norm of an example's gradient of one layer's weights.
+    pub fn square_at(&self, layer: Layer, example: usize) -> f64 {
+        self.squares.get(&layer).map_or(0.0, |squares| squares[example])
     }
 
-    /// The sum of all gradients, each multiplied by the factor of its site and example.
+    /// The sum of all gradients, each multiplied by the factor of its layer and example.
     ///
     /// A factor of zero leaves the example out, also where its gradient is not finite. A weight that no
     /// example's loss depends on has no gradient here, as in [`Tape::backward`](crate::Tape::backward).
     pub fn weighted_sum(self, factor: impl Fn(Layer, usize) -> f32) -> Gradients {
         let Self { device, examples, squares, kept } = self;
-        let of_site = |site: Layer| (site, (0..examples).map(|e| factor(site, e)).collect());
-        let factors = Factors(squares.into_keys().map(of_site).collect());
+        let of_layer = |layer: Layer| (layer, (0..examples).map(|e| factor(layer, e)).collect());
+        let factors = Factors(squares.into_keys().map(of_layer).collect());
         let mut sum = Gradients::default();
         let mut rows = Vec::new();
         for kept in kept {

@@ -23,7 +23,7 @@ fn a_model_in_bf16_gives_the_bits_of_its_rounded_weights_in_f32() {
     let (half, whole) = rounded(&chain.params);
     assert!(half.iter().all(|(_, tensor)| tensor.is_bf16()));
     let everything = chain.everything();
-    for scope in [everything, Scope::empty() | chain.site(fedra_plan::Layer::Head)] {
+    for scope in [everything, Scope::empty() | chain.layer(fedra_plan::Layer::Head)] {
         chain.params = whole.clone();
         let (expected, gradients) = chain.run(&scope);
         chain.params = half.clone();
@@ -40,7 +40,7 @@ fn a_model_in_bf16_gives_the_bits_of_its_rounded_weights_in_f32() {
 fn what_learns_becomes_f32_and_what_is_frozen_stays_bf16() {
     let mut chain = Chain::new(&LENGTHS);
     let (half, whole) = rounded(&chain.params);
-    let scope = chain.site(fedra_plan::Layer::Head);
+    let scope = chain.layer(fedra_plan::Layer::Head);
     let step = |chain: &mut Chain, params: &Params| {
         chain.params = params.clone();
         let gradients = chain.run(&scope).1;

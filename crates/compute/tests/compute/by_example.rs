@@ -36,13 +36,13 @@ fn naive(chain: &Chain, scope: &Scope, vocabulary: Vocabulary) -> Vec<Gradients>
     (0..chain.sequences().len()).map(alone).collect()
 }
 
-fn square_at(gradients: &Gradients, site: Layer) -> f64 {
-    let here = gradients.iter().filter(|(id, _)| id.site == site);
+fn square_at(gradients: &Gradients, layer: Layer) -> f64 {
+    let here = gradients.iter().filter(|(id, _)| id.layer == layer);
     here.map(|(_, gradient)| gradient.values().sum_of_squares()).sum()
 }
 
-fn weight_of(site: Layer, example: usize) -> f32 {
-    let place = match site {
+fn weight_of(layer: Layer, example: usize) -> f32 {
+    let place = match layer {
         Layer::Embedding => 1,
         Layer::Block(block) => 2 + usize::from(block),
         Layer::Head => 9,
@@ -59,7 +59,7 @@ fn sums(
     for (example, gradients) in gradients.iter().enumerate() {
         for (id, gradient) in gradients.iter() {
             let dense = gradient.to_dense();
-            let factor = f64::from(factor(id.site, example));
+            let factor = f64::from(factor(id.layer, example));
             let sum = sums.entry(id).or_insert_with(|| vec![0.0; dense.len()]);
             sum.iter_mut().zip(&dense).for_each(|(sum, x)| *sum += factor * f64::from(*x));
         }
@@ -91,11 +91,11 @@ fn check(chain: &Chain, scope: &Scope, vocabulary: Vocabulary) {
     for (example, expected) in expected.iter().enumerate() {
         let total = expected.sum_of_squares().sqrt();
         assert!((found.square(example).sqrt() - total).abs() <= NEAR * total, "{example}: {total}");
-        for site in found.sites() {
-            let (found, expected) = (found.square_at(site, example), square_at(expected, site));
+        for layer in found.layers() {
+            let (found, expected) = (found.square_at(layer, example), square_at(expected, layer));
             let (found, expected) = (found.sqrt(), expected.sqrt());
             let near = (found - expected).abs() <= NEAR * expected + 1e-7 * total;
-            assert!(near, "example {example} at {site:?}: {found}, expected {expected}");
+            assert!(near, "example {example} at {layer:?}: {found}, expected {expected}");
         }
     }
     check_sum(&found.weighted_sum(weight_of), &sums(&expected, weight_of));
@@ -118,7 +118,7 @@ fn a_weight_that_two_operations_train_has_the_norm_of_the_sum() {
     for lengths in [&LENGTHS[..], &[7, 1, 2]] {
         let chain = Chain::new(lengths);
         check(&chain, &chain.everything(), Vocabulary::Tied);
-        check(&chain, &part_of(&chain, |id| id.site == Layer::Embedding), Vocabulary::Tied);
+        check(&chain, &part_of(&chain, |id| id.layer == Layer::Embedding), Vocabulary::Tied);
     }
 }
 
@@ -134,9 +134,9 @@ fn any_part_of_the_model_can_be_told_apart() {
         &|id| id.part == Part::LoraB,
         &|id| id.part == Part::Bias,
         &norm,
-        &|id| id.site == Layer::Embedding,
-        &|id| id.site == Layer::Head,
-        &|id| id.role == Role::Query && id.site == Layer::Block(0),
+        &|id| id.layer == Layer::Embedding,
+        &|id| id.layer == Layer::Head,
+        &|id| id.role == Role::Query && id.layer == Layer::Block(0),
         &|id| id.role == Role::Value || id.role == Role::Query,
     ];
     for keep in parts {
@@ -299,7 +299,7 @@ fn rows_that_cancel_do_not_get_past_the_clip() {
                 let clip = 0.37 * norm;
                 let (gradients, id) = given.run(false);
                 let factors = Clipping::Flat(clip).factors(&gradients);
-                let contribution = f64::from(factors.at(id.site, 0)) * norm;
+                let contribution = f64::from(factors.at(id.layer, 0)) * norm;
                 let what = format!("{shape:?} {rows} rows, {left_over}: {}", contribution / clip);
                 assert!(contribution <= clip * (1.0 + 1e-6), "{what}");
                 assert!(contribution >= clip * (1.0 - 1e-5), "{what}");
@@ -322,7 +322,7 @@ fn numbers_too_small_for_f32_squares_do_not_get_past_the_clip() {
         };
         let norm = given.squares()[0].sqrt();
         let (gradients, id) = given.run(false);
-        let factor = Clipping::Flat(0.5 * norm).factors(&gradients).at(id.site, 0);
+        let factor = Clipping::Flat(0.5 * norm).factors(&gradients).at(id.layer, 0);
         assert!(f64::from(factor) <= 0.5 * (1.0 + 1e-6), "{small} {large}: {factor}");
         assert!(factor > 0.499, "{small} {large}: {factor}");
     }
@@ -356,9 +356,9 @@ fn an_example_that_is_not_finite_is_left_out_to_the_last_bit() {
                 assert!(!spoilt.square(1).is_finite() && spoilt.square(2).is_finite());
                 let factors = Clipping::Flat(0.5).factors(&spoilt);
                 assert_eq!(factors.not_finite(), 1);
-                let found = spoilt.weighted_sum(|site, example| factors.at(site, example));
+                let found = spoilt.weighted_sum(|layer, example| factors.at(layer, example));
                 let clean = without.run(lora).0;
-                let expected = clean.weighted_sum(|site, e| factors.at(site, [0, 2][e]));
+                let expected = clean.weighted_sum(|layer, e| factors.at(layer, [0, 2][e]));
                 assert_eq!(found.iter().len(), expected.iter().len());
                 for ((id, found), (_, expected)) in found.iter().zip(expected.iter()) {
                     assert!(found.to_dense() == expected.to_dense(), "{id} {bad} {lora}");
@@ -388,11 +388,11 @@ fn a_spoilt_example_leaves_the_whole_chain_clean() {
     let found = by_example(&chain, &scope, Vocabulary::Own);
     let factors = Clipping::Flat(1e-2).factors(&found);
     assert_eq!(factors.not_finite(), 1);
-    let found = found.weighted_sum(|site, example| factors.at(site, example));
+    let found = found.weighted_sum(|layer, example| factors.at(layer, example));
     assert!(found.iter().all(|(_, g)| g.values().to_host().iter().all(|x| x.is_finite())));
     let mut alone = naive(&chain, &scope, Vocabulary::Own);
     alone[1] = Gradients::default();
-    check_sum(&found, &sums(&alone, |site, example| factors.at(site, example)));
+    check_sum(&found, &sums(&alone, |layer, example| factors.at(layer, example)));
 }
 
 #[test]
@@ -404,9 +404,9 @@ fn norms_and_sums_are_the_same_bits_on_any_number_of_threads() {
                 let chain = Chain::new(&LENGTHS);
                 let found = by_example(&chain, &chain.everything(), vocabulary);
                 let squares: Vec<u64> = found
-                    .sites()
-                    .flat_map(|site| (0..4).map(move |e| (site, e)))
-                    .map(|(site, e)| found.square_at(site, e).to_bits())
+                    .layers()
+                    .flat_map(|layer| (0..4).map(move |e| (layer, e)))
+                    .map(|(layer, e)| found.square_at(layer, e).to_bits())
                     .collect();
                 let sum = found.weighted_sum(weight_of);
                 let stored = |(_, gradient): (ParamId, &Gradient)| bits(gradient.values());
@@ -420,7 +420,7 @@ fn norms_and_sums_are_the_same_bits_on_any_number_of_threads() {
 }
 
 #[test]
-fn clipping_by_site_bounds_each_site() {
+fn clipping_by_layer_bounds_each_layer() {
     let chain = Chain::new(&[20, 30]);
     let scope = chain.everything();
     let norms: BTreeMap<Layer, f64> =
@@ -428,17 +428,17 @@ fn clipping_by_site_bounds_each_site() {
             .into_iter()
             .collect();
     let found = by_example(&chain, &scope, Vocabulary::Own);
-    let factors = Clipping::PerSite(norms.clone()).factors(&found);
+    let factors = Clipping::PerLayer(norms.clone()).factors(&found);
     for example in 0..2 {
-        for site in found.sites() {
+        for layer in found.layers() {
             let through =
-                f64::from(factors.at(site, example)) * found.square_at(site, example).sqrt();
-            let bound = norms.get(&site).copied().unwrap_or(0.0);
-            assert!(through <= bound * (1.0 + 1e-6), "{site:?}: {through} of {bound}");
+                f64::from(factors.at(layer, example)) * found.square_at(layer, example).sqrt();
+            let bound = norms.get(&layer).copied().unwrap_or(0.0);
+            assert!(through <= bound * (1.0 + 1e-6), "{layer:?}: {through} of {bound}");
         }
     }
     assert_eq!((factors.clipped(Layer::Embedding), factors.clipped(Layer::Block(1))), (2, 0));
-    let sum = found.weighted_sum(|site, example| factors.at(site, example));
+    let sum = found.weighted_sum(|layer, example| factors.at(layer, example));
     assert_eq!(square_at(&sum, Layer::Head), 0.0);
 }
 

@@ -87,20 +87,20 @@ impl Chain {
         self.params.iter().map(|(id, _)| id).collect()
     }
 
-    /// The parameters of one site.
-    pub fn site(&self, site: Layer) -> Scope {
-        self.params.iter().map(|(id, _)| id).filter(|id| id.site == site).collect()
+    /// The parameters of one layer.
+    pub fn layer(&self, layer: Layer) -> Scope {
+        self.params.iter().map(|(id, _)| id).filter(|id| id.layer == layer).collect()
     }
 
     pub fn embedding(&self, tape: &mut Tape, weights: Weights<'_>) -> Value {
-        let at = Place { weights, site: Layer::Embedding };
+        let at = Place { weights, layer: Layer::Embedding };
         let (token, position) = (at.weight(Role::Token), at.weight(Role::Position));
         let sum = tape.embed(&[(&token, &self.ids), (&position, &self.positions)]);
         at.layer_norm(tape, &sum.expect("indices are in range"), Role::EmbeddingNorm)
     }
 
     pub fn encoder(&self, tape: &mut Tape, weights: Weights<'_>, x: &Value) -> Value {
-        let at = Place { weights, site: Layer::Block(0) };
+        let at = Place { weights, layer: Layer::Block(0) };
         let roles = [Role::Query, Role::Key, Role::Value];
         let projected = tape.linear(x, &roles.map(|role| at.projection(role))).expect(FITS);
         let mixed =
@@ -114,7 +114,7 @@ impl Chain {
     }
 
     pub fn decoder(&self, tape: &mut Tape, weights: Weights<'_>, x: &Value) -> Value {
-        let at = Place { weights, site: Layer::Block(1) };
+        let at = Place { weights, layer: Layer::Block(1) };
         let normed = tape.rms_norm(x, &at.weight(Role::AttentionNorm), 1e-5, 0.0).expect(FITS);
         let roles = [Role::Query, Role::Key, Role::Value];
         let projected = tape.linear(&normed, &roles.map(|role| at.projection(role))).expect(FITS);
@@ -139,7 +139,7 @@ impl Chain {
     }
 
     pub fn loss(&self, tape: &mut Tape, weights: Weights<'_>, x: &Value) -> Value {
-        let at = Place { weights, site: Layer::Head };
+        let at = Place { weights, layer: Layer::Head };
         let (weight, bias) = (at.weight(Role::Vocabulary), at.find(Role::Vocabulary, Part::Bias));
         let (vocabulary, mean) = (Logits::new(&weight, bias.as_ref()), mean(&self.targets));
         tape.vocabulary_cross_entropy(x, vocabulary, &self.targets, mean).expect(FITS)
@@ -172,7 +172,7 @@ impl Chain {
         let x = self.encoder(tape, weights, &x);
         let x = self.decoder(tape, weights, &x);
         let (head, embedding) =
-            (Place { weights, site: Layer::Head }, Place { weights, site: Layer::Embedding });
+            (Place { weights, layer: Layer::Head }, Place { weights, layer: Layer::Embedding });
         let weight = match vocabulary {
             Vocabulary::Own => head.weight(Role::Vocabulary),
             Vocabulary::Tied => embedding.weight(Role::Token),
@@ -203,16 +203,16 @@ impl Chain {
 
 const FITS: &str = "the chain's sizes fit together";
 
-/// The parameters of one site.
+/// The parameters of one layer.
 #[derive(Clone, Copy)]
 struct Place<'a> {
     weights: Weights<'a>,
-    site: Layer,
+    layer: Layer,
 }
 
 impl Place<'_> {
     fn find(self, role: Role, part: Part) -> Option<Weight> {
-        self.weights.find(ParamId::new(self.site, role, part))
+        self.weights.find(ParamId::new(self.layer, role, part))
     }
 
     fn weight(self, role: Role) -> Weight {
@@ -236,13 +236,13 @@ impl Place<'_> {
 
 fn shapes() -> Vec<(ParamId, (usize, usize))> {
     let mut shapes = Vec::new();
-    let mut add = |site, role, part, shape| shapes.push((ParamId::new(site, role, part), shape));
+    let mut add = |layer, role, part, shape| shapes.push((ParamId::new(layer, role, part), shape));
     let positions = *LENGTHS.iter().max().expect("there are sequences");
     add(Layer::Embedding, Role::Token, Part::Weight, (WORDS, WIDTH));
     add(Layer::Embedding, Role::Position, Part::Weight, (positions, WIDTH));
-    let mut layer_norm = |site, role| {
-        add(site, role, Part::Weight, (1, WIDTH));
-        add(site, role, Part::Bias, (1, WIDTH));
+    let mut layer_norm = |layer, role| {
+        add(layer, role, Part::Weight, (1, WIDTH));
+        add(layer, role, Part::Bias, (1, WIDTH));
     };
     layer_norm(Layer::Embedding, Role::EmbeddingNorm);
     layer_norm(Layer::Block(0), Role::AttentionNorm);

@@ -285,7 +285,7 @@ fn no_example_contributes_more_than_the_clip() {
             let gradients = by_example(&device);
             let clip = 0.3 * gradients.square(example).sqrt();
             let factors = Clipping::Flat(clip).factors(&gradients);
-            let only = |site, e: usize| if e == example { factors.at(site, e) } else { 0.0 };
+            let only = |layer, e: usize| if e == example { factors.at(layer, e) } else { 0.0 };
             let sum = gradients.weighted_sum(only);
             let norm = sum.sum_of_squares().sqrt();
             assert!(norm <= clip * (1.0 + 1e-6), "{precision:?} {example}: {norm} of {clip}");

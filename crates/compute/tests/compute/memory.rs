@@ -49,7 +49,7 @@ fn the_high_water_mark_is_that_of_the_step_and_can_be_forgotten() {
         let Usage { live_bytes, .. } = chain.device.usage();
         assert!(first > 2 * live_bytes, "a step holds more than the weights: {first}");
         chain.device.reset_peak();
-        drop(chain.run(&chain.site(fedra_plan::Layer::Head)));
+        drop(chain.run(&chain.layer(fedra_plan::Layer::Head)));
         assert!(chain.device.usage().peak_bytes < first / 2, "a head alone needs far less");
     });
 }

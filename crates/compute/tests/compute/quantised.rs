@@ -165,7 +165,7 @@ fn on_paper_a_gpu_holds_one_copy_of_a_quantised_weight_at_a_time() {
     let peak = |format: WeightFormat| {
         let device = Device::meta_gpu(fedra_compute::Precision::Bf16);
         let mut chain = Chain::on(device.clone(), &LENGTHS);
-        let scope = chain.site(Layer::Head);
+        let scope = chain.layer(Layer::Head);
         chain.params = chain
             .params
             .iter()

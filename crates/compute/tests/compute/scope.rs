@@ -62,8 +62,8 @@ fn gradients_are_those_of_the_scope_and_no_others() {
     let chain = Chain::new(&LENGTHS);
     let whole = chain.run(&chain.everything()).1;
     assert_eq!(ids(&whole), chain.everything());
-    for site in [Layer::Embedding, Layer::Block(0), Layer::Block(1), Layer::Head] {
-        let scope = chain.site(site);
+    for layer in [Layer::Embedding, Layer::Block(0), Layer::Block(1), Layer::Head] {
+        let scope = chain.layer(layer);
         let part = chain.run(&scope).1;
         assert_eq!(ids(&part), scope);
         // Frozen layers above pass the gradient on, to the bit as if they trained.
@@ -94,7 +94,7 @@ const REGROUPED: f64 = 1e-6;
 #[test]
 fn nothing_below_the_lowest_trained_block_is_kept() {
     let chain = Chain::new(&LENGTHS);
-    let scope = chain.site(Layer::Block(1));
+    let scope = chain.layer(Layer::Block(1));
     let weights = chain.params.training(&scope);
     let mut tape = Tape::new(&chain.device);
     let before = chain.device.usage().live_bytes;

@@ -51,17 +51,17 @@ impl Products {
         let changes = update.tensors();
         let adapters =
             changes.iter().filter(|(id, _)| matches!(id.part, Part::LoraA | Part::LoraB));
-        let projections: BTreeSet<_> = adapters.map(|(id, _)| (id.site, id.role)).collect();
-        for (site, role) in projections {
+        let projections: BTreeSet<_> = adapters.map(|(id, _)| (id.layer, id.role)).collect();
+        for (layer, role) in projections {
             let factor = |part| {
-                let id = ParamId::new(site, role, part);
+                let id = ParamId::new(layer, role, part);
                 let now = model.get(id)?.to_vec();
                 let Some(change) = changes.get(id) else { return Some(now) };
                 Some(now.iter().zip(change).map(|(value, change)| value + change).collect())
             };
             if let (Some(a), Some(b)) = (factor(Part::LoraA), factor(Part::LoraB)) {
                 let weight = contribution.weight;
-                self.factors.entry((site, role)).or_default().push(LowRank { weight, a, b });
+                self.factors.entry((layer, role)).or_default().push(LowRank { weight, a, b });
             }
         }
     }
@@ -74,9 +74,9 @@ impl Products {
     ) -> (Mean, AdapterReport) {
         let mut changes = mean.tensors();
         let (mut lost, mut all) = (0.0, 0.0);
-        for ((site, role), factors) in self.factors {
+        for ((layer, role), factors) in self.factors {
             let (a, b) =
-                (ParamId::new(site, role, Part::LoraA), ParamId::new(site, role, Part::LoraB));
+                (ParamId::new(layer, role, Part::LoraA), ParamId::new(layer, role, Part::LoraB));
             let (Some(old_a), Some(old_b)) = (model.get(a), model.get(b)) else { continue };
             let Some(rank) = layout.get(a).and_then(|shape| shape.dims().first().copied()) else {
                 continue;

@@ -179,5 +179,5 @@ impl Sum {
 
 /// The block whose query or key this is.
 fn query_key_block(id: ParamId) -> Option<u16> {
-    id.site.block().filter(|_| RoleGroup::of(id.role) == RoleGroup::QueryKey)
+    id.layer.block().filter(|_| RoleGroup::of(id.role) == RoleGroup::QueryKey)
 }

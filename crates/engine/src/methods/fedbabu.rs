@@ -26,7 +26,7 @@ settings! {
 
 impl FedBabu {
     pub(super) fn recipe(self, base: Recipe) -> Recipe {
-        let head = Rule::Sites([Layer::Head].into());
+        let head = Rule::Layers([Layer::Head].into());
         let learns = if self.adapt_all { Rule::Everything } else { head.clone() };
         let adapt = Adapt { learns, epochs: self.adapt_epochs };
         Recipe {

@@ -106,7 +106,7 @@ impl<Base: Beneath + Clone> FedFrozen<Base> {
     /// What stage 2 is about.
     fn part(&self, trainable: Rule) -> Rule {
         let kernel = Rule::Roles([Role::Query, Role::Key].into());
-        let head = Rule::Sites([Layer::Head].into());
+        let head = Rule::Layers([Layer::Head].into());
         let norms = [Role::AttentionNorm, Role::MlpNorm, Role::FinalNorm];
         match (self.freeze, self.stage2) {
             (Freeze::Qk, Stage2::Loose) | (Freeze::None, _) => kernel,
@@ -119,7 +119,7 @@ impl<Base: Beneath + Clone> FedFrozen<Base> {
             }
             (Freeze::V, _) => Rule::Roles([Role::Value].into()),
             (Freeze::Random, _) => {
-                let outside = Rule::Sites([Layer::Embedding, Layer::Head].into());
+                let outside = Rule::Layers([Layer::Embedding, Layer::Head].into());
                 Rule::Drawn {
                     from: Box::new(trainable.clone() - outside - kernel.clone()),
                     like: Box::new(trainable & kernel),

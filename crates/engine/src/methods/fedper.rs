@@ -23,6 +23,6 @@ pub struct FedPer {}
 impl FedPer {
     pub(super) fn recipe(self, base: Recipe) -> Recipe {
         let Self {} = self;
-        Recipe { personal: Rule::Sites([Layer::Head].into()), ..base }
+        Recipe { personal: Rule::Layers([Layer::Head].into()), ..base }
     }
 }

@@ -90,7 +90,7 @@ impl<Base: Beneath> Safl<Base> {
             Embeddings::Frozen => [Layer::Head].into(),
             Embeddings::Learn => [Layer::Embedding, Layer::Head].into(),
         };
-        let part = Rule::Chosen | Rule::Sites(always);
+        let part = Rule::Chosen | Rule::Layers(always);
         let mut work = base.work;
         match self.prune {
             None => {}

@@ -61,7 +61,7 @@ impl ClientVersions {
         }
         let is_new = |id: ParamId| {
             let known = self.start == Start::Shared && self.newest.is_initial(id);
-            before.side(id.site) == Side::Server && !known
+            before.side(id.layer) == Side::Server && !known
         };
         Ok((stale | plan.held_by(Side::Client).filter(is_new)) - &self.base)
     }

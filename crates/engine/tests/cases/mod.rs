@@ -15,16 +15,16 @@ pub const ROUNDS: u32 = 3;
 
 /// An embedding, four blocks with adapters, a head.
 pub fn layout() -> Layout {
-    let id = |site, role, part| ParamId::new(site, role, part);
+    let id = |layer, role, part| ParamId::new(layer, role, part);
     let square = Shape::matrix(3, 3);
     let block = |block: u16| {
-        let site = Layer::Block(block);
+        let layer = Layer::Block(block);
         [
-            (id(site, Role::Query, Part::Weight), square),
-            (id(site, Role::Key, Part::Weight), square),
-            (id(site, Role::Value, Part::Weight), square),
-            (id(site, Role::Value, Part::LoraA), Shape::matrix(1, 3)),
-            (id(site, Role::Value, Part::LoraB), Shape::matrix(3, 1)),
+            (id(layer, Role::Query, Part::Weight), square),
+            (id(layer, Role::Key, Part::Weight), square),
+            (id(layer, Role::Value, Part::Weight), square),
+            (id(layer, Role::Value, Part::LoraA), Shape::matrix(1, 3)),
+            (id(layer, Role::Value, Part::LoraB), Shape::matrix(3, 1)),
         ]
     };
     let ends = [
@@ -180,7 +180,7 @@ pub fn away(recipe: &mut Recipe, client: u32, rounds: Away) {
 }
 
 fn adapters(parts: &[Part]) -> Rule {
-    Rule::Parts(parts.iter().copied().collect()) | Rule::Sites([Layer::Head].into())
+    Rule::Parts(parts.iter().copied().collect()) | Rule::Layers([Layer::Head].into())
 }
 
 /// Text that anybody may have: blocks in the middle get the most attention.

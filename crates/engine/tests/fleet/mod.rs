@@ -12,7 +12,7 @@ use fedra_wire::{Expectation, Header, Kind, decode, encode};
 
 /// One embedding, two blocks, a head: 6 + 2 * 4 + 2 elements.
 pub fn layout() -> Layout {
-    let id = |site, role| ParamId::new(site, role, Part::Weight);
+    let id = |layer, role| ParamId::new(layer, role, Part::Weight);
     Layout::new([
         (id(Layer::Embedding, Role::Token), Shape::matrix(3, 2)),
         (id(Layer::Block(0), Role::Query), Shape::matrix(2, 2)),

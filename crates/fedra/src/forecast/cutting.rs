@@ -65,7 +65,7 @@ fn rules(experiment: &Experiment, ends: ClientBlocks, blocks: u16) -> (Rule, Rul
 /// What a client has of a model that is cut there.
 fn sites(ClientBlocks { first, last }: ClientBlocks, blocks: u16) -> Rule {
     let own = (0..first.min(blocks)).chain(blocks.saturating_sub(last)..blocks);
-    Rule::Sites(own.map(Layer::Block).chain([Layer::Embedding, Layer::Head]).collect())
+    Rule::Layers(own.map(Layer::Block).chain([Layer::Embedding, Layer::Head]).collect())
 }
 
 /// The cut that leaves a client the most blocks within a memory.

@@ -233,7 +233,7 @@ impl LargestBatches {
 /// The model as a client with this plan has it: it may lack the upper blocks.
 fn of_client(model: &Model, plan: &Plan) -> Result<Model> {
     let blocks = (0..model.layout().blocks()).map(Layer::Block);
-    let has = blocks.filter(|block| plan.has().iter().any(|id| id.site == *block));
+    let has = blocks.filter(|block| plan.has().iter().any(|id| id.layer == *block));
     Ok(model.shallow(has.count())?)
 }
 

@@ -70,7 +70,7 @@ pub type PartHeld<'a> = &'a dyn Fn(&Layout) -> Result<Scope>;
 
 impl Prepared {
     /// Opens or makes the model, and encodes the rows for it. A trained head may number the rows'
-    /// labels anew. For a party that holds only a part of the model, the rest is read one site at a
+    /// labels anew. For a party that holds only a part of the model, the rest is read one layer at a
     /// time, for its digest, and never held.
     pub fn of(
         experiment: &Experiment,
@@ -178,7 +178,7 @@ fn fresh(
     };
     let held = part(model.layout())?;
     let made = |keep: ParamFilter<'_>| Ok(model.fresh_part(device, seed, keep)?);
-    let first_weights = Some(digest_by_site(model.layout(), &made)?);
+    let first_weights = Some(digest_by_layer(model.layout(), &made)?);
     let params = made(&|id| held.contains(id))?;
     Ok(Opened { model, params, companions, reader, first_weights })
 }
@@ -282,7 +282,7 @@ fn open(
                 let loaded = load_part_as(&checkpoint, wanted.clone(), how, keep, stored);
                 Ok(loaded.context("model.path")?.params)
             };
-            (Some(part(&layout)?), Some(digest_by_site(&layout, &read)?))
+            (Some(part(&layout)?), Some(digest_by_layer(&layout, &read)?))
         }
     };
     let is_held = |id| held.as_ref().is_none_or(|held| held.contains(id));
@@ -314,15 +314,15 @@ pub(crate) fn evaluator<'a>(
     Evaluator { model, device, task, labels, tokens: EVALUATION_TOKENS }
 }
 
-/// The digest of all weights, of which one site after another is there.
-fn digest_by_site(
+/// The digest of all weights, of which one layer after another is there.
+fn digest_by_layer(
     layout: &Layout,
     read: &dyn Fn(ParamFilter<'_>) -> Result<Params>,
 ) -> Result<Digest> {
     let mut digest = Sum::new();
     let blocks = (0..layout.blocks()).map(Layer::Block);
-    for site in [Layer::Embedding].into_iter().chain(blocks).chain([Layer::Head]) {
-        digest.params(&read(&|id| id.site == site)?);
+    for layer in [Layer::Embedding].into_iter().chain(blocks).chain([Layer::Head]) {
+        digest.params(&read(&|id| id.layer == layer)?);
     }
     Ok(digest.end())
 }

@@ -21,7 +21,7 @@ pub(crate) fn storage(experiment: &Experiment, layout: &Layout) -> Result<Weight
     // What a client keeps for itself becomes its own copy.
     let learns = ever(experiment, recipe, layout)? | recipe.personal.select(layout)?;
     let storage = WeightStorage::new(format, layout, &(Scope::everything(layout) - &learns));
-    let is_whole = storage.scope().iter().all(|id| id.site.block().is_none());
+    let is_whole = storage.scope().iter().all(|id| id.layer.block().is_none());
     let expected = "\"f32\": every block learns in some round, and what learns is f32; adapters ([model.lora]) or blocks that stay frozen leave weights to store so";
     ConfigError::new("model.weights", format_args!("{:?}", format.name()), expected)
         .when(is_whole)?;

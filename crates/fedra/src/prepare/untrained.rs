@@ -29,7 +29,7 @@ pub fn untrained(
     }
     let count = grouped(never.elements(layout) as u64);
     let of = grouped(layout.elements() as u64);
-    let embedding = never.iter().any(|id| id.site == Layer::Embedding);
+    let embedding = never.iter().any(|id| id.layer == Layer::Embedding);
     let remedy = match safl_table(experiment) {
         _ if experiment.raw.model.lora.is_some() => "without model.lora they learn".to_owned(),
         Some((table, _)) if embedding => {
@@ -90,17 +90,17 @@ fn in_round(
 
 /// `the embeddings, block.1, block.3, query, key`.
 fn in_words(never: &Scope, layout: &Layout) -> String {
-    let drawn = |site: Layer| {
-        let own = Scope::of_sites(layout, [site]);
+    let drawn = |layer: Layer| {
+        let own = Scope::of_layers(layout, [layer]);
         own.filter(|id| is_drawn(layout, id) && id.part == Part::Weight)
     };
     let mut words = Vec::new();
-    if never.iter().any(|id| id.site == Layer::Embedding) {
+    if never.iter().any(|id| id.layer == Layer::Embedding) {
         words.push("the embeddings".to_owned());
     }
     let whole: Vec<u16> =
         (0..layout.blocks()).filter(|block| drawn(Layer::Block(*block)).is_subset(never)).collect();
-    let some = |id: &ParamId| id.site.block().is_some_and(|block| !whole.contains(&block));
+    let some = |id: &ParamId| id.layer.block().is_some_and(|block| !whole.contains(&block));
     if whole.len() == usize::from(layout.blocks()) {
         words.push("all blocks".to_owned());
     } else {
@@ -114,7 +114,7 @@ fn in_words(never: &Scope, layout: &Layout) -> String {
         }
     }
     words.extend(roles);
-    if never.iter().any(|id| id.site == Layer::Head) {
+    if never.iter().any(|id| id.layer == Layer::Head) {
         words.push("the head".to_owned());
     }
     words.join(", ")

@@ -38,7 +38,7 @@ pub struct PlanReport {
     pub layout: Layout,
     /// What a person should know before it runs.
     pub notes: Vec<String>,
-    /// What learns and travels, stage by stage and site by site.
+    /// What learns and travels, stage by stage and layer by layer.
     pub parts: Vec<PartRow>,
     /// Clients.
     pub clients: u64,
@@ -125,20 +125,20 @@ impl Saving {
     }
 }
 
-/// A site of the model in a stage of the run.
+/// A layer of the model in a stage of the run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartRow {
     /// The round that the stage begins in, counted from 0.
     pub from: u32,
-    /// The site; none for the whole model.
-    pub site: Option<Layer>,
+    /// The layer; none for the whole model.
+    pub layer: Option<Layer>,
     /// Its parameters.
     pub parameters: u64,
     /// Those that learn.
     pub learn: u64,
     /// Those that travel.
     pub travel: u64,
-    /// What they take on the way up, without header and bitmap, which belong to no site.
+    /// What they take on the way up, without header and bitmap, which belong to no layer.
     pub bytes_up: ByteCount,
 }
 
@@ -219,16 +219,18 @@ fn has_large_fresh_weights(experiment: &Experiment) -> bool {
         .is_ok_and(|model| model.layout().elements() > LARGE)
 }
 
-/// What each site holds, what of it learns, what travels.
+/// What each layer holds, what of it learns, what travels.
 fn parts(layout: &Layout, stages: &[(u32, Plan)], recipe: &Recipe) -> Vec<PartRow> {
     let mut rows = Vec::new();
     let blocks = (0..layout.blocks()).map(Layer::Block);
-    let sites: Vec<Layer> =
+    let layers: Vec<Layer> =
         [Layer::Embedding].into_iter().chain(blocks).chain([Layer::Head]).collect();
     for (from, plan) in stages {
-        let row = |site: Option<Layer>| {
-            let whole = site
-                .map_or_else(|| Scope::everything(layout), |site| Scope::of_sites(layout, [site]));
+        let row = |layer: Option<Layer>| {
+            let whole = layer.map_or_else(
+                || Scope::everything(layout),
+                |layer| Scope::of_layers(layout, [layer]),
+            );
             let (learns, travels) = (&whole & plan.learns(), &whole & &plan.uploads());
             let pooled = recipe.population == Population::Pooled;
             let travels = if pooled { Scope::empty() } else { travels };
@@ -237,14 +239,14 @@ fn parts(layout: &Layout, stages: &[(u32, Plan)], recipe: &Recipe) -> Vec<PartRo
             let length = payload_length(layout, &travels, recipe.work.encoding) - frame;
             PartRow {
                 from: *from,
-                site,
+                layer,
                 parameters: count(&whole),
                 learn: count(&learns),
                 travel: count(&travels),
                 bytes_up: ByteCount(length as u64),
             }
         };
-        rows.extend(sites.iter().map(|site| row(Some(*site))).chain([row(None)]));
+        rows.extend(layers.iter().map(|layer| row(Some(*layer))).chain([row(None)]));
     }
     rows
 }

@@ -180,8 +180,8 @@ fn parameter(name: &str, class: Class) -> Option<ParamId> {
         let together = class.stored_with(*id);
         together.iter().map(|id| id.role).eq(roles.iter().copied())
     };
-    if let Some((_, site, role)) = OUTSIDE.iter().find(|(known, ..)| *known == module) {
-        return Some(ParamId::new(*site, *role, part)).filter(|id| is_named(id, &[*role]));
+    if let Some((_, layer, role)) = OUTSIDE.iter().find(|(known, ..)| *known == module) {
+        return Some(ParamId::new(*layer, *role, part)).filter(|id| is_named(id, &[*role]));
     }
     let (number, module) = module.strip_prefix("blk.")?.split_once('.')?;
     let block: u16 = number.parse().ok().filter(|block: &u16| block.to_string() == number)?;

@@ -161,7 +161,7 @@ impl Checkpoint {
             }
         }
         for (id, (tensor, _)) in present {
-            if id.site != Layer::Head || matches!(id.part, Part::LoraA | Part::LoraB) {
+            if id.layer != Layer::Head || matches!(id.part, Part::LoraA | Part::LoraB) {
                 return Err(self.unplaced(id, tensor));
             }
             found.ignore(tensor, Reason::UnwantedHead(id));

@@ -101,7 +101,7 @@ impl Architecture {
     /// # Ok::<(), fedra_plan::PlanError>(())
     /// ```
     pub fn tensor_name(self, id: ParamId) -> Option<String> {
-        let ParamId { site, role, part } = id;
+        let ParamId { layer, role, part } = id;
         let Module { place, name, roles, alone, .. } = self.module(id)?;
         let is_adapter = matches!(part, Part::LoraA | Part::LoraB);
         if is_adapter && (*place != Place::Block || is_norm(role) || roles.len() > 1) {
@@ -115,7 +115,7 @@ impl Architecture {
             (Place::Head, _) | (_, ClassKind::Base) => "",
             (Place::Embedding | Place::Block | Place::BackboneHead, _) => self.family.prefix,
         };
-        let block = match site {
+        let block = match layer {
             Layer::Block(number) => format!("{}{number}.", self.family.blocks),
             Layer::Embedding | Layer::Head => String::new(),
         };
@@ -157,7 +157,7 @@ impl Architecture {
     }
 
     fn module(self, id: ParamId) -> Option<&'static Module> {
-        if id.site == Layer::Head && !self.has_head(id.role) {
+        if id.layer == Layer::Head && !self.has_head(id.role) {
             return None;
         }
         // An encoder's is the token embedding, whatever name a copy of it has.
@@ -167,7 +167,7 @@ impl Architecture {
         }
         let is_here = |module: &&Module| {
             module.roles.contains(&id.role)
-                && module.place.layer(id.site) == id.site
+                && module.place.layer(id.layer) == id.layer
                 && module.only.is_none_or(|kind| kind == self.kind)
         };
         self.family.modules.iter().copied().flatten().find(is_here)
@@ -284,8 +284,8 @@ impl Family {
         if is_adapter && (module.place != Place::Block || is_norm) {
             return None;
         }
-        let site = module.place.layer(number.unwrap_or(Layer::Head));
-        Some(module.roles.iter().map(|role| ParamId::new(site, *role, part)).collect())
+        let layer = module.place.layer(number.unwrap_or(Layer::Head));
+        Some(module.roles.iter().map(|role| ParamId::new(layer, *role, part)).collect())
     }
 }
 
@@ -377,8 +377,8 @@ mod tests {
         for architecture in Architecture::all() {
             for module in architecture.family.modules.iter().copied().flatten() {
                 for part in [Part::Weight, Part::Bias, Part::LoraA, Part::LoraB] {
-                    let site = module.place.layer(Layer::Block(17));
-                    let id = ParamId::new(site, module.roles[0], part);
+                    let layer = module.place.layer(Layer::Block(17));
+                    let id = ParamId::new(layer, module.roles[0], part);
                     let Some(name) = architecture.tensor_name(id) else { continue };
                     let together = architecture.stored_with(id);
                     let meaning = architecture.family.meaning(&name);

@@ -69,8 +69,8 @@ impl AdapterFolder {
             };
             let id = ids[0];
             let is_adapter = matches!(id.part, Part::LoraA | Part::LoraB);
-            let is_in_block = id.site.block().is_some();
-            if is_adapter != is_in_block || id.site == Layer::Embedding {
+            let is_in_block = id.layer.block().is_some();
+            if is_adapter != is_in_block || id.layer == Layer::Embedding {
                 let expected = "an adapter inside a block, or a whole head";
                 return refuse(name, &format!("{id}"), expected);
             }
@@ -91,7 +91,7 @@ impl AdapterFolder {
         }
         let layout = layout::of(config, Head::Bare, None)?;
         tensors.extend(joined.split(&weights, &settings, &layout)?);
-        let in_blocks = tensors.keys().filter(|id| id.site.block().is_some());
+        let in_blocks = tensors.keys().filter(|id| id.layer.block().is_some());
         let roles: BTreeSet<Role> = in_blocks.map(|id| id.role).collect();
         let adapters = Adapters::new(settings.rank, settings.alpha, roles)?;
         let labels = match dir.join(LABELS) {
@@ -150,7 +150,7 @@ impl AdapterFolder {
             let is_classifier = id.role == Role::Classifier;
             let begins_anew = matches!(classifier, Classifier::Fresh(_)) && is_classifier;
             let Some(shape) = wanted.get(id) else {
-                if id.site == Layer::Head {
+                if id.layer == Layer::Head {
                     continue;
                 }
                 let expected = format!("a part of one of the {} blocks", model.blocks());

@@ -59,7 +59,7 @@ impl JoinedModules {
     /// Takes the tensor of several parameters; says which one was there already.
     pub fn insert(&mut self, ids: &[ParamId], tensor: &str) -> Option<String> {
         let roles = ids.iter().map(|id| id.role).collect();
-        let module = self.modules.entry((roles, ids[0].site)).or_default();
+        let module = self.modules.entry((roles, ids[0].layer)).or_default();
         let part = if ids[0].part == Part::LoraA { &mut module.a } else { &mut module.b };
         part.replace(tensor.to_owned())
     }
@@ -72,8 +72,8 @@ impl JoinedModules {
         layout: &Layout,
     ) -> Result<BTreeMap<ParamId, Source>, ModelError> {
         let mut kinds: BTreeMap<Vec<Role>, Vec<Together>> = BTreeMap::new();
-        for ((roles, site), module) in self.modules {
-            let together = Together::open(weights, settings, (&roles, site, module), layout)?;
+        for ((roles, layer), module) in self.modules {
+            let together = Together::open(weights, settings, (&roles, layer, module), layout)?;
             kinds.entry(roles).or_default().push(together);
         }
         let mut sources = BTreeMap::new();
@@ -89,7 +89,7 @@ impl JoinedModules {
 
 /// One module with its adapter.
 struct Together {
-    site: Layer,
+    layer: Layer,
     a: String,
     b: String,
     inputs: usize,
@@ -106,7 +106,7 @@ impl Together {
     fn open(
         weights: &Reader,
         settings: &AdapterConfig,
-        (roles, site, module): (&[Role], Layer, Module),
+        (roles, layer, module): (&[Role], Layer, Module),
         layout: &Layout,
     ) -> Result<Self, ModelError> {
         let refuse = |tensor: &str, found: String, expected: String| {
@@ -122,9 +122,9 @@ impl Together {
         let mut rows = Vec::new();
         let (mut end, mut inputs) = (0, 0);
         for role in roles {
-            let shape = layout.get(ParamId::new(site, *role, Part::Weight));
+            let shape = layout.get(ParamId::new(layer, *role, Part::Weight));
             let Some(&[outputs, columns]) = shape.map(Shape::dims) else {
-                return refuse(&a, format!("{site}"), "one of the model's blocks".into());
+                return refuse(&a, format!("{layer}"), "one of the model's blocks".into());
             };
             rows.push(end..end + outputs);
             (end, inputs) = (end + outputs, columns);
@@ -145,7 +145,7 @@ impl Together {
             }
         }
         let values = weights.read_f32(&b)?;
-        Ok(Self { site, a, b, inputs, rows, rank, count, values })
+        Ok(Self { layer, a, b, inputs, rows, rank, count, values })
     }
 
     /// The values of B in the rows of one projection.
@@ -173,7 +173,7 @@ impl Together {
                 let expected = "one adapter for all projections, or one for each";
                 return Err(ModelError::tensor(weights.path(), &self.b, found, expected));
             }
-            let id = |part| ParamId::new(self.site, roles[place], part);
+            let id = |part| ParamId::new(self.layer, roles[place], part);
             let a = [own.clone(), 0..self.inputs];
             sources.insert(id(Part::LoraA), Source { tensor: self.a.clone(), cut: Some(a) });
             let b = [self.rows[place].clone(), own];

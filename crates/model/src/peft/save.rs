@@ -59,7 +59,7 @@ pub fn save(
     let architecture = model.head().architecture(model.config())?.of_modules();
     let (mut outlines, mut stored) = (Vec::new(), BTreeMap::new());
     let is_part =
-        |id: &ParamId| id.site == Layer::Head || matches!(id.part, Part::LoraA | Part::LoraB);
+        |id: &ParamId| id.layer == Layer::Head || matches!(id.part, Part::LoraA | Part::LoraB);
     for (id, shape) in model.layout().iter().filter(|(id, _)| is_part(id)) {
         let joined = Joined::of(id, model, architecture);
         let whole = ParamId { part: Part::Weight, ..id };
@@ -130,7 +130,7 @@ struct Joined {
 impl Joined {
     fn of(id: ParamId, model: &Model, architecture: Architecture) -> Option<Self> {
         let all = architecture.stored_with(ParamId { part: Part::Weight, ..id });
-        if id.site == Layer::Head || all.len() < 2 {
+        if id.layer == Layer::Head || all.len() < 2 {
             return None;
         }
         let has = |other: &&ParamId| model.layout().contains(ParamId { part: id.part, ..**other });
@@ -205,7 +205,7 @@ fn modules_to_save(model: &Model, architecture: Architecture) -> BTreeSet<String
             .find(|whole| bare.starts_with(&format!("{whole}.")));
         Some(whole.map_or(path.clone(), str::to_owned))
     };
-    model.layout().ids().filter(|id| id.site == Layer::Head).filter_map(module).collect()
+    model.layout().ids().filter(|id| id.layer == Layer::Head).filter_map(module).collect()
 }
 
 /// The adapted modules: by the ends of their names, or by a pattern where an end would say too much.

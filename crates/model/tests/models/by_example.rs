@@ -37,23 +37,23 @@ fn check(step: &Step, scope: &Scope) {
         let total = alone.sum_of_squares().sqrt();
         let what = format!("{} example {example}", step.name);
         assert!((found.square(example).sqrt() - total).abs() <= NEAR * total, "{what}");
-        for site in found.sites() {
-            let here = alone.iter().filter(|(id, _)| id.site == site);
+        for layer in found.layers() {
+            let here = alone.iter().filter(|(id, _)| id.layer == layer);
             let expected: f64 = here.map(|(_, gradient)| gradient.values().sum_of_squares()).sum();
-            let apart = (found.square_at(site, example).sqrt() - expected.sqrt()).abs();
-            assert!(apart <= NEAR * expected.sqrt() + 1e-7 * total, "{what} at {site:?}: {apart}");
+            let apart = (found.square_at(layer, example).sqrt() - expected.sqrt()).abs();
+            assert!(apart <= NEAR * expected.sqrt() + 1e-7 * total, "{what} at {layer:?}: {apart}");
         }
     }
     let clip = 0.5 * found.square(0).sqrt().max(1e-3);
     let factors = Clipping::Flat(clip).factors(&found);
-    let sum = found.weighted_sum(|site, example| factors.at(site, example));
+    let sum = found.weighted_sum(|layer, example| factors.at(layer, example));
     let size = sum.sum_of_squares().sqrt();
     for (id, gradient) in sum.iter() {
         let found = gradient.to_dense();
         let mut expected = vec![0.0; found.len()];
         for (example, alone) in alone.iter().enumerate() {
             let Some(gradient) = alone.get(id) else { continue };
-            let factor = f64::from(factors.at(id.site, example));
+            let factor = f64::from(factors.at(id.layer, example));
             let dense = gradient.to_dense();
             expected.iter_mut().zip(&dense).for_each(|(e, x)| *e += factor * f64::from(*x));
         }
@@ -71,8 +71,8 @@ fn check(step: &Step, scope: &Scope) {
 fn every_task_of_every_model_can_be_told_apart_by_example() {
     for step in Step::every_kind() {
         check(&step, &step.everything());
-        for site in [Layer::Embedding, Layer::Block(0), Layer::Head] {
-            let scope = Scope::of_sites(step.model.layout(), [site]);
+        for layer in [Layer::Embedding, Layer::Block(0), Layer::Head] {
+            let scope = Scope::of_layers(step.model.layout(), [layer]);
             if !scope.is_empty() {
                 check(&step, &scope);
             }

@@ -269,12 +269,12 @@ fn one_side_of_a_cut_is_loaded_without_the_other_and_to_the_bit() {
     let dir = tempfile::tempdir().unwrap();
     write(dir.path(), &step, Precision::F32);
     let checkpoint = Checkpoint::open(dir.path()).unwrap();
-    let server = |site: Layer| site == Layer::Block(1);
+    let server = |layer: Layer| layer == Layer::Block(1);
     for kept_by_server in [true, false] {
         let wanted =
             Wanted { head: Head::Language, classifier: Classifier::Stored, adapters: None };
         let how = (&step.device, Seed(1));
-        let keep = |id: ParamId| server(id.site) == kept_by_server;
+        let keep = |id: ParamId| server(id.layer) == kept_by_server;
         let part = load_part(&checkpoint, wanted, how, keep).unwrap();
         let expected: Vec<_> = step.params.iter().filter(|(id, _)| keep(*id)).collect();
         assert!(!part.params.is_empty() && part.params.len() < step.params.len());

@@ -129,7 +129,7 @@ fn blocks_of_a_file_are_kept_as_they_are_and_answer_to_the_bit_as_their_f32() {
                 assert_eq!(found, bits(&exact.to_host()), "{}: {id}", step.name);
                 match kept.model.storage().of(id) {
                     F32 => assert_eq!(tensor.format(), F32, "{}: {id}", step.name),
-                    Bf16 | Int8 | Int4 if id.site.block().is_some() => {
+                    Bf16 | Int8 | Int4 if id.layer.block().is_some() => {
                         assert_eq!(tensor.format(), projections, "{}: {id}", step.name);
                         seen.0 += 1;
                     }
@@ -161,7 +161,7 @@ fn what_a_file_has_in_more_bits_is_quantised_again_and_so_are_other_blocks_and_t
         let stored = |layout: &Layout| WeightStorage::of_all(WeightFormat::Int4, layout);
         let how = (&step.device, Seed(1));
         let kept = load_part_as(&checkpoint, wanted, how, |_| true, stored).unwrap();
-        for (id, tensor) in kept.params.iter().filter(|(id, _)| id.site.block().is_some()) {
+        for (id, tensor) in kept.params.iter().filter(|(id, _)| id.layer.block().is_some()) {
             assert_eq!(tensor.format(), kept.model.storage().of(id), "{family}: {id}");
         }
         let exact = load(dir.path().join("model.gguf").as_path(), Head::Language, None, how);

@@ -212,7 +212,7 @@ fn name(id: ParamId, is_joined: bool, has_gate_with_up: bool) -> String {
         | Role::Classifier => panic!("{id} is no decoder's"),
     };
     let part = if id.part == Part::Bias { "bias" } else { "weight" };
-    match id.site {
+    match id.layer {
         Layer::Block(block) => format!("blk.{block}.{module}.{part}"),
         Layer::Embedding | Layer::Head => format!("{module}.{part}"),
     }

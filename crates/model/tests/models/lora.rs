@@ -34,7 +34,7 @@ pub fn adapted(base: &Step, scale: f64) -> Step {
 }
 
 fn beside(id: ParamId, part: Part) -> ParamId {
-    ParamId::new(id.site, id.role, part)
+    ParamId::new(id.layer, id.role, part)
 }
 
 /// `left right` in f64, both row by row.

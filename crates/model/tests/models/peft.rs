@@ -92,7 +92,7 @@ fn an_adapter_comes_back_to_the_bit_and_its_head_with_it() {
         saved(dir.path(), &step);
         // A head that begins otherwise, so that it has to come from the folder.
         let fresh = base.model.fresh_params(&base.device, Seed(9)).unwrap();
-        for (id, tensor) in fresh.iter().filter(|(id, _)| id.site == Layer::Head) {
+        for (id, tensor) in fresh.iter().filter(|(id, _)| id.layer == Layer::Head) {
             base.params.insert(id, tensor.clone());
         }
         let back = loaded(dir.path(), &base);

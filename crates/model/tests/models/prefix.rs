@@ -20,8 +20,8 @@ fn take(cache: &mut PrefixCache, step: &Step, scope: &Scope) -> Outcome {
 /// What trains behind a prefix of `blocks` blocks.
 fn behind(step: &Step, blocks: usize) -> Scope {
     let rest = blocks as u16..step.model.layout().blocks();
-    let sites = rest.map(Layer::Block).chain([Layer::Head]);
-    Scope::of_sites(step.model.layout(), sites)
+    let layers = rest.map(Layer::Block).chain([Layer::Head]);
+    Scope::of_layers(step.model.layout(), layers)
 }
 
 const PLENTY: usize = 1 << 20;

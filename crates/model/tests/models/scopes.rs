@@ -5,22 +5,22 @@ use crate::step::{Step, bits};
 use fedra_compute::{Optimiser, Solver, Tape};
 use fedra_plan::{Layer, Part, Role, Scope};
 
-fn sites(step: &Step) -> Vec<Layer> {
+fn layers(step: &Step) -> Vec<Layer> {
     let blocks = (0..step.model.layout().blocks()).map(Layer::Block);
     std::iter::once(Layer::Embedding).chain(blocks).chain([Layer::Head]).collect()
 }
 
-/// Every set of sites but the empty one.
+/// Every set of layers but the empty one.
 fn scopes(step: &Step) -> impl Iterator<Item = Scope> {
-    let sites = sites(step);
-    (1..1u32 << sites.len()).map(move |set| {
-        let chosen = sites.iter().enumerate().filter(move |(i, _)| set >> i & 1 == 1);
-        Scope::of_sites(step.model.layout(), chosen.map(|(_, site)| *site))
+    let layers = layers(step);
+    (1..1u32 << layers.len()).map(move |set| {
+        let chosen = layers.iter().enumerate().filter(move |(i, _)| set >> i & 1 == 1);
+        Scope::of_layers(step.model.layout(), chosen.map(|(_, layer)| *layer))
     })
 }
 
 #[test]
-fn every_set_of_sites_gets_exactly_its_gradients_with_the_bits_of_the_whole() {
+fn every_set_of_layers_gets_exactly_its_gradients_with_the_bits_of_the_whole() {
     for step in Step::every_kind() {
         let whole = step.take(&step.everything());
         for scope in scopes(&step) {
@@ -75,7 +75,7 @@ fn an_empty_scope_computes_the_loss_and_records_nothing() {
 fn what_is_frozen_stays_identical_under_adamw() {
     for step in Step::every_kind() {
         let frozen = Scope::of_roles(step.model.layout(), [Role::Query, Role::Key]);
-        let frozen = frozen | Scope::of_sites(step.model.layout(), [Layer::Embedding]);
+        let frozen = frozen | Scope::of_layers(step.model.layout(), [Layer::Embedding]);
         let scope = step.everything() - frozen.clone();
         let mut after = step.params.clone();
         let mut optimiser = Optimiser::new(&step.device, Solver::adamw(1e-2, 0.1)).unwrap();

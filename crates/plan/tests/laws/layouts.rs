@@ -5,16 +5,16 @@ use proptest::prelude::*;
 
 use crate::strategies::{layout, legal, parameters, part, role, shape};
 
-fn any_site() -> impl Strategy<Value = Layer> {
+fn any_layer() -> impl Strategy<Value = Layer> {
     prop_oneof![Just(Layer::Embedding), Just(Layer::Head), any::<u16>().prop_map(Layer::Block),]
 }
 
 #[test]
-fn every_role_and_part_reads_back_at_every_kind_of_site() {
-    for site in [Layer::Embedding, Layer::Block(0), Layer::Block(u16::MAX), Layer::Head] {
+fn every_role_and_part_reads_back_at_every_kind_of_layer() {
+    for layer in [Layer::Embedding, Layer::Block(0), Layer::Block(u16::MAX), Layer::Head] {
         for role in Role::ALL {
             for part in Part::ALL {
-                let id = ParamId::new(site, role, part);
+                let id = ParamId::new(layer, role, part);
                 assert_eq!(id.to_string().parse(), Ok(id));
             }
         }
@@ -23,8 +23,8 @@ fn every_role_and_part_reads_back_at_every_kind_of_site() {
 
 proptest! {
     #[test]
-    fn every_id_reads_back_from_its_text(site in any_site(), role in role(), part in part()) {
-        let id = ParamId::new(site, role, part);
+    fn every_id_reads_back_from_its_text(layer in any_layer(), role in role(), part in part()) {
+        let id = ParamId::new(layer, role, part);
         prop_assert_eq!(id.to_string().parse(), Ok(id));
         let json = serde_json::to_string(&id).expect("a string");
         prop_assert_eq!(serde_json::from_str::<ParamId>(&json).expect("just written"), id);

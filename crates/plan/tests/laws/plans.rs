@@ -44,7 +44,7 @@ proptest! {
         for (crossing, (receiver, below)) in crossings.into_iter().zip(changes) {
             let into_server = matches!(crossing, Crossing::IntoServer { .. });
             prop_assert_eq!(into_server, receiver == Side::Server);
-            let before = path.iter().filter(|site| crossing.comes_after(**site));
+            let before = path.iter().filter(|layer| crossing.comes_after(**layer));
             prop_assert_eq!(before.max(), Some(&below));
         }
     }
@@ -64,7 +64,7 @@ proptest! {
     ) {
         let plan = Plan::new(&layout, scope.clone(), cut).expect("drawn for this layout");
         let prefix = plan.frozen_prefix();
-        prop_assert_eq!(prefix.is_none(), scope.lowest_site() == Some(Layer::Embedding));
+        prop_assert_eq!(prefix.is_none(), scope.lowest_layer() == Some(Layer::Embedding));
         let frozen = prefix.unwrap_or(0);
         prop_assert!(scope.blocks().into_iter().all(|number| number >= frozen));
     }

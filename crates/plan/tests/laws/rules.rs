@@ -45,7 +45,7 @@ proptest! {
 
     #[test]
     fn all_blocks_with_both_ends_are_everything((layout, _, _, _) in setting()) {
-        let rule = Rule::Chosen | Rule::Sites([Layer::Embedding, Layer::Head].into());
+        let rule = Rule::Chosen | Rule::Layers([Layer::Embedding, Layer::Head].into());
         let all = (0..layout.blocks()).collect();
         prop_assert_eq!(select(&rule, (&layout, &all)), Scope::everything(&layout));
     }

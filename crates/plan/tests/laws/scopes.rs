@@ -56,14 +56,14 @@ proptest! {
     }
 
     #[test]
-    fn roles_parts_and_sites_each_divide_the_layout(layout in layout()) {
+    fn roles_parts_and_layers_each_divide_the_layout(layout in layout()) {
         let all = Scope::everything(&layout);
         let roles = Role::ALL.map(|role| Scope::of_roles(&layout, [role]));
         let parts = Part::ALL.map(|part| Scope::of_parts(&layout, [part]));
         prop_assert_eq!(roles.iter().map(Scope::len).sum::<usize>(), all.len());
         prop_assert_eq!(parts.iter().map(Scope::len).sum::<usize>(), all.len());
         let in_blocks = Scope::of_blocks(&layout, 0..layout.blocks());
-        prop_assert_eq!(in_blocks, all.filter(|id| id.site.block().is_some()));
+        prop_assert_eq!(in_blocks, all.filter(|id| id.layer.block().is_some()));
     }
 
     #[test]

@@ -13,11 +13,11 @@ pub(crate) fn part() -> impl Strategy<Value = Part> {
     select(Part::ALL.to_vec())
 }
 
-/// A site of a model with so many blocks.
-pub(crate) fn site(blocks: u16) -> impl Strategy<Value = Layer> {
+/// A layer of a model with so many blocks.
+pub(crate) fn layer(blocks: u16) -> impl Strategy<Value = Layer> {
     let blocks = (0..blocks).map(Layer::Block);
-    let sites = [Layer::Embedding, Layer::Head].into_iter().chain(blocks);
-    select(sites.collect::<Vec<_>>())
+    let layers = [Layer::Embedding, Layer::Head].into_iter().chain(blocks);
+    select(layers.collect::<Vec<_>>())
 }
 
 pub(crate) fn shape() -> impl Strategy<Value = Shape> {
@@ -30,8 +30,8 @@ pub(crate) fn shape() -> impl Strategy<Value = Shape> {
 /// The parameters of a model with 1 to 6 blocks, each of which has at least a query.
 pub(crate) fn parameters() -> impl Strategy<Value = Vec<(ParamId, Shape)>> {
     (1_u16..7).prop_flat_map(|blocks| {
-        let id = (site(blocks), role(), part())
-            .prop_map(|(site, role, part)| ParamId::new(site, role, part));
+        let id = (layer(blocks), role(), part())
+            .prop_map(|(layer, role, part)| ParamId::new(layer, role, part));
         (btree_map(id, shape(), 0..60), vec(shape(), usize::from(blocks))).prop_map(
             |(mut shapes, queries)| {
                 for (number, shape) in (0..).zip(queries) {
@@ -94,7 +94,7 @@ pub(crate) fn rule(blocks: u16) -> impl Strategy<Value = Rule> {
     let leaf = prop_oneof![
         Just(Rule::Everything),
         Just(Rule::Nothing),
-        btree_set(site(blocks), 0..4).prop_map(Rule::Sites),
+        btree_set(layer(blocks), 0..4).prop_map(Rule::Layers),
         btree_set(role(), 0..6).prop_map(Rule::Roles),
         btree_set(part(), 0..3).prop_map(Rule::Parts),
         btree_set(0..blocks, 0..4).prop_map(Rule::Blocks),

@@ -6,7 +6,7 @@ use fedra_wire::{ClientId, Encoding, Expectation, Header, Kind, ParamValues};
 
 /// Four parameters, the first of the given shape.
 pub fn layout(first: Shape) -> Layout {
-    let id = |site, role, part| ParamId::new(site, role, part);
+    let id = |layer, role, part| ParamId::new(layer, role, part);
     Layout::new([
         (id(Layer::Embedding, Role::Token, Part::Weight), first),
         (id(Layer::Block(0), Role::Query, Part::Weight), Shape::matrix(3, 4)),

@@ -17,7 +17,7 @@ impl NoiseMean {
     /// if it had told nothing of them.
     pub(crate) fn add(&mut self, client: ClientId, (mut told, asked): (StepNoise, &Scope)) {
         let is_number = |value: f64| value.is_finite() && (0.0..1e30).contains(&value);
-        let asked: Vec<Layer> = asked.iter().map(|id| id.site).collect();
+        let asked: Vec<Layer> = asked.iter().map(|id| id.layer).collect();
         told.layers.retain(|one| {
             is_number(one.released) && is_number(one.noise) && asked.contains(&one.layer)
         });
@@ -57,7 +57,7 @@ mod tests {
         let layer =
             |released| LayerNoise { layer: Layer::Block(0), numbers: 4, released, noise: 1.0 };
         let told = |released, clip| StepNoise { layers: vec![layer(released)], clip: Some(clip) };
-        let id = ParamId { site: Layer::Block(0), role: Role::Query, part: Part::Weight };
+        let id = ParamId { layer: Layer::Block(0), role: Role::Query, part: Part::Weight };
         let asked: Scope = [id].into_iter().collect();
         let mut mean = NoiseMean::default();
         mean.add(ClientId(1), (told(3.0, 4.0), &asked));

@@ -144,7 +144,7 @@ fn trainable(raw: &RawConfig, task: Task) -> Result<Rule> {
     ConfigError::new("model.lora.head", "\"frozen\"", expected)
         .when(lora.head == LoraHead::Frozen && has_labels)?;
     Ok(match lora.head {
-        LoraHead::Learns => adapters | Rule::Sites([Layer::Head].into()),
+        LoraHead::Learns => adapters | Rule::Layers([Layer::Head].into()),
         LoraHead::Frozen => adapters,
     })
 }

@@ -333,7 +333,7 @@ impl Run {
 /// What a model folder lacks where clients keep parameters of their own.
 fn own_parts(personal: &Scope) -> String {
     let sites: std::collections::BTreeSet<String> =
-        personal.iter().map(|id| id.site.to_string()).collect();
+        personal.iter().map(|id| id.layer.to_string()).collect();
     let sites: Vec<String> = sites.into_iter().collect();
     let stay = if sites.len() == 1 { "stays" } else { "stay" };
     format!(
