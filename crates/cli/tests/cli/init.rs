@@ -376,7 +376,8 @@ fn what_looks_wrong_in_a_table_is_noted_or_refused_before_a_file_is_written() {
     });
     let told = place.refused(&["init", "empty.csv", "--yes"]);
     assert!(told.contains("20 of 60 rows have no value in column \"label\""), "{told}");
-    let expected = "error: the proposed experiment cannot read its rows: empty.csv:4: found no value";
+    let expected =
+        "error: the proposed experiment cannot read its rows: empty.csv:4: found no value";
     assert!(told.contains(expected) && told.contains("; --missing drop leaves"), "{told}");
     assert!(!told.contains("-->"), "no error points into a file that is not there: {told}");
     assert!(!place.path("empty.toml").exists());

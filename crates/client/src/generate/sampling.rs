@@ -2,7 +2,7 @@
 //!
 //! Filters apply in the order that users of other libraries know: temperature, then top-k, then
 //! top-p. Every draw has a seed of its own, made from the seed and the token's number, so a
-//! generation that was interrupted goes on as if it had not been.
+//! generation that was interrupted continues as if it had not been.
 //!
 //! ```text
 //! p = softmax(logits / temperature)      over the k likeliest (ties with the last one stay)

@@ -70,8 +70,8 @@ impl Columns {
         }
         if !values.is_empty() && values.iter().all(|value| value.trim().is_empty()) {
             let found = "no text in the columns of the prompt".to_owned();
-            let complaint = (found, "at least one word".to_owned());
-            return Err(NoRow { complaint, is_missing: true, advice: None });
+            let mismatch = (found, "at least one word".to_owned());
+            return Err(NoRow { mismatch, is_missing: true, advice: None });
         }
         let (labels, answers) = match &prompt.answers {
             AnswerTemplates::Choices(choices) => {
@@ -176,14 +176,12 @@ fn find(
     usual: &[&str],
 ) -> Result<Option<Cell>, NoRow> {
     if let Some(name) = named {
-        return match fields.take(name)? {
-            Some(cell) => Ok(Some(cell)),
-            None => {
-                // Another name is of use only where the name is wrong.
-                let is_unknown = !fields.names().contains(&name);
-                Err(absent(fields, &[name], is_unknown.then_some(key)))
-            }
-        };
+        if let Some(cell) = fields.take(name)? {
+            return Ok(Some(cell));
+        }
+        // Another name is of use only where the name is wrong.
+        let is_unknown = !fields.names().contains(&name);
+        return Err(absent(fields, &[name], is_unknown.then_some(key)));
     }
     for name in usual {
         if let Some(cell) = fields.take(name)? {

@@ -22,7 +22,7 @@ pub enum ServerRule {
     Momentum {
         /// The server's learning rate.
         rate: f32,
-        /// Share of the last change that goes on.
+        /// Share of the last change that is carried over.
         beta: f32,
     },
     /// `m = beta1 m + (1 - beta1) d; w += rate m / (sqrt(v) + tau)`, with v from the second moment

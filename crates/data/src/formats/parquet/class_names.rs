@@ -8,7 +8,7 @@ use std::sync::Arc;
 use parquet::file::metadata::KeyValue;
 use serde_json::Value;
 
-use crate::error::Complaint;
+use crate::error::Mismatch;
 use crate::formats::fields::Cell;
 
 /// The key of the entry.
@@ -44,7 +44,7 @@ pub(super) fn names(feature: &Value) -> Option<ClassNames> {
 
 impl ClassNames {
     /// The names in the place of their numbers; none for a row without a label.
-    pub fn of(&self, cell: Cell) -> Result<Option<Cell>, Complaint> {
+    pub fn of(&self, cell: Cell) -> Result<Option<Cell>, Mismatch> {
         let name = |number: &String| {
             let place = number.parse::<usize>().ok();
             place.and_then(|place| self.0.get(place)).cloned().ok_or_else(|| {
