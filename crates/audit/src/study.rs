@@ -58,7 +58,7 @@ pub struct Grid {
     pub knowledge: Vec<Knowledge>,
     /// For averaging: how often each line is seen.
     pub views: Vec<u32>,
-    /// How often everything is drawn anew.
+    /// How often all draws are repeated.
     pub repeats: u32,
     /// The largest number of candidates that a search tries at a position; the inverter chooses.
     pub candidates: usize,

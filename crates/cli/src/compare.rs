@@ -191,7 +191,7 @@ impl Follower {
         }
     }
 
-    /// A run is over, however it ended.
+    /// A run has finished, however it ended.
     fn over(&self, run: &str) {
         if let Some(line) = self.lines.borrow_mut().runs.remove(run) {
             line.remove();

@@ -4,8 +4,8 @@ use anyhow::Result;
 use clap::Args;
 use fedra::Experiment;
 use fedra::config::Party;
+use fedra::prepare::data_notes;
 use fedra::prepare::partitioned_data::PartitionedData;
-use fedra::prepare::remarks;
 use fedra::prepare::token_lengths::TokenLengths;
 use fedra::text::grid::{Grid, grouped};
 use fedra_data::{Body, Example, LabelShape, Labels, Small, Table, Task, printable};
@@ -60,7 +60,7 @@ impl Data {
             Some(name) => {
                 let experiment = self.written.experiment_for(Party::Site)?;
                 let holdings = fedra::run::site::holdings(&experiment, name, &terminal)?;
-                if let Some(others) = remarks::of_others(&holdings, name) {
+                if let Some(others) = data_notes::of_others(&holdings, name) {
                     console::say(format_args!("note: {others}"));
                 }
                 (experiment, holdings.only(name))
@@ -156,7 +156,7 @@ fn show(
             Some(format!("note: tokens are not counted: {}", printable(&error.in_words())))
         }
     };
-    remarks::of_data(holdings).iter().chain(&about_tokens).for_each(console::say);
+    data_notes::of_data(holdings).iter().chain(&about_tokens).for_each(console::say);
 }
 
 const LEGEND: &str = "  \u{b7} absent   \u{2591} below half   \u{2592} near it   \

@@ -75,7 +75,7 @@ impl DeviceFlags {
         self.precision.unwrap_or_default()
     }
 
-    /// For a run that is resumed: what it goes on with.
+    /// For a run that is resumed: what it continues with.
     pub fn resumes_with(self, threads: Option<usize>) -> fedra::Machine {
         fedra::Machine { threads, device: self.device, precision: self.precision }
     }

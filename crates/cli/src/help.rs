@@ -47,7 +47,7 @@ const EXAMPLES: usize = 4;
 /// The first examples; the others, and what is explained behind them, can wait.
 fn examples(after: &str) -> String {
     let mut lines: Vec<&str> = after.lines().take(EXAMPLES).collect();
-    // A command that goes on in the next line is shown whole or not at all.
+    // A command that continues in the next line is shown whole or not at all.
     while lines.last().is_some_and(|line| line.is_empty() || line.ends_with('\\')) {
         lines.pop();
     }

@@ -38,7 +38,7 @@ pub struct RunState {
     /// What a private run has spent.
     pub epsilon: Option<f64>,
     /// How fast it goes.
-    pub pace: Pace,
+    pub timer: RoundTimer,
     /// How far the work inside the round is.
     pub within: Option<RoundProgress>,
     /// When something was last said, where no line is drawn.
@@ -63,7 +63,7 @@ impl RunState {
         self.bytes += report.bytes.down;
         let privacy = report.privacy.as_ref();
         self.epsilon = privacy.map(|privacy| privacy.epsilon).or(self.epsilon);
-        self.pace.end(now);
+        self.timer.end(now);
         (self.within, self.said) = (None, now);
     }
 
@@ -90,7 +90,7 @@ impl RunState {
 
     /// How long it will take: all rounds, or before one has ended, what the round is at.
     fn left(&self, now: Instant) -> Option<String> {
-        let rounds = self.pace.left(now, self.rounds.saturating_sub(self.done));
+        let rounds = self.timer.left(now, self.rounds.saturating_sub(self.done));
         if let Some(left) = rounds {
             return Some(format!("{} left", duration(left.as_secs_f64())));
         }
@@ -199,7 +199,7 @@ fn bar(share: f64, width: usize) -> String {
     format!("{}{}", "\u{2501}".repeat(full), "\u{2500}".repeat(width - full))
 }
 
-/// The start of a text, with two dots where it goes on.
+/// The start of a text, with two dots where it continues.
 pub fn cut(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();
@@ -210,14 +210,14 @@ pub fn cut(text: &str, width: usize) -> String {
 
 /// How long rounds take, by the last few of them: they differ, and the first is often the slowest.
 #[derive(Clone, Debug)]
-pub struct Pace {
+pub struct RoundTimer {
     ends: VecDeque<Instant>,
 }
 
 /// Rounds that the time left is reckoned by.
 const RECENT: usize = 8;
 
-impl Pace {
+impl RoundTimer {
     /// Rounds begin now.
     pub fn new(now: Instant) -> Self {
         Self { ends: [now].into() }
@@ -252,19 +252,19 @@ mod tests {
     fn the_time_left_is_that_of_the_last_rounds_and_counts_down() {
         let begun = Instant::now();
         let seconds = Duration::from_secs;
-        let mut pace = Pace::new(begun);
-        assert_eq!(pace.left(begun, 9), None);
+        let mut timer = RoundTimer::new(begun);
+        assert_eq!(timer.left(begun, 9), None);
         // A slow first round, then one a second.
-        pace.end(begun + seconds(11));
-        assert_eq!(pace.left(begun + seconds(11), 9), Some(seconds(99)));
-        assert_eq!(pace.left(begun + seconds(13), 9), Some(seconds(97)));
-        pace.end(begun + seconds(12));
-        assert_eq!(pace.left(begun + seconds(12), 8), Some(seconds(48)));
+        timer.end(begun + seconds(11));
+        assert_eq!(timer.left(begun + seconds(11), 9), Some(seconds(99)));
+        assert_eq!(timer.left(begun + seconds(13), 9), Some(seconds(97)));
+        timer.end(begun + seconds(12));
+        assert_eq!(timer.left(begun + seconds(12), 8), Some(seconds(48)));
         for round in 3..=11 {
-            pace.end(begun + seconds(10 + round));
+            timer.end(begun + seconds(10 + round));
         }
-        assert_eq!(pace.left(begun + seconds(21), 5), Some(seconds(5)));
-        assert_eq!(pace.left(begun + seconds(99), 0), None);
+        assert_eq!(timer.left(begun + seconds(21), 5), Some(seconds(5)));
+        assert_eq!(timer.left(begun + seconds(99), 0), None);
     }
 
     fn state() -> RunState {
@@ -280,7 +280,7 @@ mod tests {
             loss: Some(0.5),
             bytes: ByteCount(12_300_000),
             epsilon: Some(2.304),
-            pace: Pace::new(now),
+            timer: RoundTimer::new(now),
             within: None,
             said: now,
         }

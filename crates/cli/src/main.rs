@@ -58,7 +58,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
-use fedra::folder::occupied::{Forced, GoesOn, Occupied};
+use fedra::folder::occupied::{Forced, Occupied, ResumedBy};
 use fedra_engine::EngineError;
 use help::Detail;
 use keyed_errors::{ADVISE, AUDIT, COMPARE, INIT, in_flags};
@@ -215,12 +215,12 @@ fn ended(outcome: Result<ExitCode>) -> ExitCode {
 }
 
 /// What to do about a folder that holds another run or other files.
-fn ways_out(Occupied { folder, goes_on, forced, free, .. }: &Occupied) -> String {
+fn ways_out(Occupied { folder, resumed_by, forced, free, .. }: &Occupied) -> String {
     let (folder, free) = (folder.display(), free.display());
-    let go_on = match goes_on {
+    let go_on = match resumed_by {
         None => String::new(),
-        Some(GoesOn::Resume) => format!("fedra run --resume {folder} resumes it, "),
-        Some(GoesOn::Serve) => format!(
+        Some(ResumedBy::Resume) => format!("fedra run --resume {folder} resumes it, "),
+        Some(ResumedBy::Serve) => format!(
             "the `fedra serve` command with which it began resumes it ({folder}/experiment.toml has all of \
              its settings), "
         ),

@@ -16,7 +16,7 @@ use fedra_plan::{ByteCount, Round};
 use crate::console;
 use crate::flags::Verbosity;
 use crate::interrupt;
-use crate::live::{A_WHILE, Pace, RunState};
+use crate::live::{A_WHILE, RoundTimer, RunState};
 use crate::screen::{self, Line, locked};
 
 /// How often a comparison hears how far a round of its run is.
@@ -52,7 +52,7 @@ impl Progress {
             loss: None,
             bytes: ByteCount(0),
             epsilon: None,
-            pace: Pace::new(Instant::now()),
+            timer: RoundTimer::new(Instant::now()),
             within: None,
             said: Instant::now(),
         }));
@@ -88,7 +88,7 @@ impl Progress {
         let (label, rounds, left) = {
             let mut state = locked(&self.state);
             state.complete(report, now);
-            let left = state.pace.left(now, state.rounds.saturating_sub(state.done));
+            let left = state.timer.left(now, state.rounds.saturating_sub(state.done));
             (state.label.clone(), state.rounds, left)
         };
         let round = report.round.0 + 1;

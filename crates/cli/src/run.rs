@@ -137,7 +137,7 @@ fn resuming(folder: &Path) -> String {
     format!("; resume with: fedra run --resume {}", shell::quoted(&folder))
 }
 
-/// Shows how a run ended; one that was interrupted says what goes on with it.
+/// Shows how a run ended; one that was interrupted says how to resume it.
 pub fn show(ending: &Ending, folder: &Path, voice: Verbosity, go_on: &str) -> ExitCode {
     let shown = folder.display();
     match ending {

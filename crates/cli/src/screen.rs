@@ -15,7 +15,7 @@ use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressState, P
 
 use crate::live::cut;
 
-/// How often live lines are drawn anew though nothing happened: times count down.
+/// How often live lines are redrawn though nothing happened: times count down.
 const TICK: Duration = Duration::from_millis(500);
 
 static SCREEN: LazyLock<MultiProgress> = LazyLock::new(|| {

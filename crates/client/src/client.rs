@@ -50,7 +50,7 @@ pub struct Client {
     pub secret: SecretKey,
     /// Its guarantee, and what it released, where it keeps count itself.
     pub guard: Option<PrivacyGuard>,
-    /// Who hears of its work, and says when to stop.
+    /// Who is told of its work, and says when to stop.
     pub observer: Arc<dyn Observer>,
     /// What it keeps.
     pub state: ClientState,

@@ -44,7 +44,7 @@ pub struct Agreed {
 }
 
 impl PrivacyGuard {
-    /// Goes on with the ledger in a file, or begins it.
+    /// Continues with the ledger in a file, or begins it.
     pub fn open(guarantee: Guarantee, file: PathBuf, agreed: Agreed) -> Result<Self> {
         let account = Account::open(guarantee, file).map_err(refusal)?;
         Ok(Self { account, agreed })

@@ -50,7 +50,7 @@ mod meter;
 mod ordered_jobs;
 mod worker;
 
-mod coins;
+mod batch_sampler;
 mod correction;
 mod dropout;
 mod guard;

@@ -45,7 +45,7 @@ pub struct LocalFleet {
     infos: Vec<ClientInfo>,
     /// What they keep between rounds; those at work hold a copy, the others nothing.
     pub state_store: StateStore,
-    /// Who hears of its work.
+    /// Who is told of its work.
     pub observer: Arc<dyn Observer>,
     /// The server's half of a cut model, in this process.
     middle: Option<Arc<ServerSegment>>,
@@ -299,7 +299,7 @@ impl Fleet for LocalFleet {
             |number| fleet.train_one(&requests[number], &meter),
             |trained| {
                 settle(trained).inspect_err(|_| {
-                    // Whoever waits for a client of a round that is over would wait for ever.
+                    // Whoever waits for a client of a round that has ended would wait for ever.
                     fleet.middle.iter().for_each(|middle| middle.close());
                 })
             },

@@ -1,8 +1,8 @@
-//! Private steps: batches by coins, gradients clipped example by example, noise on their sum.
+//! Private steps: batches by Poisson sampling, gradients clipped example by example, noise on their sum.
 //!
 //! What [`PrivateSteps`] orders, on tensors. Every draw comes from the client's secret key, at a place that no
 //! other draw has: purpose, step, parameter. The same task with the same key gives the same bits. An example's
-//! coins are its own ([`Coins`]), so under one key an example more or less changes no other's.
+//! draws are its own ([`BatchSampler`]), so under one key an example more or less changes no other's.
 //!
 //! A batch that came out larger than usual is worked through in parts of the usual size, so memory is that of
 //! a plain step. An example without a label, one whose gradient is no number, and a batch without
@@ -15,7 +15,7 @@ use fedra_engine::{ClipRule, LayerNoise, PrivateSteps, StepNoise};
 use fedra_model::PrefixCache;
 use fedra_plan::{Layer, Scope};
 
-use crate::coins::Coins;
+use crate::batch_sampler::BatchSampler;
 use crate::dropout::RoundDropout;
 use crate::error::{ClientError, Result};
 use crate::labelled_batch::LabelledBatch;
@@ -33,7 +33,7 @@ const MOST: f64 = 1e3;
 pub(crate) struct PrivateTraining {
     steps: PrivateSteps,
     key: SecretKey,
-    coins: Coins,
+    sampler: BatchSampler,
     dropout: RoundDropout,
     objective: Objective,
     /// The mean size of a batch.
@@ -60,7 +60,7 @@ impl PrivateTraining {
         let mean = steps.mean_batch(task.work.step_batch(), examples) as f64;
         let cap = steps.cap.map(|cap| (cap * mean).ceil() as usize);
         let rate = steps.rate(task.work.step_batch(), examples);
-        let coins = Coins::new(task.examples, key, (rate, cap));
+        let sampler = BatchSampler::new(task.examples, key, (rate, cap));
         let mut layers: BTreeMap<Layer, LayerNoise> = BTreeMap::new();
         for id in task.scope {
             let (layer, (rows, cols)) = (id.layer, params.get(id)?.shape());
@@ -68,7 +68,7 @@ impl PrivateTraining {
             layers.entry(layer).or_insert(none).numbers += (rows * cols) as u64;
         }
         let (key, clip, objective) = (key.clone(), steps.clip, objective.clone());
-        Ok(Some(Self { steps, key, coins, dropout, objective, mean, clip, taken: 0, layers }))
+        Ok(Some(Self { steps, key, sampler, dropout, objective, mean, clip, taken: 0, layers }))
     }
 
     /// The noised mean gradient of the next batch, whose examples join each by a coin of its own, up to the cap.
@@ -79,7 +79,7 @@ impl PrivateTraining {
         task: &TrainTask<'_>,
         cache: &mut Option<PrefixCache>,
     ) -> Result<Gradients> {
-        let batch = self.coins.batch(self.taken);
+        let batch = self.sampler.batch(self.taken);
         let clipping = self.clipping(task.scope);
         let (mut sum, mut within) = (Gradients::default(), 0.0);
         for part in batch.chunks(task.work.batch.max(1) as usize) {
@@ -136,8 +136,8 @@ impl PrivateTraining {
         let by_sequence = question.weights_by_sequence();
         let targets = self.objective.part_by_sequence(&question, &by_sequence, 1.0);
         let names: Vec<u64> = part.iter().map(|&example| example as u64).collect();
-        // What is dropped of an example is its own affair, as its coins are.
-        let seed = |&example: &usize| self.coins.seed(example, self.taken);
+        // What is dropped of an example is its own affair, as its draws are.
+        let seed = |&example: &usize| self.sampler.seed(example, self.taken);
         let drops = self.dropout.drawn(|| part.iter().map(seed).collect());
         let boundaries = question.batch.packing().boundaries();
         let mut tape = Tape::by_example(trainer.device, &boundaries).with_dropout(drops);

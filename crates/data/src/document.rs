@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::row_lots::{Identity, Lot, RowLots};
+use crate::row_hashes::{Identity, RowHash, RowHashes};
 use crate::{Choice, Example, LabelSet, Labels, Split, Table};
 
 /// Rows that travel together, the split they declare, and who they are: what their place follows from.
@@ -16,8 +16,8 @@ pub(crate) struct Document {
 
 impl Document {
     /// Its own draw for a purpose.
-    pub(crate) fn lot(&self, lots: &RowLots<'_>, purpose: &str) -> Lot {
-        lots.lot(purpose, self.identity)
+    pub(crate) fn hash(&self, hashes: &RowHashes<'_>, purpose: &str) -> RowHash {
+        hashes.hash(purpose, self.identity)
     }
 
     /// Whether it may be drawn for a test or validation set: the source does not say otherwise.
@@ -27,14 +27,14 @@ impl Document {
 }
 
 /// Rows grouped by client, document and declared split, in order of first appearance.
-pub(crate) fn documents(examples: &[Example], lots: &RowLots<'_>) -> Vec<Document> {
+pub(crate) fn documents(examples: &[Example], hashes: &RowHashes<'_>) -> Vec<Document> {
     let mut found: Vec<Document> = Vec::new();
     let mut places = BTreeMap::new();
     let mut copies = BTreeMap::new();
     for (row, example) in examples.iter().enumerate() {
         let split = example.split;
         let Some(name) = &example.document else {
-            let identity = lots.row(example);
+            let identity = hashes.row(example);
             // Counted by split: a row that is declared for a part moves none that is not.
             let copy = copies.entry((identity, split)).or_insert(0);
             found.push(Document { rows: vec![row], split, identity: (identity, *copy) });
@@ -47,7 +47,7 @@ pub(crate) fn documents(examples: &[Example], lots: &RowLots<'_>) -> Vec<Documen
             document.rows.push(row);
             continue;
         }
-        let identity = (lots.document(client, name), 0);
+        let identity = (hashes.document(client, name), 0);
         found.push(Document { rows: vec![row], split, identity });
     }
     found
@@ -62,7 +62,7 @@ pub(crate) fn rows_of(documents: Vec<Document>) -> Vec<usize> {
 
 /// The one label that stands for a document: the class of most of its rows; one of several codes, by the
 /// document's own draw; the commonest tag that is not `O`. How common a label is elsewhere plays no part.
-pub(crate) fn theme(document: &Document, table: &Table, lots: &RowLots<'_>) -> Option<u32> {
+pub(crate) fn theme(document: &Document, table: &Table, hashes: &RowHashes<'_>) -> Option<u32> {
     let mut votes: BTreeMap<u32, usize> = BTreeMap::new();
     for &row in &document.rows {
         match &table.examples[row].labels {
@@ -70,7 +70,7 @@ pub(crate) fn theme(document: &Document, table: &Table, lots: &RowLots<'_>) -> O
                 *votes.entry(*label).or_default() += 1;
             }
             Labels::Many(labels) => {
-                let drawn = document.lot(lots, "code").unit() * labels.len() as f64;
+                let drawn = document.hash(hashes, "code").unit() * labels.len() as f64;
                 if let Some(&code) = labels.get(drawn as usize) {
                     *votes.entry(code).or_default() += 1;
                 }

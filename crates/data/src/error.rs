@@ -87,7 +87,7 @@ pub enum DataError {
 }
 
 /// What is wrong, before it is known in which file: found, expected.
-pub type Complaint = (String, String);
+pub type Mismatch = (String, String);
 
 /// The crate's result.
 pub type Result<T, E = DataError> = std::result::Result<T, E>;
@@ -146,7 +146,7 @@ impl DataError {
         self
     }
 
-    /// The same as a complaint about a row, where it is one and the row's place is known.
+    /// The same as an error about a row, where it is one and the row's place is known.
     pub(crate) fn at(self, place: &RowPlace) -> Self {
         match (self, place.get()) {
             (

@@ -46,7 +46,7 @@ mod clinic;
 mod formats;
 mod images;
 
-mod row_lots;
+mod row_hashes;
 
 mod document;
 mod partition;
@@ -61,7 +61,7 @@ mod scores;
 
 pub use batch::epoch;
 pub use clinic::Clinic;
-pub use error::{Advice, Complaint, DataError, Result};
+pub use error::{Advice, DataError, Mismatch, Result};
 pub use example::{Body, Choice, Example, Labels, Split};
 pub use fedra_seed::Generator as Dice;
 pub use formats::{
@@ -75,7 +75,7 @@ pub use partition::{Division, Holding, Partition, Shares};
 pub use printable::{printable, printable_json, turns_direction};
 pub use reading_report::{LeftOut, ReadingReport, Trimmed, folded};
 pub use row::{Answers, Row};
-pub use row_lots::{Lot, RowLots};
+pub use row_hashes::{RowHash, RowHashes};
 pub use row_place::RowPlace;
 pub use scores::{
     ByLabel, Calibration, CalibrationBin, CalibrationScore, ConfusionCounts, ConfusionMatrix,

@@ -9,7 +9,7 @@
 //!   \--by client / iid / Dirichlet / shards / quantity--> client: [train | validation | test]
 //! ```
 //!
-//! Where a document goes follows from its own draws ([`RowLots`]) and from nothing else in the table: one
+//! Where a document goes follows from its own draws ([`RowHashes`]) and from nothing else in the table: one
 //! row more or less moves no other. So shares are expectations, not counts, and a part may come out empty.
 //! The exception is `shards`, which sorts and counts.
 //!
@@ -33,7 +33,7 @@ use fedra_seed::index_at;
 use serde::{Deserialize, Serialize};
 
 use crate::document::{Document, documents, rows_of, theme};
-use crate::row_lots::RowLots;
+use crate::row_hashes::RowHashes;
 use crate::{DataError, Dice, Example, Result, Split, Table};
 
 /// How rows find their client.
@@ -133,19 +133,20 @@ impl Partition {
     /// Divides a table. The same table, shares and seed give the same division.
     pub fn divide(&self, table: &Table, shares: Shares, seed: u64) -> Result<Division> {
         self.check(shares)?;
-        let lots = RowLots::new(table, seed);
+        let hashes = RowHashes::new(table, seed);
         let declared = |split| table.examples.iter().any(|e| e.split == Some(split));
         let central_share = if declared(Split::Test) { 0.0 } else { shares.central };
         let is_central = |document: &Document| {
             let is_test = document.split == Some(Split::Test);
-            is_test || document.is_free() && document.lot(&lots, "central").unit() < central_share
+            is_test
+                || document.is_free() && document.hash(&hashes, "central").unit() < central_share
         };
-        let all = documents(&table.examples, &lots);
+        let all = documents(&table.examples, &hashes);
         let (central, held): (Vec<_>, Vec<_>) = all.into_iter().partition(is_central);
 
         let placed = match self.clients() {
             None => by_column((held, &central), &table.examples)?,
-            Some(count) => self.assign(held, (table, &lots), (count, seed))?,
+            Some(count) => self.assign(held, (table, &hashes), (count, seed))?,
         };
         let mut clients = Vec::with_capacity(placed.len());
         for (client, documents) in placed {
@@ -157,7 +158,7 @@ impl Partition {
             };
             let validation = if has_validation { 0.0 } else { shares.validation };
             let inner = Shares { central: 0.0, validation, test: shares.test };
-            clients.push(split_inside(client, documents, inner, &lots));
+            clients.push(split_inside(client, documents, inner, &hashes));
         }
         Ok(Division { clients, central_test: rows_of(central) })
     }
@@ -205,7 +206,7 @@ impl Partition {
     fn assign(
         &self,
         held: Vec<Document>,
-        (table, lots): (&Table, &RowLots<'_>),
+        (table, hashes): (&Table, &RowHashes<'_>),
         (count, seed): (usize, u64),
     ) -> Result<Vec<(String, Vec<Document>)>> {
         if held.len() < count {
@@ -216,11 +217,11 @@ impl Partition {
             Self::Client => unreachable!("it has no count of clients"),
             Self::Iid { .. } => {
                 let chances = vec![1.0; count];
-                assigned(held, count, |document| chosen(document, lots, &chances))
+                assigned(held, count, |document| chosen(document, hashes, &chances))
             }
             Self::Quantity { alpha, .. } => {
                 let chances = Dice::for_purpose(seed, "quantity").dirichlet(alpha, count);
-                assigned(held, count, |document| chosen(document, lots, &chances))
+                assigned(held, count, |document| chosen(document, hashes, &chances))
             }
             Self::Dirichlet { alpha, .. } => {
                 // By a label's name: its number follows from which others there are.
@@ -231,15 +232,15 @@ impl Partition {
                 };
                 let mut known = BTreeMap::new();
                 assigned(held, count, |document| {
-                    let label = theme(document, table, lots);
+                    let label = theme(document, table, hashes);
                     let chances = known.entry(label).or_insert_with(|| chances_of(label));
-                    chosen(document, lots, chances)
+                    chosen(document, hashes, chances)
                 })
             }
             Self::Shards { shards, .. } => {
                 let mut sorted = held;
                 sorted.sort_by_cached_key(|document| {
-                    (theme(document, table, lots), document.lot(lots, "client"))
+                    (theme(document, table, hashes), document.hash(hashes, "client"))
                 });
                 let mut pieces = cut(sorted, count * shards);
                 Dice::for_purpose(seed, "shards").shuffle(&mut pieces);
@@ -276,17 +277,17 @@ fn split_inside(
     client: String,
     documents: Vec<Document>,
     shares: Shares,
-    lots: &RowLots<'_>,
+    hashes: &RowHashes<'_>,
 ) -> Holding {
     let (mut train, mut validation, mut test) = (Vec::new(), Vec::new(), Vec::new());
     for document in documents {
         // One draw for both, so that both shares are of what there was before either was taken.
-        let lot = document.lot(lots, "split").unit();
+        let hash = document.hash(hashes, "split").unit();
         let part = if !document.is_free() {
             &mut validation
-        } else if lot < shares.test {
+        } else if hash < shares.test {
             &mut test
-        } else if lot < shares.test + shares.validation {
+        } else if hash < shares.test + shares.validation {
             &mut validation
         } else {
             &mut train
@@ -343,8 +344,8 @@ fn assigned(
 }
 
 /// The client that a document draws.
-fn chosen(document: &Document, lots: &RowLots<'_>, chances: &[f64]) -> usize {
-    index_at(document.lot(lots, "client").unit(), chances)
+fn chosen(document: &Document, hashes: &RowHashes<'_>, chances: &[f64]) -> usize {
+    index_at(document.hash(hashes, "client").unit(), chances)
 }
 
 /// Documents cut in order into equal parts, as far as they come out even.

@@ -1,12 +1,12 @@
 //! What reading did beside reading: blanks around names that were trimmed, rows that were left out.
 //!
 //! Neither changes a row that is as it should be, and both are counted, because a person who knows the
-//! file should hear of it. A name with blanks around it would otherwise be a class or a client of its
+//! file should be told of it. A name with blanks around it would otherwise be a class or a client of its
 //! own that looks like another.
 
 use std::path::Path;
 
-use crate::error::Complaint;
+use crate::error::Mismatch;
 use crate::row::{Answers, Row};
 use crate::{Advice, DataError, RowPlace};
 
@@ -38,7 +38,7 @@ pub struct LeftOut {
     /// How many.
     pub rows: u64,
     /// The first few, each with what was found and expected there.
-    pub(crate) first: Vec<(RowPlace, Complaint, Option<Advice>)>,
+    pub(crate) first: Vec<(RowPlace, Mismatch, Option<Advice>)>,
 }
 
 impl Trimmed {
@@ -69,7 +69,7 @@ impl Trimmed {
     }
 }
 
-/// Most places that a complaint names.
+/// Most places that an error names.
 const MOST_PLACES: usize = 4;
 
 impl LeftOut {
@@ -84,7 +84,7 @@ impl LeftOut {
         self.first.truncate(MOST_PLACES);
     }
 
-    /// The complaint about them, of so many rows of a file. Where all lack something, their column has
+    /// The error about them, of so many rows of a file. Where all lack something, their column has
     /// another name, and there is nothing to count.
     pub(crate) fn refused(&self, rows: u64) -> DataError {
         let Some((place, (found, expected), advice)) = self.first.first() else {

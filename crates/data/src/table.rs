@@ -17,7 +17,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::error::{Complaint, counted};
+use crate::error::{Mismatch, counted};
 use crate::example::{Body, Choice, Example, Labels};
 use crate::reading_report::{LeftOut, ReadingReport, Trimmed, folded};
 use crate::row::{Answers, Row};
@@ -96,7 +96,7 @@ impl TableBuilder {
     /// Adds a row after checking its labels against the task. Blanks around names are no part of them.
     pub fn push(&mut self, mut row: Row) -> Result<()> {
         let trimmed = Trimmed::of(&mut row);
-        if let Some((found, expected)) = self.complaint(&row) {
+        if let Some((found, expected)) = self.mismatch(&row) {
             let example = format!("{}", self.rows.len() + 1);
             let task = self.task.name();
             return Err(DataError::Example { example, task, found, expected: expected.into() });
@@ -150,10 +150,10 @@ impl TableBuilder {
     pub(crate) fn leave_out(
         &mut self,
         place: RowPlace,
-        complaint: Complaint,
+        mismatch: Mismatch,
         advice: Option<Advice>,
     ) {
-        let first = vec![(place, complaint, advice)];
+        let first = vec![(place, mismatch, advice)];
         self.report.left_out.add(LeftOut { rows: 1, first });
     }
 
@@ -186,7 +186,7 @@ impl TableBuilder {
     }
 
     /// What is wrong with a row, as (found, expected).
-    pub(crate) fn complaint(&self, row: &Row) -> Option<(String, &'static str)> {
+    pub(crate) fn mismatch(&self, row: &Row) -> Option<(String, &'static str)> {
         let count = row.labels.len();
         if row.labels.iter().any(String::is_empty) {
             return Some(("an empty label".into(), "a name"));

@@ -25,8 +25,8 @@ fn read(format: Format, task: Task, text: &str) -> Result<Table, DataError> {
     read_with(&Reader::default(), format, task, text)
 }
 
-/// The complaint without the directory it was made in.
-fn complaint(format: Format, task: Task, text: &str) -> String {
+/// The refusal without the directory it was made in.
+fn refusal(format: Format, task: Task, text: &str) -> String {
     let message = read(format, task, text).unwrap_err().to_string();
     message[message.find("rows:").unwrap()..].to_owned()
 }
@@ -90,7 +90,7 @@ fn named_columns_are_used_and_must_exist() {
 
 #[test]
 fn a_bad_row_names_its_line() {
-    let json = |text| complaint(Format::JsonLines, Task::Classes, text);
+    let json = |text| refusal(Format::JsonLines, Task::Classes, text);
     assert!(json("{\"text\":\"a\",\"label\":\"x\"}\n\n[1]\n").starts_with("rows:3: found [1] ("));
     assert_eq!(
         json("{\"text\":\"a\"}"),
@@ -105,7 +105,7 @@ fn a_bad_row_names_its_line() {
         "rows:1: found split \"rest\", expected train, validation or test"
     );
     assert!(json("{\"text\":{},\"label\":\"x\"}").starts_with("rows:1: found {} in \"text\""));
-    let csv = |text| complaint(Format::Csv, Task::Classes, text);
+    let csv = |text| refusal(Format::Csv, Task::Classes, text);
     assert_eq!(
         csv("text,label\n\"two\nlines\",x\none,y,z\n"),
         "rows:4: found 3 fields, expected 2 as in the header"
@@ -115,7 +115,7 @@ fn a_bad_row_names_its_line() {
         "rows:3: found a quote that never closes, expected its end"
     );
     assert!(csv("text,label\n\"a\"b,x\n").starts_with("rows:2: found 'b' after a closing quote"));
-    let conll = |text| complaint(Format::Conll, Task::Tokens, text);
+    let conll = |text| refusal(Format::Conll, Task::Tokens, text);
     assert!(conll("a\tO\n\nb\n").starts_with("rows:3: found \"b\""));
     assert_eq!(
         conll("# doc = 1\na\tO\n\tO\n"),
@@ -153,7 +153,7 @@ fn a_delimiter_and_two_columns_are_read_as_said() {
     let refused = read_with(&reader, Format::Csv, Task::Language, text).unwrap_err().to_string();
     assert!(refused.contains("found two texts, expected one"), "{refused}");
 
-    let wrong = complaint(Format::Csv, Task::Classes, "text;label\nx;y\n");
+    let wrong = refusal(Format::Csv, Task::Classes, "text;label\nx;y\n");
     assert!(wrong.ends_with("; data.delimiter = \";\" would cut it"), "{wrong}");
     for delimiter in ['"', '\n', '\u{a7}'] {
         let reader = Reader { delimiter: Some(delimiter), ..Reader::default() };
@@ -281,7 +281,7 @@ fn files_of_another_kind_are_named_and_none_is_read_in_silence() {
         let told = refused(&bytes);
         assert!(told.contains(&format!("found {found}")), "{told}");
     }
-    let lines = complaint(Format::JsonLines, Task::Classes, "[{\"text\": \"a\"}]");
+    let lines = refusal(Format::JsonLines, Task::Classes, "[{\"text\": \"a\"}]");
     assert!(lines.contains("found one JSON array, expected JSON lines"), "{lines}");
     // The letters of UTF-16 are bytes of UTF-8 too, where they are ASCII.
     let wide: Vec<u8> = "text,label\n".encode_utf16().flat_map(u16::to_le_bytes).collect();
@@ -493,14 +493,14 @@ fn numbers_that_were_rounded_and_columns_of_one_name_are_refused() {
     let row =
         |client: &str| format!("{{\"text\": \"a\", \"label\": \"x\", \"client\": {client}}}\n");
     for wide in ["12345678901234567890121", "9007199254740993.0", "-1e300"] {
-        let said = complaint(Format::JsonLines, Task::Classes, &row(wide));
+        let said = refusal(Format::JsonLines, Task::Classes, &row(wide));
         assert!(said.contains("in \"client\", expected text, or numbers"), "{said}");
     }
     for exact in ["18446744073709551615", "0.5", "-7"] {
         let table = read(Format::JsonLines, Task::Classes, &row(exact)).unwrap();
         assert_eq!(table.examples[0].client.as_deref(), Some(exact));
     }
-    let said = complaint(Format::Csv, Task::Classes, "text,label,label\na,x,y\n");
+    let said = refusal(Format::Csv, Task::Classes, "text,label,label\na,x,y\n");
     assert!(said.contains("found two columns called \"label\", expected one"), "{said}");
 }
 
@@ -550,7 +550,7 @@ fn rows_without_a_value_are_refused_together_or_left_out() {
 {"text": "d", "label": []}
 "#;
     for (format, text, first) in [(Format::Csv, table, 3), (Format::JsonLines, json, 2)] {
-        let refused = complaint(format, Task::Classes, text);
+        let refused = refusal(format, Task::Classes, text);
         assert!(refused.starts_with(&format!("rows:{first}: found ")), "{refused}");
         let lines: Vec<String> = (first..first + 4)
             .map(|line| if line < first + 2 { line } else { line + 1 }.to_string())
@@ -582,7 +582,7 @@ fn rows_without_a_value_are_refused_together_or_left_out() {
     let several = read(Format::JsonLines, Task::Diagnosis, "{\"text\": \"a\"}\n").unwrap();
     assert_eq!(several.examples.len(), 1);
     let rows = "{\"text\": \"a\"}\n{\"text\": \"\"}\n";
-    let refused = complaint(Format::JsonLines, Task::Diagnosis, rows);
+    let refused = refusal(Format::JsonLines, Task::Diagnosis, rows);
     assert!(
         refused.starts_with("rows:2: found no text, expected at least one word: 1 of 2 rows lacks")
     );
@@ -592,7 +592,7 @@ fn rows_without_a_value_are_refused_together_or_left_out() {
 fn a_key_that_stands_twice_is_refused_with_its_line() {
     let rows = "{\"text\": \"a\", \"label\": \"x\"}\n{\"text\": \"b\", \"label\": \"x\", \"label\": \"y\"}\n";
     assert_eq!(
-        complaint(Format::JsonLines, Task::Classes, rows),
+        refusal(Format::JsonLines, Task::Classes, rows),
         "rows:2: found the key \"label\" twice, expected every key once"
     );
     let folder = tempfile::tempdir().unwrap();

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use fedra_data::{
     Body, Columns, DataError, EncodeRows as _, Format, Image, ImageEncoder, Labels, Missing,
-    Partition, Processor, Reader, RowLots, Shares, Split, Table, TableBuilder, Task, TextFile,
+    Partition, Processor, Reader, RowHashes, Shares, Split, Table, TableBuilder, Task, TextFile,
     TextFormat, TextRow, TextSink, WordsAre, Work, image_columns,
 };
 
@@ -85,9 +85,9 @@ fn a_folder_of_classes_is_read_in_order_on_any_number_of_threads() {
         Reader::default().read_with(&work, source, &mut builder).unwrap();
         assert_eq!(builder.finish(), table);
     }
-    // An image's lots are its own, and follow its bytes.
-    let lots = RowLots::new(&table, 1);
-    assert_ne!(lots.of("p", &[0])[0], lots.of("p", &[1])[0]);
+    // An image's hashes are its own, and follow its bytes.
+    let hashes = RowHashes::new(&table, 1);
+    assert_ne!(hashes.of("p", &[0])[0], hashes.of("p", &[1])[0]);
     let division = Partition::Dirichlet { clients: 3, alpha: 0.5 };
     let division = division.divide(&table, Shares::default(), 1).unwrap();
     assert_eq!(

@@ -434,23 +434,23 @@ fn what_a_file_declares_for_training_may_be_set_aside() {
 #[test]
 fn settings_that_make_no_sense_are_named() {
     let table = classes(10, 2);
-    let complaint =
+    let refusal =
         |partition: Partition, shares| partition.divide(&table, shares, 1).unwrap_err().to_string();
     let usual = Shares::default();
     assert_eq!(
-        complaint(Partition::Dirichlet { clients: 2, alpha: 0.0 }, usual),
+        refusal(Partition::Dirichlet { clients: 2, alpha: 0.0 }, usual),
         "cannot use alpha = 0: expected a number above 0"
     );
     let all = Shares { central: 0.0, ..usual };
     assert_eq!(
-        complaint(Partition::Iid { clients: 50 }, all),
+        refusal(Partition::Iid { clients: 50 }, all),
         "cannot use clients = 50: expected at most the 10 documents of the data"
     );
     assert_eq!(
-        complaint(Partition::Iid { clients: 2 }, Shares { test: 0.6, validation: 0.5, ..usual }),
+        refusal(Partition::Iid { clients: 2 }, Shares { test: 0.6, validation: 0.5, ..usual }),
         "cannot use validation + test = 1.1: expected a sum below 1"
     );
-    assert!(complaint(Partition::Client, usual).contains("names none"));
+    assert!(refusal(Partition::Client, usual).contains("names none"));
 }
 
 #[test]

@@ -53,7 +53,7 @@ impl Federation {
         Ok(Self::from_state(State::new(recipe, layout, initial, (base, seed))?))
     }
 
-    /// A federation that goes on from a state and writes no checkpoint.
+    /// A federation that continues from a state and writes no checkpoint.
     pub(crate) const fn from_state(state: State) -> Self {
         Self { state, checkpoints: None, abandoned: false }
     }

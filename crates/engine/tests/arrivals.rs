@@ -177,7 +177,7 @@ fn a_run_that_stopped_goes_on_to_the_same_bits() {
         assert!(error.starts_with(told), "{error}");
         assert_eq!(first.completed(), Round(3));
 
-        // It goes on with more retries than it had: no complete round depends on them.
+        // It continues with more retries than it had: no complete round depends on them.
         let mut fleet = Quadratics::new(&EXAMPLES);
         let mut second = federation(Recipe { retries: 9, ..recipe });
         assert!(second.resume(directory.path(), &mut fleet).expect("a checkpoint"));

@@ -1,4 +1,4 @@
-//! Bad answers are refused with a reason and counted; the round goes on as if without them.
+//! Bad answers are refused with a reason and counted; the round continues as if without them.
 
 mod fleet;
 

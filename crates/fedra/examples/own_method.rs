@@ -1,5 +1,5 @@
 //! A method of your own: only the upper half of the model learns and travels, every hospital counts
-//! alike however many notes it has, and the server goes on with half of its last step.
+//! alike however many notes it has, and the server continues with half of its last step.
 //!
 //! A method is a value. `Recipe` has one field for each choice that a federation makes, so a new method
 //! names the choices that differ and takes the others from a recipe that exists.

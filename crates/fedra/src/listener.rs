@@ -51,7 +51,7 @@ pub enum Event<'a> {
     Round(&'a RoundReport),
     /// The shared model after this number of rounds: what the server has and sends next.
     Model(u32, &'a ParamValues),
-    /// The rounds that began last are over.
+    /// The rounds that began last have ended.
     End,
 }
 

@@ -2,12 +2,10 @@
 
 use std::cell::{Cell, RefCell};
 use std::fs;
-use std::sync::Arc;
 
 use fedra::Overrides;
-use fedra::listener::{Event, Listener, Rounds};
+use fedra::listener::{Event, Listener};
 use fedra::study::compare::{CompareListener, CompareRequest, RunEvent, WorkPlan, Workers};
-use fedra_client::Observer;
 
 /// Keeps the names of runs that are complete, and stops after so many rounds.
 struct Follower {

@@ -8,14 +8,12 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use fedra::apply::predict::Prediction;
 use fedra::apply::trained_model::WhichRound;
-use fedra::client::Observer;
 use fedra::compute::{Device, Seed};
 use fedra::data::{Body, Image, Tokenizer};
-use fedra::listener::{Event, Rounds};
+use fedra::listener::Event;
 use fedra::model::hf::{Companions, Config, Precision};
 use fedra::model::{Head, Model, Saving, save};
 use fedra::{Ending, Experiment, Listener, ModelChoice, Output, Overrides, Silent, TrainedModel};

@@ -1,4 +1,4 @@
-//! A pretrained model in one GGUF file runs as its folder does, and a run goes on from adapters.
+//! A pretrained model in one GGUF file runs as its folder does, and a run resumes from adapters.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

@@ -1,5 +1,7 @@
 //! Records that a program has in memory are rows like those of a file.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;

@@ -189,7 +189,7 @@ impl Listener for Sudden {
     }
 }
 
-/// A run that is stopped between any two steps of any round goes on to the same bytes.
+/// A run that is stopped between any two steps of any round continues to the same bytes.
 fn check_stopped_anywhere(more: &str) {
     let tiny = include_str!("tiny.toml").replace("validation = 0.0", "validation = 0.2");
     let tiny = tiny.replace("batch = 8", "batch = 4").replace("blocks = 2", "blocks = 3");

@@ -23,7 +23,7 @@ use crate::superlink::{Caller, SuperLink};
 const LOOK: Duration = Duration::from_millis(500);
 /// How often the fleet is looked at for something to send.
 const TICK: Duration = Duration::from_millis(10);
-/// How often the SuperLink has to say, in a row, that a run is over before it is: one damaged byte in a token
+/// How often the SuperLink has to say, in a row, that a run has finished before it is: one damaged byte in a token
 /// looks the same.
 const DENIALS: u32 = 3;
 /// How long it may answer something else than what was asked for.
@@ -41,7 +41,7 @@ pub struct Task {
 
 impl Task {
     /// Waits for a run and takes its task; `None` when the listener wants to stop instead. The task is kept
-    /// in the folder until it ends: a coordinator that was stopped or killed goes on in the same run, as
+    /// in the folder until it ends: a coordinator that was stopped or killed continues in the same run, as
     /// long as the SuperLink has not given it up.
     pub fn acquire(
         endpoint: &Endpoint,
@@ -143,7 +143,7 @@ impl Carrier for Coordinator {
 #[derive(Debug, Default)]
 struct Trouble {
     is_told: bool,
-    /// How often the SuperLink has said that the run is over, or that it does not know who asks.
+    /// How often the SuperLink has said that the run has finished, or that it does not know who asks.
     denials: u32,
     /// Since when it has answered, and never with what was asked for.
     refusing: Option<Instant>,

@@ -154,7 +154,7 @@ impl FlowerError {
         matches!(self, Self::Unreachable { .. } | Self::Garbled { .. })
     }
 
-    /// Whether a run is over for the SuperLink.
+    /// Whether a run has finished for the SuperLink.
     pub(crate) const fn is_run_over(&self) -> bool {
         matches!(self, Self::Denied { code: RUN_NOT_RUNNING, .. })
     }

@@ -21,7 +21,7 @@ use crate::superlink::SuperLink;
 const PROMISED: f64 = 10.0;
 /// How often a heartbeat is sent.
 const EVERY: Duration = Duration::from_secs(5);
-/// A push session that is over is begun anew so many times.
+/// A push session that has ended is begun again so many times.
 const PUSHES: usize = 3;
 
 /// A node that is online.
@@ -94,7 +94,7 @@ impl FleetApi {
         let request = GetRun { node: Some(self.node), run_id };
         match self.link.call::<Nothing>("/v1/fleet/get-run", &request) {
             Ok(_) => Ok(true),
-            // It is over, or the SuperLink has forgotten it.
+            // It has ended, or the SuperLink has forgotten it.
             Err(error @ FlowerError::Denied { .. }) if !error.is_unauthenticated() => Ok(false),
             Err(error) => Err(error),
         }

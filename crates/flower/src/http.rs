@@ -19,7 +19,7 @@ use ureq::{Agent, Error, SendBody};
 
 use crate::error::FlowerError;
 
-/// What is said of a connection that is over before the reply.
+/// What is said of a connection that has ended before the reply.
 pub(crate) const ENDED: &str = "it closed the connection";
 /// How long a connection may take to be made.
 const CONNECT: Duration = Duration::from_secs(10);

@@ -50,7 +50,7 @@ impl KeptTask {
         kept.map_err(|error| FlowerError::file(self.file.display(), error))
     }
 
-    /// The task is over.
+    /// The task has ended.
     pub(crate) fn remove(&self) {
         // There may be none, and one that stays is found to be over.
         let _gone = std::fs::remove_file(&self.file);

@@ -64,7 +64,7 @@ pub struct Membership {
     pub give_up_after: Option<Duration>,
 }
 
-/// Takes part until the run is over, whatever happens to the connection. An error is one that would
+/// Takes part until the run has finished, whatever happens to the connection. An error is one that would
 /// come again.
 pub fn join(
     site: &mut ClientNode,
@@ -176,7 +176,7 @@ enum Reaction {
 }
 
 impl Node<'_> {
-    /// Takes messages until the run is over.
+    /// Takes messages until the run has finished.
     fn serve(&mut self, mut api: FleetApi) -> Result<Left, FlowerError> {
         let mut idle = Instant::now();
         loop {

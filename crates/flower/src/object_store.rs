@@ -84,7 +84,7 @@ impl ObjectStore {
     }
 
     /// Brings those objects of a message that the SuperLink lacks, and says how many bytes they have; `None` when
-    /// the session in which they were announced is over before all are there.
+    /// the session in which they were announced has ended before all are there.
     pub(crate) fn upload(
         &mut self,
         (run, session): (u64, &str),

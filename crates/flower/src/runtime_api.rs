@@ -26,7 +26,7 @@ const PENDING: &str = "pending";
 const MOST_RUNS: u64 = 100;
 /// How often a task's heartbeat is sent; it is given up after a minute without.
 const EVERY: Duration = Duration::from_secs(10);
-/// A push session that is over is begun anew so many times.
+/// A push session that has ended is begun again so many times.
 const PUSHES: usize = 3;
 /// The SuperLink as a node.
 const SELF: Node = Node { node_id: SUPERLINK };

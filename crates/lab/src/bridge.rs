@@ -2,7 +2,7 @@
 //!
 //! Linear attention has closed forms; softmax attention keeps a quadratic problem in the value block; softmax
 //! with an MLP keeps neither. All three get the same clients, and for each warm-up `W` the kernel of round `W`
-//! is frozen while everything else goes on. If the trade-off of the theory is about attention rather than about
+//! is frozen while everything else continues. If the trade-off of the theory is about attention rather than about
 //! linearity, the three curves have the same shape.
 //!
 //! Two kinds of worlds keep the judgement honest: one chooses every student's step size and judges nothing

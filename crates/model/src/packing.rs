@@ -1,7 +1,7 @@
 //! How sequences lie in rows: how long each one is, and at which position it begins.
 //!
 //! Blocks run on this and on hidden states alone. Token ids belong to the embedding, so whoever holds
-//! the middle of a cut model, or goes on from a cache, needs none.
+//! the middle of a cut model, or continues from a cache, needs none.
 
 use crate::error::ModelError;
 use fedra_compute::{Sequences, Span};

@@ -16,7 +16,7 @@ pub trait Carrier: Send {
     /// Where sites find it, for people.
     fn place(&self) -> String;
 
-    /// The run is over and those who were there have had the time to hear it.
+    /// The run has finished and those who were there have had the time to hear it.
     fn close(&mut self, how: RunEnd, reason: &str);
 }
 

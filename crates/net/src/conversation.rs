@@ -26,7 +26,7 @@ pub enum Heard {
     Answer(Message),
     /// An answer, after which the site cannot go on.
     Breakdown(Option<Message>, NetError),
-    /// The run is over.
+    /// The run has finished.
     Left(Left),
 }
 
@@ -63,7 +63,7 @@ impl Conversation<'_> {
     }
 }
 
-/// Why the run is over, if that is what a message says.
+/// Why the run has finished, if that is what a message says.
 fn end_of(message: &Message) -> Option<Left> {
     let Request::End { how, reason } = from_meta::<Asked>("a request", message).ok()?.request
     else {

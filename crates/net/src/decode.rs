@@ -335,7 +335,7 @@ impl DecodePeer for NetDecodePeer {
         let answered = link.send(message).and_then(|()| link.receive(None));
         self.traffic.0 += length;
         let answered = answered.map_err(|error| {
-            // Whoever goes on asks first where the server is.
+            // Whoever continues asks first where the server is.
             self.link = None;
             failed(error)
         })?;

@@ -105,7 +105,7 @@ impl Host {
         Message::of(0, &hello)
     }
 
-    /// Gives whoever says this hello its seat, or says why not; the fleet hears of it either way.
+    /// Gives whoever says this hello its seat, or says why not; the fleet is told of it either way.
     pub fn admit(self: &Arc<Self>, hello: &Message, peer: &Peer) -> Result<Seated, Status> {
         let mut who = peer.address.clone();
         let admitted = self.let_in(hello, peer, &mut who);
@@ -265,7 +265,7 @@ impl Seated {
         self.host.take(self.place, message, room).map(drop)
     }
 
-    /// The site needs to be told nothing more: it has heard that the run is over.
+    /// The site needs to be told nothing more: it has heard that the run has finished.
     pub fn take_leave(&self) {
         self.host.roster().took_leave(self.place.0, self.place.1);
     }

@@ -1,4 +1,4 @@
-//! Staying joined: dials, talks until the run is over, and dials again when the connection is lost.
+//! Staying joined: dials, talks until the run has finished, and dials again when the connection is lost.
 //!
 //! Before the server has let this process in, what does not fit is a wrong setting and ends it at once. After
 //! that a site outlives its network: only what somebody decided ends it (see [`NetError::fault`]).
@@ -23,7 +23,7 @@ const FAREWELL: Duration = Duration::from_secs(2);
 /// A connection that lasted so long was of use, whatever was said over it.
 const USEFUL: Duration = Duration::from_secs(5);
 
-/// Takes part until the run is over, whatever happens to the connection. An error is one that would
+/// Takes part until the run has finished, whatever happens to the connection. An error is one that would
 /// come again.
 pub fn join(
     site: &mut ClientNode,

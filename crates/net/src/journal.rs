@@ -4,7 +4,7 @@
 //! A site keeps its own state, and which of its answers counted is the server's to say. A checkpoint
 //! says how many rounds are complete; this file says whose answers are in them. It is written before
 //! the checkpoint, so it may know of answers to a round that was never completed: those are dropped
-//! when the run goes on ([`Journal::back_to`]).
+//! when the run resumes ([`Journal::back_to`]).
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

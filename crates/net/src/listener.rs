@@ -17,7 +17,7 @@ pub trait Listener {
 /// How a site's part in a run ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Left {
-    /// The server said that the run is over.
+    /// The server said that the run has finished.
     Ended(String),
     /// The server said that it cannot go on, and why.
     GaveUp(String),

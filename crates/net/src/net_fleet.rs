@@ -41,7 +41,7 @@ use crate::server::{Server, ServerOptions};
 use crate::service::Routes;
 use crate::site::fresh_number;
 
-/// How long sites that are connected may take to hear that the run is over.
+/// How long sites that are connected may take to hear that the run has finished.
 const FAREWELL: Duration = Duration::from_secs(5);
 
 /// Scores the server's exact model on the set that is the server's; whoever observes it may stop it.
@@ -200,7 +200,7 @@ impl NetFleet {
         roster.names.iter().map(counts).collect()
     }
 
-    /// Begins, or goes on after so many complete rounds.
+    /// Begins, or continues after so many complete rounds.
     pub fn open(
         &mut self,
         completed: Round,
@@ -216,7 +216,7 @@ impl NetFleet {
         Ok(())
     }
 
-    /// Leaves a run that goes on some other time; sites wait for that.
+    /// Leaves a run that is resumed another time; sites wait for that.
     pub fn pause(mut self) {
         self.publication.written = None;
         self.publish();

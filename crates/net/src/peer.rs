@@ -86,7 +86,7 @@ impl std::ops::AddAssign for WireBytes {
 #[derive(Debug, Default)]
 pub(crate) struct ClientTraffic(Mutex<BTreeMap<String, Connections>>);
 
-/// The connections of one client: a sum of those that are over, and the others.
+/// The connections of one client: a sum of those that have ended, and the others.
 #[derive(Debug, Default)]
 struct Connections {
     over: WireBytes,

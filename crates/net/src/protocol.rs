@@ -233,7 +233,7 @@ pub enum Request {
     },
     /// To forget a part. Not answered.
     Forget(Forget),
-    /// To go home: the run is over. Not answered.
+    /// To go home: the run has finished. Not answered.
     End {
         /// How it ended.
         how: RunEnd,

@@ -249,7 +249,7 @@ impl Registry {
         }
     }
 
-    /// Notes that a connection is over; says whether it was the seat's.
+    /// Notes that a connection has ended; says whether it was the seat's.
     pub(crate) fn leave(&mut self, seat: usize, number: u64, reason: &str) -> bool {
         let seat = &mut self.seats[seat];
         if seat.connection.as_ref().is_none_or(|connection| connection.number != number) {

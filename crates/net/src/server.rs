@@ -77,7 +77,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens, and answers with these routes. `told` hears of connections that did not get through.
+    /// Listens, and answers with these routes. `told` learns of connections that did not get through.
     pub fn start(
         runtime: &Runtime,
         options: &ServerOptions,
@@ -117,7 +117,7 @@ impl Drop for Server {
     }
 }
 
-/// Hears of connections that did not get through.
+/// Is told of connections that did not get through.
 type Told = dyn Fn(SocketAddr, &str) + Send + Sync;
 
 #[derive(Clone)]

@@ -23,7 +23,7 @@ pub enum Solver {
     Momentum {
         /// Learning rate.
         rate: f32,
-        /// Share of the last step that goes on.
+        /// Share of the last step that is carried over.
         #[serde(default = "usual::momentum")]
         momentum: f32,
         /// Weight decay, added to the gradient.

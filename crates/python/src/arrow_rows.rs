@@ -16,7 +16,7 @@ use arrow_array::types::{
 };
 use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchReader as _};
 use arrow_schema::{ArrowError, DataType};
-use fedra_data::{Cell, ClassNames, Complaint, Fields, TableFeatures};
+use fedra_data::{Cell, ClassNames, Mismatch, Fields, TableFeatures};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
@@ -94,7 +94,7 @@ impl ArrowRow {
 }
 
 impl Fields for ArrowRow {
-    fn take(&mut self, name: &str) -> Result<Option<Cell>, Complaint> {
+    fn take(&mut self, name: &str) -> Result<Option<Cell>, Mismatch> {
         let Some(column) = self.column(name) else { return Ok(None) };
         let cell = cell(&column, self.row).map_err(|found| {
             (
@@ -108,7 +108,7 @@ impl Fields for ArrowRow {
         }
     }
 
-    fn bytes(&mut self, name: &str) -> Result<Option<Vec<u8>>, Complaint> {
+    fn bytes(&mut self, name: &str) -> Result<Option<Vec<u8>>, Mismatch> {
         let Some(column) = self.column(name).filter(|column| !column.is_null(self.row)) else {
             return Ok(None);
         };

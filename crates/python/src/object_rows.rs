@@ -1,6 +1,6 @@
 //! Rows that are dicts: lists of records, and whatever has no Arrow interface.
 
-use fedra_data::{Cell, Complaint, Fields};
+use fedra_data::{Cell, Mismatch, Fields};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyString};
 
@@ -32,14 +32,14 @@ impl<'py> ObjectRow<'py> {
 }
 
 impl Fields for ObjectRow<'_> {
-    fn take(&mut self, name: &str) -> Result<Option<Cell>, Complaint> {
+    fn take(&mut self, name: &str) -> Result<Option<Cell>, Mismatch> {
         let value = self.field(name).map_err(|error| complaint(name, &error.to_string()))?;
         let Some(value) = value else { return Ok(None) };
         let read = cell(&value).map_err(|error| complaint(name, &error.to_string()))?;
         read.map(Some).map_err(|found| complaint(name, &found))
     }
 
-    fn bytes(&mut self, name: &str) -> Result<Option<Vec<u8>>, Complaint> {
+    fn bytes(&mut self, name: &str) -> Result<Option<Vec<u8>>, Mismatch> {
         let value = self.field(name).map_err(|error| complaint(name, &error.to_string()))?;
         let Some(value) = value else { return Ok(None) };
         if let Ok(bytes) = value.cast::<PyBytes>() {
@@ -115,6 +115,6 @@ fn scalar(value: &Bound<'_, PyAny>) -> PyResult<Option<Result<String, String>>> 
     Ok(None)
 }
 
-fn complaint(name: &str, found: &str) -> Complaint {
+fn complaint(name: &str, found: &str) -> Mismatch {
     (format!("{found} in {name:?}"), "text, numbers or a flat list of them".to_owned())
 }

@@ -53,7 +53,7 @@ fn numbers(report: &PlanReport) -> Value {
 
 fn part(row: &PartRow) -> Value {
     json!({
-        "part": row.site.map_or_else(|| "all".to_owned(), |site| site.to_string()),
+        "part": row.layer.map_or_else(|| "all".to_owned(), |layer| layer.to_string()),
         "from_round": row.from,
         "parameters": row.parameters,
         "learn": row.learn,

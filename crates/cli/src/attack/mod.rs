@@ -1,9 +1,9 @@
 //! `fedra attack`: what somebody who sees part of a run can read back.
 
+mod findings;
 mod lines;
 mod membership;
 mod split;
-mod telling;
 
 use std::process::ExitCode;
 

@@ -13,8 +13,8 @@ use fedra_compute::Seed;
 use fedra_engine::{NoiseDraw, NoiseKind};
 use fedra_model::{Classifier, Head, Wanted, load_checkpoint};
 
+use super::findings::show;
 use super::lines::{self, Lines};
-use super::telling::tell;
 use crate::console;
 use crate::device::DeviceFlags;
 use crate::flags::{Verbosity, one_of, parse_seed};
@@ -187,7 +187,7 @@ impl Split {
         let findings = study.run(&mut |what| progress.tell(what))?;
         progress.line.remove();
         let truth = text(&lines.attacked[0][lines.known.len()..]);
-        tell((&findings, &truth), self.json, folder.as_ref())?;
+        show((&findings, &truth), self.json, folder.as_ref())?;
         console::say(format_args!("{:.0} s", begun.elapsed().as_secs_f64()));
         Ok(())
     }

@@ -19,7 +19,7 @@ fn commands(place: &Place) -> Vec<Vec<String>> {
         let Some((_, list)) = help.split_once("Commands:\n") else { continue };
         for line in list.lines().take_while(|line| !line.trim().is_empty()) {
             let name = line.split_whitespace().next().unwrap();
-            // A description that goes on in the next line is set far to the right.
+            // A description that continues in the next line is set far to the right.
             if name != "help" && line.starts_with("  ") && !line.starts_with("    ") {
                 all.push(own.iter().cloned().chain([name.to_owned()]).collect());
             }

@@ -47,7 +47,7 @@ fn screen(bytes: &[u8], columns: usize) -> Vec<String> {
                 at += 1;
             }
             letter => {
-                // A full line goes on in the next only when something follows.
+                // A full line continues in the next only when something follows.
                 if column == columns {
                     (row, column) = (row + 1, 0);
                     lines.resize(lines.len().max(row + 1), Vec::new());

@@ -79,7 +79,7 @@ fn after_a_kill_every_round_is_in_the_logs_once() {
     assert_eq!(rounds(&run), expected);
     let after = events(&run);
     assert_eq!(after.len(), 1, "{after:?}");
-    // A reader that watches goes on to a file with a larger name.
+    // A reader that watches moves on to a file with a larger name.
     assert!(after > before, "{before:?} {after:?}");
     assert!(run.join("rounds.parquet").exists());
 }

@@ -1,5 +1,5 @@
 //! Private runs: the plan's epsilon is the ledger's, what no guarantee covers is refused, and a run that was
-//! stopped goes on with the ledger that it left.
+//! stopped continues with the ledger that it left.
 
 use std::fs;
 
@@ -209,7 +209,7 @@ fn what_no_guarantee_covers_is_refused_with_the_reason() {
     assert!(refused.contains("every pilot is a separate run"), "{refused}");
 }
 
-/// A run that stops because its budget is spent, and goes on with no other ledger than its own.
+/// A run that stops because its budget is spent, and continues with no other ledger than its own.
 #[test]
 fn a_run_stops_before_the_round_that_its_budget_does_not_bear() {
     let place = Place::new();
@@ -237,7 +237,7 @@ fn a_run_stops_before_the_round_that_its_budget_does_not_bear() {
     let told = format!("the epsilon of {spent} that it spent");
     assert!(heard.contains(&told), "{told}: {heard}");
 
-    // Nobody goes on with a ledger that somebody shortened.
+    // Nobody continues with a ledger that somebody shortened.
     let summary = fs::read(place.path("short").join("summary.json")).unwrap();
     fs::remove_file(place.path("short").join("summary.json")).unwrap();
     let ledger = place.path("short").join("ledger.jsonl");

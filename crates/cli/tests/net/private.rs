@@ -89,7 +89,7 @@ fn a_site_that_lost_its_folder_is_not_let_into_a_private_run_again() {
     let (server, address) = place.serve("far", &flags);
     let (status, heard) = place.join(2, &address, &flags).end();
     assert!(status != Some(0) && heard.contains("the state folder is new"), "{heard}");
-    // With its folder it goes on.
+    // With its folder it continues.
     fs::remove_dir_all(place.path("state-2")).unwrap();
     fs::rename(place.path("state-lost"), place.path("state-2")).unwrap();
     let _sites = place.join_all(&address, &flags);
@@ -114,7 +114,7 @@ fn a_site_whose_ledger_cannot_be_written_says_so_and_ends() {
     assert_eq!(status, Some(1), "{heard}");
     assert!(heard.contains("privacy: writing") && heard.contains("ledger.end"), "{heard}");
     server.wait_for("privacy: writing");
-    // Once it can be written, the site goes on.
+    // Once it can be written, the site continues.
     fs::remove_dir(&part).unwrap();
     let _again = place.join(2, &address, &flags);
     let before = place.log("far").len();

@@ -120,7 +120,7 @@ impl<'a> CachedDecoder<'a> {
 
     /// Reads further tokens; returns the logits of the one that follows, as one row.
     ///
-    /// If the peer fails on the way, the tokens stay given: [`CachedDecoder::resume`] goes on.
+    /// If the peer fails on the way, the tokens stay given: [`CachedDecoder::resume`] continues.
     pub fn read(&mut self, tokens: &[u32]) -> Result<Tensor> {
         let total = self.tokens.len() + tokens.len();
         if total == 0 || total > self.longest() {
@@ -149,7 +149,7 @@ impl<'a> CachedDecoder<'a> {
         }
     }
 
-    /// Goes on where the peer is, after a failure; returns the logits of the token that follows.
+    /// Continues where the peer is, after a failure; returns the logits of the token that follows.
     ///
     /// What the peer lacks is sent again as it was sent before.
     pub fn resume(&mut self) -> Result<Tensor> {

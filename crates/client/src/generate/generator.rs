@@ -1,4 +1,4 @@
-//! A decoder that goes on writing: one token at a time, until something ends it.
+//! A decoder that continues writing: one token at a time, until something ends it.
 //!
 //! Tokens are pulled, so whoever shows them decides when to stop, and a peer that fails in between
 //! leaves a generator that can be resumed.
@@ -138,13 +138,13 @@ impl<'a> Generator<'a> {
         Ok(Some(token))
     }
 
-    /// Goes on after the peer failed and can be reached again.
+    /// Continues after the peer failed and can be reached again.
     pub fn resume(&mut self) -> Result<()> {
         self.logits = Some(self.decoder.resume()?);
         Ok(())
     }
 
-    /// Goes on however often the way is lost again, up to a limit. A peer knows how long it tries to be
+    /// Continues however often the way is lost again, up to a limit. A peer knows how long it tries to be
     /// reached each time.
     fn reach_again(&mut self, losses: &mut u32) -> Result<()> {
         loop {
@@ -157,7 +157,7 @@ impl<'a> Generator<'a> {
     }
 
     /// Writes text until the end, piece by piece; `show` says whether to go on. When the way to a peer
-    /// is lost it goes on where the peer is.
+    /// is lost it continues where the peer is.
     pub fn write(
         &mut self,
         mut stream: TextStream<'_>,

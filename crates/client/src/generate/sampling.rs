@@ -1,7 +1,7 @@
 //! Which token follows: the likeliest one, or a draw from a filtered distribution.
 //!
 //! Every draw has a seed of its own, made from the seed and the token's number, so a
-//! generation that was interrupted goes on as if it had not been.
+//! generation that was interrupted continues as if it had not been.
 //!
 //! ```text
 //! p = softmax(logits / temperature)      over the k likeliest (ties with the last one stay)

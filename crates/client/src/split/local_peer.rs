@@ -5,7 +5,7 @@ use fedra_wire::ClientId;
 
 use crate::error::Result;
 use crate::split::peer::{Connect, Peer, Purpose};
-use crate::split::server_segment::{Seat, ServerSegment};
+use crate::split::server_segment::{ServerSegment, TrainingSession};
 use crate::split::survey::Survey;
 
 impl Connect for ServerSegment {
@@ -25,7 +25,7 @@ pub struct LocalPeer<'a> {
 /// What it does.
 #[derive(Debug)]
 enum Serves {
-    Training(Seat),
+    Training(TrainingSession),
     Answers { round: Round, survey: Box<Survey> },
 }
 
@@ -47,7 +47,7 @@ impl Peer for LocalPeer<'_> {
         self.middle.count(&frame, true);
         let _held = self.middle.clocks.hold(self.client);
         let answer = match &mut self.serves {
-            Serves::Training(seat) => self.middle.train(*seat, frame),
+            Serves::Training(session) => self.middle.train(*session, frame),
             Serves::Answers { round, survey } => {
                 self.middle.score((self.client, *round), survey, &frame)
             }
@@ -59,8 +59,8 @@ impl Peer for LocalPeer<'_> {
 
 impl Drop for LocalPeer<'_> {
     fn drop(&mut self) {
-        if let Serves::Training(seat) = self.serves {
-            self.middle.leave(seat);
+        if let Serves::Training(session) = self.serves {
+            self.middle.leave(session);
         }
     }
 }

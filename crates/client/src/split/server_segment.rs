@@ -84,7 +84,7 @@ struct Slot {
 
 /// Which of a client's connections for which round.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Seat {
+pub(super) struct TrainingSession {
     pub client: ClientId,
     pub round: Round,
     pub connection: u64,
@@ -128,7 +128,7 @@ impl ServerSegment {
         self.clocks.of(client)
     }
 
-    /// Ends a round before its end: whoever waits for others is told that it is over.
+    /// Ends a round before its end: whoever waits for others is told that it has ended.
     pub fn close(&self) {
         let mut state = self.lock();
         (state.slots, state.joint) = (BTreeMap::new(), Joint::default());
@@ -168,7 +168,7 @@ impl ServerSegment {
     }
 
     /// A new connection of a client: its turn begins, or begins again.
-    pub(super) fn enter(&self, client: ClientId, round: Round) -> Seat {
+    pub(super) fn enter(&self, client: ClientId, round: Round) -> TrainingSession {
         let mut state = self.lock();
         let State { slots, joint, averaged, connections, .. } = &mut *state;
         *connections += 1;
@@ -194,19 +194,19 @@ impl ServerSegment {
             }
         }
         self.moved.notify_all();
-        Seat { client, round, connection }
+        TrainingSession { client, round, connection }
     }
 
     /// Answers a frame of a client's training.
-    pub(super) fn train(&self, seat: Seat, bytes: Vec<u8>) -> Result<Vec<u8>> {
+    pub(super) fn train(&self, session: TrainingSession, bytes: Vec<u8>) -> Result<Vec<u8>> {
         match self.split.mode {
-            SplitMode::Batched => self.train_jointly(seat, bytes),
+            SplitMode::Batched => self.train_jointly(session, bytes),
             SplitMode::Sequential | SplitMode::Replicated => {
-                let (mut turn, mut learner) = self.begin_work(seat)?;
+                let (mut turn, mut learner) = self.begin_work(session)?;
                 let answer = turn.exchange(self.blocks(), &mut learner, &bytes);
                 let mut state = self.lock();
                 // Work for a connection that another one has replaced is lost.
-                self.slot(&mut state, seat)?.turn = Some((turn, Some(learner)));
+                self.slot(&mut state, session)?.turn = Some((turn, Some(learner)));
                 self.moved.notify_all();
                 answer
             }
@@ -214,22 +214,22 @@ impl ServerSegment {
     }
 
     /// Takes a client's turn out, once it may go on.
-    fn begin_work(&self, seat: Seat) -> Result<(Turn, Learner)> {
+    fn begin_work(&self, session: TrainingSession) -> Result<(Turn, Learner)> {
         let mut state = self.lock();
         loop {
-            self.slot(&mut state, seat)?;
-            if self.may_go_on(&mut state, seat.client)? {
+            self.slot(&mut state, session)?;
+            if self.may_go_on(&mut state, session.client)? {
                 break;
             }
             state = self.moved.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         let shared = state.shared.clone();
-        let taken = self.slot(&mut state, seat)?.turn.take();
+        let taken = self.slot(&mut state, session)?.turn.take();
         let (turn, learner) = taken.ok_or_else(|| {
-            let name = self.name(seat.client);
+            let name = self.name(session.client);
             ClientError::peer(format!("{name} sent a frame before the last was answered"))
         })?;
-        let learner = learner.or(shared).ok_or_else(|| self.over(seat))?;
+        let learner = learner.or(shared).ok_or_else(|| self.over(session))?;
         Ok((turn, learner))
     }
 
@@ -244,17 +244,17 @@ impl ServerSegment {
         }
     }
 
-    fn train_jointly(&self, seat: Seat, bytes: Vec<u8>) -> Result<Vec<u8>> {
+    fn train_jointly(&self, session: TrainingSession, bytes: Vec<u8>) -> Result<Vec<u8>> {
         let mut state = self.lock();
-        self.slot(&mut state, seat)?;
-        if !state.joint.put(seat.client, bytes) {
-            let reason = format!("{} takes no part in this step", self.name(seat.client));
+        self.slot(&mut state, session)?;
+        if !state.joint.put(session.client, bytes) {
+            let reason = format!("{} takes no part in this step", self.name(session.client));
             return Err(ClientError::peer(reason));
         }
         self.step_jointly(&mut state);
         loop {
-            self.slot(&mut state, seat)?;
-            if let Some(answer) = state.joint.fetch(seat.client) {
+            self.slot(&mut state, session)?;
+            if let Some(answer) = state.joint.fetch(session.client) {
                 return answer;
             }
             state = self.moved.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -262,10 +262,10 @@ impl ServerSegment {
     }
 
     /// A client's place, for the connection that is listened to.
-    fn slot<'s>(&self, state: &'s mut State, seat: Seat) -> Result<&'s mut Slot> {
-        let slot = state.slots.get_mut(&seat.client).filter(|slot| slot.round == seat.round);
-        let Some(slot) = slot else { return Err(self.over(seat)) };
-        let Seat { client, round: Round(round), connection } = seat;
+    fn slot<'s>(&self, state: &'s mut State, session: TrainingSession) -> Result<&'s mut Slot> {
+        let slot = state.slots.get_mut(&session.client).filter(|slot| slot.round == session.round);
+        let Some(slot) = slot else { return Err(self.over(session)) };
+        let TrainingSession { client, round: Round(round), connection } = session;
         let name = self.name(client);
         let reason = match slot.presence {
             Presence::Here if slot.connection == connection => return Ok(slot),
@@ -275,12 +275,12 @@ impl ServerSegment {
                  of this round",
                 round + 1
             ),
-            Presence::Left | Presence::Settled(_) => return Err(self.over(seat)),
+            Presence::Left | Presence::Settled(_) => return Err(self.over(session)),
         };
         Err(ClientError::peer(reason))
     }
 
-    fn over(&self, Seat { client, round, .. }: Seat) -> ClientError {
+    fn over(&self, TrainingSession { client, round, .. }: TrainingSession) -> ClientError {
         let (name, round) = (self.name(client), round.0 + 1);
         ClientError::peer(format!("{name} has no turn in round {round}, or no longer"))
     }
@@ -302,11 +302,11 @@ impl ServerSegment {
     }
 
     /// A client has no more frames.
-    pub(super) fn leave(&self, seat: Seat) {
+    pub(super) fn leave(&self, session: TrainingSession) {
         let mut state = self.lock();
-        if let Ok(slot) = self.slot(&mut state, seat) {
+        if let Ok(slot) = self.slot(&mut state, session) {
             slot.presence = Presence::Left;
-            state.joint.leave(seat.client);
+            state.joint.leave(session.client);
             self.step_jointly(&mut state);
         }
         self.moved.notify_all();

@@ -313,7 +313,7 @@ fn a_client_counts_what_it_is_asked_and_refuses_what_breaks_its_guarantee() {
     client.train(&TrainRequest { round: Round(3), ..noised.clone() }).unwrap();
     assert!(before < once && once < spent(&client));
 
-    // It goes on where it stopped, and not with a ledger that somebody touched.
+    // It continues where it stopped, and not with a ledger that somebody touched.
     let now = spent(&client);
     drop(client);
     assert_eq!(spent(&guarded(&world, folder.path(), 9.0).unwrap()), now);

@@ -269,7 +269,7 @@ fn moments_that_live_on_are_state_and_fresh_ones_are_not() {
         assert_eq!(state.moments.first.scope(), world.everything());
         assert_eq!(state.moments.second.scope(), world.everything());
     }
-    // The first round knows no earlier one; the second goes on from it.
+    // The first round knows no earlier one; the second continues from it.
     let first = world.shards.clients.len();
     assert_eq!(fresh[..first], kept[..first]);
     assert!(fresh[first..].iter().zip(&kept[first..]).all(|(fresh, kept)| fresh != kept));

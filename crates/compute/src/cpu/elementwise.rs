@@ -8,7 +8,7 @@ use fedra_seed::Seed;
 /// Elements per task: small enough to balance, large enough to be worth a task.
 pub const RUN: usize = 1 << 14;
 
-/// Elements whose squares are added in f32 before the sum goes on in f64.
+/// Elements whose squares are added in f32 before the sum continues in f64.
 const SQUARES: usize = 4096;
 
 /// `x *= y`.

@@ -156,7 +156,7 @@ impl Dispatcher {
         self.alarm.notify_all();
     }
 
-    /// Joins loop `number` unless it is over.
+    /// Joins loop `number` unless it has ended.
     fn enter(&self, number: u64) -> bool {
         let join = |state: u64| {
             (state & OPEN != 0 && state & !(OPEN | HELPERS) == number).then_some(state + HELPER)

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::fields::Cell;
-use crate::error::Complaint;
+use crate::error::Mismatch;
 
 /// What a row without a label has.
 const NO_LABEL: &str = "-1";
@@ -54,7 +54,7 @@ fn names(feature: &Value) -> Option<ClassNames> {
 
 impl ClassNames {
     /// The names in the place of their numbers; none for a row without a label.
-    pub fn of(&self, cell: Cell) -> Result<Option<Cell>, Complaint> {
+    pub fn of(&self, cell: Cell) -> Result<Option<Cell>, Mismatch> {
         let name = |number: &String| {
             let place = number.parse::<usize>().ok();
             place.and_then(|place| self.0.get(place)).cloned().ok_or_else(|| {

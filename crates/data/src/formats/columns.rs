@@ -70,8 +70,8 @@ impl Columns {
         }
         if !values.is_empty() && values.iter().all(|value| value.trim().is_empty()) {
             let found = "no text in the columns of the prompt".to_owned();
-            let complaint = (found, "at least one word".to_owned());
-            return Err(NoRow { complaint, is_missing: true, advice: None });
+            let mismatch = (found, "at least one word".to_owned());
+            return Err(NoRow { mismatch, is_missing: true, advice: None });
         }
         let (labels, answers) = match &prompt.answers {
             AnswerTemplates::Choices(choices) => {

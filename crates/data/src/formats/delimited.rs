@@ -2,7 +2,7 @@
 //!
 //! Fields are read by the `csv` crate, which follows RFC 4180 and forgives what breaks it. A missing
 //! quote would then join rows without a word, so quotes are checked first: one that closes is
-//! followed by a delimiter or the end of the line, one that never closes is a complaint about the
+//! followed by a delimiter or the end of the line, one that never closes is an error about the
 //! line where its record began, and a record is bounded.
 //!
 //! A first line such as `sep=;`, which spreadsheets write, is no record: it says what the delimiter is,
@@ -15,7 +15,7 @@ use super::batches::{self, Batch};
 use super::fields::{Cell, Fields, NoRow};
 use super::reader::Reader;
 use super::source::Source;
-use crate::error::{Complaint, counted};
+use crate::error::{Mismatch, counted};
 use crate::reading_report::trim;
 use crate::{Advice, DataError, Result, TableBuilder, Trimmed, Work};
 
@@ -54,8 +54,8 @@ pub(super) fn read(
                 let row = match read {
                     Err(found) => Err(NoRow::from((found, RECORD.to_owned()))),
                     Ok(()) if record.len() != header.len() => {
-                        let complaint = other_length(record.len(), header.len());
-                        Err(NoRow::from(complaint).advising(advice.as_ref()))
+                        let mismatch = other_length(record.len(), header.len());
+                        Err(NoRow::from(mismatch).advising(advice.as_ref()))
                     }
                     Ok(()) => {
                         let row = reader.row(task, &mut Named { header: &header, values: &record });
@@ -77,7 +77,7 @@ const FIRST: &[u8] = b"x\n";
 const RECORD: &str = "a record";
 
 /// A record with another number of fields than the header.
-fn other_length(found: usize, expected: usize) -> Complaint {
+fn other_length(found: usize, expected: usize) -> Mismatch {
     (counted(found as u64, "field"), format!("{expected} as in the header"))
 }
 
@@ -93,7 +93,7 @@ struct Named<'a> {
 }
 
 impl Fields for Named<'_> {
-    fn take(&mut self, name: &str) -> Result<Option<Cell>, Complaint> {
+    fn take(&mut self, name: &str) -> Result<Option<Cell>, Mismatch> {
         let named = name.trim();
         let mut columns = self.header.iter().enumerate().filter(|(_, column)| *column == named);
         let column = columns.next().map(|(place, _)| place);
@@ -104,7 +104,7 @@ impl Fields for Named<'_> {
         Ok(column.map(|column| Cell::One(self.values[column].to_owned())))
     }
 
-    fn bytes(&mut self, _name: &str) -> Result<Option<Vec<u8>>, Complaint> {
+    fn bytes(&mut self, _name: &str) -> Result<Option<Vec<u8>>, Mismatch> {
         Ok(None)
     }
 
@@ -154,7 +154,7 @@ impl Records {
         Ok(records)
     }
 
-    /// The column of a name, in any case, or the complaint that there is none.
+    /// The column of a name, in any case, or the error that there is none.
     pub fn column(&self, name: &str) -> Result<usize> {
         let found = self.header.iter().position(|column| column.eq_ignore_ascii_case(name));
         found.ok_or_else(|| {
@@ -174,7 +174,7 @@ impl Records {
         Ok(Some(record))
     }
 
-    /// What a complaint adds where the header seems to be cut at the wrong character.
+    /// What an error adds where the header seems to be cut at the wrong character.
     pub fn advice(&self) -> Option<Advice> {
         let [only] = self.header.as_slice() else { return None };
         let likely = LIKELY.into_iter().find(|&other| only.contains(other))?;
@@ -274,7 +274,7 @@ fn settings(delimiter: u8) -> csv::ReaderBuilder {
 /// Follows quotes from line to line.
 struct Quotes {
     delimiter: u8,
-    /// Whether a quoted field goes on in the next line.
+    /// Whether a quoted field continues in the next line.
     is_open: bool,
 }
 

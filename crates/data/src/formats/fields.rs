@@ -1,7 +1,7 @@
 //! The fields of a record, however it is written, and what is said where one is not there.
 
 use crate::Advice;
-use crate::error::Complaint;
+use crate::error::Mismatch;
 
 /// One field of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,14 +12,14 @@ pub enum Cell {
     List(Vec<String>),
 }
 
-/// Most columns that a complaint lists.
+/// Most columns that an error lists.
 const MOST_NAMES: usize = 12;
 
 /// Why a record makes no row.
 #[derive(Debug)]
 pub(super) struct NoRow {
     /// What is wrong with it.
-    pub complaint: Complaint,
+    pub mismatch: Mismatch,
     /// Whether it merely has no text or no label: what becomes of it is `data.missing`'s to say.
     pub is_missing: bool,
     /// A setting that would help.
@@ -33,19 +33,19 @@ impl NoRow {
     }
 }
 
-impl From<Complaint> for NoRow {
-    fn from(complaint: Complaint) -> Self {
-        Self { complaint, is_missing: false, advice: None }
+impl From<Mismatch> for NoRow {
+    fn from(mismatch: Mismatch) -> Self {
+        Self { mismatch, is_missing: false, advice: None }
     }
 }
 
 /// The fields of one record by name. A complaint is what was found and what was expected.
 pub trait Fields {
     /// Reads a field, as often as it is asked for; `Ok(None)` when it is absent or null.
-    fn take(&mut self, name: &str) -> Result<Option<Cell>, Complaint>;
+    fn take(&mut self, name: &str) -> Result<Option<Cell>, Mismatch>;
 
     /// Reads a field of bytes that are no text, such as an encoded image; `Ok(None)` where there is none.
-    fn bytes(&mut self, name: &str) -> Result<Option<Vec<u8>>, Complaint>;
+    fn bytes(&mut self, name: &str) -> Result<Option<Vec<u8>>, Mismatch>;
 
     /// The names of all fields.
     fn names(&self) -> Vec<&str>;
@@ -64,11 +64,11 @@ pub(super) fn absent(fields: &dyn Fields, names: &[&str], key: Option<&str>) -> 
     let name = names.iter().find(|name| there.contains(name)).unwrap_or(&names[0]);
     let is_missing = !fields.are_columns() || there.contains(name);
     let named = |key: &str| Advice::new(format!("data.columns.{key}"), None, "names another");
-    NoRow { complaint: missing(fields, name), is_missing, advice: key.map(named) }
+    NoRow { mismatch: missing(fields, name), is_missing, advice: key.map(named) }
 }
 
 /// What a record has where a column is due.
-pub(super) fn missing(fields: &dyn Fields, name: &str) -> Complaint {
+pub(super) fn missing(fields: &dyn Fields, name: &str) -> Mismatch {
     let names = fields.names();
     let found = if names.contains(&name) {
         "no value".to_owned()

@@ -7,7 +7,7 @@ use std::path::{Component, Path, PathBuf};
 
 use super::fields::{Fields, NoRow, absent, single};
 use super::reader::{Missing, Reader};
-use crate::error::Complaint;
+use crate::error::Mismatch;
 use crate::images::Transparency;
 use crate::{Body, Image};
 
@@ -15,7 +15,7 @@ impl Reader {
     /// The image of a record. One that cannot be read is like one that is not there: whether it ends the
     /// reading is for `data.missing` to say.
     pub(super) fn image(&self, column: &str, fields: &mut dyn Fields) -> Result<Body, NoRow> {
-        let missing = |complaint| NoRow { complaint, is_missing: true, advice: None };
+        let missing = |mismatch| NoRow { mismatch, is_missing: true, advice: None };
         for name in [column.to_owned(), format!("{column}.bytes")] {
             if let Some(bytes) = fields.bytes(&name)? {
                 let image = Image::encoded(bytes).map_err(missing)?;
@@ -31,14 +31,13 @@ impl Reader {
         };
         let folder = self.images.as_deref().unwrap_or(Path::new(""));
         let path = inside(folder, cell.trim())?;
-        let named =
-            |(found, expected): Complaint| missing((format!("{cell:?}, {found}"), expected));
+        let named = |(found, expected): Mismatch| missing((format!("{cell:?}, {found}"), expected));
         let image = Image::file(path).map_err(named)?;
         self.checked(image).map_err(named)
     }
 
     /// Where broken images are left out, they have to be known before rows are divided.
-    pub(super) fn checked(&self, image: Image) -> Result<Body, Complaint> {
+    pub(super) fn checked(&self, image: Image) -> Result<Body, Mismatch> {
         if self.missing == Missing::Drop {
             image.raster(Transparency::Dropped)?;
         }
@@ -47,7 +46,7 @@ impl Reader {
 }
 
 /// The file of a path in a table.
-pub(super) fn inside(folder: &Path, written: &str) -> Result<PathBuf, Complaint> {
+pub(super) fn inside(folder: &Path, written: &str) -> Result<PathBuf, Mismatch> {
     let path = Path::new(written);
     let leads_out = || {
         let expected = "a path inside the folder of the table".to_owned();

@@ -11,7 +11,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::reader::Reader;
-use crate::error::Complaint;
+use crate::error::Mismatch;
 use crate::work::CHUNK;
 use crate::{Body, DataError, Image, Result, Row, Split, Stage, TableBuilder, Work};
 
@@ -75,7 +75,7 @@ pub(super) fn read(
                 |file: &ImageFile| Image::file(&file.path).and_then(|image| reader.checked(image));
             Ok(part.iter().map(|file| (file, body(file))).collect::<Vec<_>>())
         },
-        |made: Vec<(&ImageFile, Result<Body, Complaint>)>| {
+        |made: Vec<(&ImageFile, Result<Body, Mismatch>)>| {
             done += made.len();
             for (file, body) in made {
                 push(reader, (file, body), builder)?;
@@ -87,7 +87,7 @@ pub(super) fn read(
 
 fn push(
     reader: &Reader,
-    (file, body): (&ImageFile, Result<Body, Complaint>),
+    (file, body): (&ImageFile, Result<Body, Mismatch>),
     builder: &mut TableBuilder,
 ) -> Result<()> {
     let row = body.map(|body| Row {
@@ -97,7 +97,7 @@ fn push(
         ..Row::of(body)
     });
     let row =
-        row.map_err(|complaint| super::fields::NoRow { complaint, is_missing: true, advice: None });
+        row.map_err(|mismatch| super::fields::NoRow { mismatch, is_missing: true, advice: None });
     reader.push(row, (&file.path, 0), builder)
 }
 

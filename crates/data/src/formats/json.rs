@@ -12,50 +12,50 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::fields::Cell;
-use crate::error::Complaint;
+use crate::error::Mismatch;
 
 /// From here on not every whole number is a floating one.
 const EXACT: f64 = 9_007_199_254_740_992.0;
 /// Deepest nesting of a value, which is where the library stops too.
 pub(super) const DEEPEST: usize = 128;
-/// How the complaint about a repeated key begins.
+/// How the error about a repeated key begins.
 const REPEATED: &str = "the key ";
 
 /// The entries of an object in their order, as they are written; each key once.
-pub(super) fn unique(line: &str) -> Result<Vec<(String, Box<RawValue>)>, Complaint> {
+pub(super) fn unique(line: &str) -> Result<Vec<(String, Box<RawValue>)>, Mismatch> {
     let read = serde_json::from_str::<Unique>(line);
-    read.map(|Unique(entries)| entries).map_err(|error| complaint(line, &error))
+    read.map(|Unique(entries)| entries).map_err(|error| mismatch(line, &error))
 }
 
 /// The object on a line, with values inside of at most so many others.
-pub(super) fn object(text: &str, depth: usize) -> Result<Map<String, Value>, Complaint> {
+pub(super) fn object(text: &str, depth: usize) -> Result<Map<String, Value>, Mismatch> {
     let entries = unique(text)?.into_iter();
     entries.map(|(key, raw)| Ok((key, value(raw.get(), depth)?))).collect()
 }
 
 /// What is left of the depth one level further in.
-pub(super) fn deeper(depth: usize) -> Result<usize, Complaint> {
+pub(super) fn deeper(depth: usize) -> Result<usize, Mismatch> {
     let found = || (format!("a value inside of {DEEPEST} others"), "less nesting".to_owned());
     depth.checked_sub(1).ok_or_else(found)
 }
 
 /// A value that is part of a line.
-pub(super) fn value(text: &str, depth: usize) -> Result<Value, Complaint> {
+pub(super) fn value(text: &str, depth: usize) -> Result<Value, Mismatch> {
     let depth = deeper(depth)?;
     match text.as_bytes().first() {
         Some(b'{') => object(text, depth).map(Value::Object),
         Some(b'[') => {
             let items = serde_json::from_str::<Vec<Box<RawValue>>>(text);
-            let items = items.map_err(|error| complaint(text, &error))?;
+            let items = items.map_err(|error| mismatch(text, &error))?;
             let items = items.iter().map(|item| value(item.get(), depth));
             items.collect::<Result<_, _>>().map(Value::Array)
         }
-        Some(_) | None => serde_json::from_str(text).map_err(|error| complaint(text, &error)),
+        Some(_) | None => serde_json::from_str(text).map_err(|error| mismatch(text, &error)),
     }
 }
 
 /// What is wrong with a line that is no object, or one with a key twice.
-fn complaint(line: &str, error: &serde_json::Error) -> Complaint {
+fn mismatch(line: &str, error: &serde_json::Error) -> Mismatch {
     let said = error.to_string();
     if said.starts_with(REPEATED) {
         // The place behind it is one in the line, which has a number of its own.
@@ -105,7 +105,7 @@ impl<'de> Visitor<'de> for UniqueVisitor {
 }
 
 /// A value as a field of a record; `None` for null.
-pub(super) fn cell(name: &str, value: Value) -> Result<Option<Cell>, Complaint> {
+pub(super) fn cell(name: &str, value: Value) -> Result<Option<Cell>, Mismatch> {
     match value {
         Value::Null => Ok(None),
         Value::Array(items) => items
@@ -119,7 +119,7 @@ pub(super) fn cell(name: &str, value: Value) -> Result<Option<Cell>, Complaint> 
     }
 }
 
-fn scalar(name: &str, value: Value) -> Result<String, Complaint> {
+fn scalar(name: &str, value: Value) -> Result<String, Mismatch> {
     match value {
         Value::String(text) => Ok(text),
         // A number that does not fit was rounded: two of them may have become one.

@@ -8,7 +8,7 @@ use super::json::{self, DEEPEST};
 use super::nested::{self, Nested};
 use super::reader::Reader;
 use super::source::Source;
-use crate::error::Complaint;
+use crate::error::Mismatch;
 use crate::{DataError, Result, Row, Stage, TableBuilder, Work};
 
 /// Reads every line that is not blank.
@@ -60,13 +60,12 @@ fn read_nested(
         if line.trim().is_empty() {
             continue;
         }
-        let complain = |source: &Source, (found, expected): Complaint| {
+        let complain = |source: &Source, (found, expected): Mismatch| {
             DataError::row(&source.file, source.line, found, expected)
         };
-        let record =
-            json::object(line, DEEPEST).map_err(|complaint| complain(&source, complaint))?;
+        let record = json::object(line, DEEPEST).map_err(|mismatch| complain(&source, mismatch))?;
         let found = nested::rows(&record, rows);
-        for mut fields in found.map_err(|complaint| complain(&source, complaint))? {
+        for mut fields in found.map_err(|mismatch| complain(&source, mismatch))? {
             let row = reader.row(builder.task, &mut fields);
             made += row.as_ref().map_or(0, Row::bytes);
             let limit = reader.limits.expanded_bytes;

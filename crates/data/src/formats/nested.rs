@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use super::fields::{Cell, Fields};
 use super::json::cell;
-use crate::error::Complaint;
+use crate::error::Mismatch;
 
 /// One row inside a record.
 #[derive(Clone)]
@@ -29,20 +29,20 @@ impl<'a> Nested<'a> {
 pub(super) fn rows<'a>(
     record: &'a Map<String, Value>,
     path: &'a str,
-) -> Result<Vec<Nested<'a>>, Complaint> {
+) -> Result<Vec<Nested<'a>>, Mismatch> {
     let first = path.find('.').unwrap_or(path.len());
     let (value, mut rows) = (record.get(&path[..first]), Vec::new());
     descend(value, (path, first), Nested::whole(record), &mut rows)?;
     Ok(rows)
 }
 
-/// Goes on at a value that stands at `path[..at]`.
+/// Continues at a value that stands at `path[..at]`.
 fn descend<'a>(
     value: Option<&'a Value>,
     (path, at): (&'a str, usize),
     above: Nested<'a>,
     rows: &mut Vec<Nested<'a>>,
-) -> Result<(), Complaint> {
+) -> Result<(), Mismatch> {
     let (here, is_last) = (&path[..at], at == path.len());
     let inside = |value: &'a Value| {
         let end = path[at + 1..].find('.').map_or(path.len(), |dot| at + 1 + dot);
@@ -76,7 +76,7 @@ fn descend<'a>(
 }
 
 impl Fields for Nested<'_> {
-    fn take(&mut self, name: &str) -> Result<Option<Cell>, Complaint> {
+    fn take(&mut self, name: &str) -> Result<Option<Cell>, Mismatch> {
         for (path, item) in self.items.iter().rev() {
             match name.strip_prefix(path) {
                 Some("") => return cell(name, (*item).clone()),
@@ -90,7 +90,7 @@ impl Fields for Nested<'_> {
         at(self.record, name).map_or(Ok(None), |value| cell(name, value.clone()))
     }
 
-    fn bytes(&mut self, _name: &str) -> Result<Option<Vec<u8>>, Complaint> {
+    fn bytes(&mut self, _name: &str) -> Result<Option<Vec<u8>>, Mismatch> {
         Ok(None)
     }
 
@@ -112,7 +112,7 @@ pub(super) fn at<'a>(object: &'a Map<String, Value>, name: &str) -> Option<&'a V
 mod tests {
     use super::*;
 
-    fn read(json: &str, path: &str, names: &[&str]) -> Result<Vec<String>, Complaint> {
+    fn read(json: &str, path: &str, names: &[&str]) -> Result<Vec<String>, Mismatch> {
         let record: Map<String, Value> = serde_json::from_str(json).unwrap();
         let mut found = Vec::new();
         for mut row in rows(&record, path)? {

@@ -57,7 +57,7 @@ pub(super) fn is_json_array(head: &[u8]) -> bool {
     (letters.next(), letters.next()) == (Some(&b'['), Some(&b'{'))
 }
 
-/// The complaint about such a text.
+/// The error about such a text.
 pub(super) fn json_array(file: &Path) -> DataError {
     let expected = "JSON lines, one object per line (jq -c '.[]' FILE converts it)";
     DataError::file(file, "one JSON array", expected)

@@ -240,7 +240,7 @@ mod tests {
     fn a_missing_column_is_named_beside_those_there_are() {
         let template = PromptTemplate::parse("{premise}").unwrap();
         let refused = template.render(&mut Nested::whole(&fields(r#"{"text": "x"}"#))).unwrap_err();
-        let (found, expected) = refused.complaint;
+        let (found, expected) = refused.mismatch;
         assert_eq!(
             (found.as_str(), expected.as_str()),
             ("the columns \"text\"", "column \"premise\"")
@@ -269,7 +269,7 @@ mod tests {
         assert!(read("3").is_err() && read(r#""{x}""#).is_err());
         let refused =
             read(r#""x""#).unwrap().render(&mut Nested::whole(&fields(record))).unwrap_err();
-        let (found, _) = refused.complaint;
+        let (found, _) = refused.mismatch;
         assert_eq!(found, "a single value in \"x\"");
     }
 }

@@ -109,11 +109,11 @@ impl Reader {
         let place = builder.place(file, line);
         let mut row = match row {
             Ok(row) => row,
-            Err(NoRow { complaint, is_missing: true, advice }) => {
-                builder.leave_out(place, complaint, advice);
+            Err(NoRow { mismatch, is_missing: true, advice }) => {
+                builder.leave_out(place, mismatch, advice);
                 return Ok(());
             }
-            Err(NoRow { complaint: (found, expected), is_missing: false, advice }) => {
+            Err(NoRow { mismatch: (found, expected), is_missing: false, advice }) => {
                 return Err(DataError::row(file, line, found, expected).advising(advice));
             }
         };
@@ -124,7 +124,7 @@ impl Reader {
             builder.leave_out(place, (found.to_owned(), expected.to_owned()), None);
             return Ok(());
         }
-        if let Some((found, expected)) = builder.complaint(&row) {
+        if let Some((found, expected)) = builder.mismatch(&row) {
             return Err(DataError::row(file, line, found, expected));
         }
         row.place = place;

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use super::fields::{Cell, Fields};
 use super::json::{self, DEEPEST};
 use super::nested;
-use crate::error::Complaint;
+use crate::error::Mismatch;
 
 /// The fields of a record.
 #[derive(Clone, Debug, Default)]
@@ -59,7 +59,7 @@ impl Field {
         }
     }
 
-    fn cell(&self, name: &str) -> Result<Option<Cell>, Complaint> {
+    fn cell(&self, name: &str) -> Result<Option<Cell>, Mismatch> {
         match self {
             Self::Text(text) => Ok(Some(Cell::One(text.clone()))),
             Self::List(texts) => Ok(Some(Cell::List(texts.clone()))),
@@ -78,7 +78,7 @@ impl Record {
     }
 
     /// The same with what stands inside of objects, down to a depth, under its path.
-    pub(super) fn flat(self, depth: usize) -> Result<Self, Complaint> {
+    pub(super) fn flat(self, depth: usize) -> Result<Self, Mismatch> {
         let (mut flat, depth) = (Self::default(), json::deeper(depth)?);
         for (name, field) in self.fields {
             match &field {
@@ -96,7 +96,7 @@ impl Record {
 }
 
 impl Fields for Record {
-    fn take(&mut self, name: &str) -> Result<Option<Cell>, Complaint> {
+    fn take(&mut self, name: &str) -> Result<Option<Cell>, Mismatch> {
         let mut named = self.fields.iter().filter(|(field, _)| field == name);
         if let Some((_, field)) = named.next() {
             if named.next().is_some() {
@@ -114,7 +114,7 @@ impl Fields for Record {
         nested::at(&whole, name).map_or(Ok(None), |value| json::cell(name, value.clone()))
     }
 
-    fn bytes(&mut self, name: &str) -> Result<Option<Vec<u8>>, Complaint> {
+    fn bytes(&mut self, name: &str) -> Result<Option<Vec<u8>>, Mismatch> {
         let is_named = self.image.as_ref().is_some_and(|(column, _)| column == name);
         Ok(if is_named { self.image.take().map(|(_, bytes)| bytes) } else { None })
     }

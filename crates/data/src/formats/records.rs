@@ -10,7 +10,7 @@ use super::reader::Reader;
 use super::record::{Field, Record};
 use super::source::Source;
 use super::text_format::TextFormat;
-use crate::error::Complaint;
+use crate::error::Mismatch;
 use crate::{Advice, DataError, Result};
 
 /// A file, how it is written and how it is read.
@@ -71,7 +71,7 @@ impl RecordFile<'_> {
         &self,
         mut source: Source,
         each: Each<'_, E>,
-        record: impl Fn(&str) -> Option<Result<Record, Complaint>>,
+        record: impl Fn(&str) -> Option<Result<Record, Mismatch>>,
     ) -> Result<(), E> {
         loop {
             let made = match source.next_line() {
@@ -132,7 +132,7 @@ impl RecordFile<'_> {
                 };
                 Ok((name.clone(), field))
             };
-            let fields = names.iter().map(field).collect::<Result<_, Complaint>>();
+            let fields = names.iter().map(field).collect::<Result<_, Mismatch>>();
             let record = fields.and_then(|fields| {
                 let mut record = Record { fields, image: None };
                 for holder in &holders {
@@ -148,7 +148,7 @@ impl RecordFile<'_> {
 
     fn hand_over<E>(
         &self,
-        record: Result<Record, Complaint>,
+        record: Result<Record, Mismatch>,
         line: u64,
         each: Each<'_, E>,
     ) -> Result<(), E> {

@@ -173,7 +173,7 @@ impl Source {
         self.taken.get()
     }
 
-    /// The complaint that something grew past its limit.
+    /// The error that something grew past its limit.
     pub fn too_large(&self, what: &'static str, limit: u64) -> DataError {
         DataError::TooLarge { file: self.file.clone(), line: self.line, what, limit }
     }

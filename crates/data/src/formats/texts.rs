@@ -2,7 +2,7 @@
 //!
 //! Unlike a [`super::Reader`] this reads no label and keeps no table: rows are pushed into a
 //! [`TextSink`] as they are read, so a file may be larger than memory. A row that cannot be read is
-//! handed to the sink as an error with its line, and the sink decides whether the reading goes on.
+//! handed to the sink as an error with its line, and the sink decides whether the reading continues.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use super::reader::{Limits, Reader};
 use super::record::Record;
 use super::records::{Event, RecordFile};
 use super::text_format::TextFormat;
-use crate::error::Complaint;
+use crate::error::Mismatch;
 use crate::{Body, DataError, Image, Result};
 
 /// Whether a list or a text is what a row is asked for first.
@@ -46,7 +46,7 @@ pub struct TextFile {
     /// Whether paths of images are the caller's own and may lead anywhere; those of a table may not leave
     /// its folder.
     pub anywhere: bool,
-    /// What a complaint about an absent column adds: who named it, and how another is named.
+    /// What an error about an absent column adds: who named it, and how another is named.
     pub column_hint: &'static str,
 }
 
@@ -80,12 +80,12 @@ pub trait TextSink {
 struct NoBody {
     /// The image that is to blame, where the caller named it and no table did.
     file: Option<PathBuf>,
-    complaint: Complaint,
+    mismatch: Mismatch,
 }
 
-impl From<Complaint> for NoBody {
-    fn from(complaint: Complaint) -> Self {
-        Self { file: None, complaint }
+impl From<Mismatch> for NoBody {
+    fn from(mismatch: Mismatch) -> Self {
+        Self { file: None, mismatch }
     }
 }
 
@@ -114,10 +114,10 @@ impl TextFile {
             Event::Bad(error) => sink.bad_row(error),
             Event::Record(mut record, line, advice) => match self.body(settings, &mut record) {
                 Ok(body) => sink.row(TextRow { line, body, record }),
-                Err(NoBody { file: Some(file), complaint: (found, expected) }) => {
+                Err(NoBody { file: Some(file), mismatch: (found, expected) }) => {
                     sink.bad_row(DataError::row(&file, 0, found, expected))
                 }
-                Err(NoBody { file: None, complaint: (found, expected) }) => {
+                Err(NoBody { file: None, mismatch: (found, expected) }) => {
                     let error = DataError::row(&self.path, line, found, expected);
                     sink.bad_row(error.advising(advice.cloned()))
                 }
@@ -129,10 +129,10 @@ impl TextFile {
         if let Some(column) = &self.image {
             if self.anywhere {
                 let path = record.take(column)?.map(|cell| single(cell, "")).unwrap_or_default();
-                let named = |complaint| NoBody { file: Some(PathBuf::from(&path)), complaint };
+                let named = |mismatch| NoBody { file: Some(PathBuf::from(&path)), mismatch };
                 return Image::file(&path).map(Body::Image).map_err(named);
             }
-            return settings.image(column, record).map_err(|no_row| no_row.complaint.into());
+            return settings.image(column, record).map_err(|no_row| no_row.mismatch.into());
         }
         let usual: &[&str] = match self.words {
             WordsAre::Answered => &["text", "tokens", "words"],

@@ -16,7 +16,7 @@ use super::header::{Header, Kind, broken};
 use super::orientation::Orientation;
 use super::raster::Raster;
 use crate::caught::caught;
-use crate::error::Complaint;
+use crate::error::Mismatch;
 
 /// Bytes of memory that a decoder may take for each pixel, and for all the rest.
 const PER_PIXEL: usize = 16;
@@ -32,7 +32,7 @@ pub(crate) enum Transparency {
 }
 
 /// The pixels of an encoded image.
-pub(super) fn decode(bytes: &[u8], transparency: Transparency) -> Result<Raster, Complaint> {
+pub(super) fn decode(bytes: &[u8], transparency: Transparency) -> Result<Raster, Mismatch> {
     let header = Header::of(bytes)?;
     let (name, decoded) = match header.kind {
         Kind::Png => ("PNG", caught(|| png(bytes, header, transparency))),

@@ -3,7 +3,7 @@
 //! A few bytes can declare an image that fills the memory. So width, height and channels are read here and
 //! compared with limits, and the decoder is asked for nothing else than what was found.
 
-use crate::error::Complaint;
+use crate::error::Mismatch;
 
 /// Most pixels of an image: three bytes each are 192 MiB.
 pub(crate) const MOST_PIXELS: u64 = 1 << 26;
@@ -40,7 +40,7 @@ const OTHERS: [(&[u8], &str); 8] = [
 
 impl Header {
     /// Reads and checks it.
-    pub fn of(bytes: &[u8]) -> Result<Self, Complaint> {
+    pub fn of(bytes: &[u8]) -> Result<Self, Mismatch> {
         let refuse = |found: &str| Err((found.to_owned(), EXPECTED.to_owned()));
         let (kind, width, height) = if bytes.starts_with(b"\x89PNG\r\n\x1a\n") {
             let (width, height) = png_size(bytes).ok_or_else(|| broken("PNG"))?;
@@ -66,7 +66,7 @@ impl Header {
     }
 }
 
-pub(super) fn broken(kind: &str) -> Complaint {
+pub(super) fn broken(kind: &str) -> Mismatch {
     (format!("a broken {kind} image"), format!("a whole {kind} image"))
 }
 
@@ -80,10 +80,10 @@ fn png_size(bytes: &[u8]) -> Option<(u32, u32)> {
 }
 
 /// The size in the frame header, which stands behind any number of other segments.
-fn jpeg_size(bytes: &[u8]) -> Result<(u32, u32), Complaint> {
+fn jpeg_size(bytes: &[u8]) -> Result<(u32, u32), Mismatch> {
     let byte = |at: usize| bytes.get(at).copied().ok_or_else(|| broken("JPEG"));
     let number =
-        |at: usize| Ok::<_, Complaint>(u32::from(byte(at)?) << 8 | u32::from(byte(at + 1)?));
+        |at: usize| Ok::<_, Mismatch>(u32::from(byte(at)?) << 8 | u32::from(byte(at + 1)?));
     let mut at = 2;
     loop {
         if byte(at)? != 0xff {

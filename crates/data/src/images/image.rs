@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 use super::decode::{self, Transparency};
 use super::header::{Header, MOST_BYTES, MOST_PIXELS};
 use super::raster::Raster;
-use crate::error::Complaint;
+use crate::error::Mismatch;
 
 /// An image. Two are equal where their bytes are; printed, it shows its size and none of its content.
 #[derive(Clone)]
@@ -107,7 +107,7 @@ impl Image {
     }
 
     /// Its pixels.
-    pub(crate) fn raster(&self, transparency: Transparency) -> Result<Raster, Complaint> {
+    pub(crate) fn raster(&self, transparency: Transparency) -> Result<Raster, Mismatch> {
         match &self.source {
             Source::File(path) => {
                 let bytes = read(path)?;
@@ -127,7 +127,7 @@ impl Image {
 }
 
 /// The bytes of a regular file within the limit.
-fn read(path: &Path) -> Result<Vec<u8>, Complaint> {
+fn read(path: &Path) -> Result<Vec<u8>, Mismatch> {
     let refused = |error: &std::io::Error| {
         (format!("a file that cannot be read ({error})"), "a PNG or JPEG file".to_owned())
     };

@@ -13,7 +13,7 @@ use super::decode::Transparency;
 use super::pixels::Normalisation;
 use super::processor::{Processor, Size};
 use super::resample::Filter;
-use crate::error::Complaint;
+use crate::error::Mismatch;
 use crate::{DataError, Result};
 
 const FACTOR: f64 = 1.0 / 255.0;
@@ -106,7 +106,7 @@ impl Processor {
 
 /// Reads it.
 fn read(file: &Path, json: &str, channels: usize) -> Result<Processor> {
-    let refuse = |(found, expected): Complaint| DataError::file(file, found, expected);
+    let refuse = |(found, expected): Mismatch| DataError::file(file, found, expected);
     let value: Value = serde_json::from_str(json)
         .map_err(|error| refuse((format!("no JSON ({error})"), "an object".to_owned())))?;
     let Value::Object(object) = value else {
@@ -118,7 +118,7 @@ fn read(file: &Path, json: &str, channels: usize) -> Result<Processor> {
 struct File<'a>(&'a Map<String, Value>);
 
 impl File<'_> {
-    fn processor(&self, json: &str, channels: usize) -> Result<Processor, Complaint> {
+    fn processor(&self, json: &str, channels: usize) -> Result<Processor, Mismatch> {
         let usual = self.class()?;
         for key in OTHER_STEPS {
             let value = self.get(key);
@@ -172,7 +172,7 @@ impl File<'_> {
         self.0.get(key).filter(|value| !value.is_null())
     }
 
-    fn class(&self) -> Result<&'static Usual, Complaint> {
+    fn class(&self) -> Result<&'static Usual, Mismatch> {
         let named = ["image_processor_type", "feature_extractor_type"];
         let Some(name) = named.iter().find_map(|key| self.get(key)) else { return Ok(&CLASSES[0]) };
         let name = name.as_str().unwrap_or_default();
@@ -190,7 +190,7 @@ impl File<'_> {
         })
     }
 
-    fn flag(&self, key: &str, usual: bool) -> Result<bool, Complaint> {
+    fn flag(&self, key: &str, usual: bool) -> Result<bool, Mismatch> {
         match self.get(key) {
             None => Ok(usual),
             Some(Value::Bool(flag)) => Ok(*flag),
@@ -198,7 +198,7 @@ impl File<'_> {
         }
     }
 
-    fn number(&self, key: &str) -> Result<Option<f64>, Complaint> {
+    fn number(&self, key: &str) -> Result<Option<f64>, Mismatch> {
         let Some(value) = self.get(key) else { return Ok(None) };
         let number = value.as_f64().filter(|number| number.is_finite());
         number.map(Some).ok_or_else(|| (format!("{key} = {value}"), "a number".to_owned()))
@@ -209,7 +209,7 @@ impl File<'_> {
         &self,
         key: &str,
         (channels, usual): (usize, [f64; 3]),
-    ) -> Result<Vec<f64>, Complaint> {
+    ) -> Result<Vec<f64>, Mismatch> {
         let refuse = |found: &Value| {
             (
                 format!("{key} = {found}"),
@@ -229,7 +229,7 @@ impl File<'_> {
         numbers.iter().map(number).collect()
     }
 
-    fn size(&self, usual: &Usual) -> Result<Size, Complaint> {
+    fn size(&self, usual: &Usual) -> Result<Size, Mismatch> {
         let of_one = |side: usize| {
             if usual.is_square { Size::Exact(side, side) } else { Size::Shortest(side) }
         };
@@ -246,7 +246,7 @@ impl File<'_> {
         }
     }
 
-    fn crop(&self, usual: &Usual) -> Result<(usize, usize), Complaint> {
+    fn crop(&self, usual: &Usual) -> Result<(usize, usize), Mismatch> {
         match self.get("crop_size") {
             None => {
                 let side = usual.crop.unwrap_or(224) as usize;
@@ -257,7 +257,7 @@ impl File<'_> {
         }
     }
 
-    fn filter(&self, usual: &Usual) -> Result<Filter, Complaint> {
+    fn filter(&self, usual: &Usual) -> Result<Filter, Mismatch> {
         let Some(value) = self.get("resample") else { return Ok(usual.filter) };
         value.as_u64().and_then(Filter::numbered).ok_or_else(|| {
             let expected =
@@ -273,7 +273,7 @@ fn transparency(channels: usize, converts: bool) -> Transparency {
 }
 
 /// Height and width, by their names or in this order.
-fn height_width(key: &str, value: &Value) -> Result<(usize, usize), Complaint> {
+fn height_width(key: &str, value: &Value) -> Result<(usize, usize), Mismatch> {
     match value {
         Value::Object(size) if size.len() == 2 => {
             if let (Some(height), Some(width)) = (size.get("height"), size.get("width")) {
@@ -291,7 +291,7 @@ fn height_width(key: &str, value: &Value) -> Result<(usize, usize), Complaint> {
     Err((format!("{key} = {value}"), expected.to_owned()))
 }
 
-fn side(key: &str, value: &Value) -> Result<usize, Complaint> {
+fn side(key: &str, value: &Value) -> Result<usize, Mismatch> {
     let side = value.as_u64().filter(|side| (1..=LONGEST_SIDE).contains(side));
     side.map(|side| side as usize)
         .ok_or_else(|| (format!("{key} = {value}"), format!("1 to {LONGEST_SIDE} pixels")))

@@ -9,10 +9,10 @@ use tokenizers::{
     DecoderWrapper, ModelWrapper, NormalizerWrapper, PostProcessorWrapper, PreTokenizerWrapper,
 };
 
-use crate::error::Complaint;
+use crate::error::Mismatch;
 
 /// The file as JSON, if it has what every tokenizer has and its numbers make sense.
-pub(super) fn whole(json: &str) -> Result<Value, Complaint> {
+pub(super) fn whole(json: &str) -> Result<Value, Mismatch> {
     let whole: Value = serde_json::from_str(json)
         .map_err(|error| (format!("no JSON ({error})"), "a tokenizer.json".to_owned()))?;
     let Some(model) = whole.get("model").filter(|model| model.is_object()) else {
@@ -33,7 +33,7 @@ pub(super) fn whole(json: &str) -> Result<Value, Complaint> {
 }
 
 /// Which section of a file does not read, and what its reader says of it.
-pub(super) fn section(whole: &Value, error: &str) -> Complaint {
+pub(super) fn section(whole: &Value, error: &str) -> Mismatch {
     let readers: [(&str, Reader); 5] = [
         ("normalizer", failure::<NormalizerWrapper>),
         ("pre_tokenizer", failure::<PreTokenizerWrapper>),

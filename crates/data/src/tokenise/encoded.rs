@@ -68,9 +68,9 @@ pub enum Target {
     Many(Vec<u32>),
     /// For each token its label, or nothing.
     PerToken(Vec<Option<u32>>),
-    /// One of several answers after a prompt; the sequence goes on with the right one.
+    /// One of several answers after a prompt; the sequence continues with the right one.
     Choice(EncodedChoice),
-    /// A text after a prompt; the sequence goes on with it.
+    /// A text after a prompt; the sequence continues with it.
     Text(EncodedText),
 }
 

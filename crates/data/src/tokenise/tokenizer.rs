@@ -13,7 +13,7 @@ use tokenizers::{Encoding, Model as _, Token};
 use super::blame;
 use super::template::{Slot, Template, Templates};
 use crate::caught::caught;
-use crate::error::Complaint;
+use crate::error::Mismatch;
 use crate::{DataError, Result};
 
 /// The largest known file, of 260,000 pieces, has half of this.
@@ -89,7 +89,7 @@ impl Tokenizer {
 
     /// The tokenizer that a text describes; `file` is where it came from, for messages.
     pub fn from_json(file: &Path, json: String) -> Result<Self> {
-        let refuse = |(found, expected): Complaint| DataError::file(file, found, expected);
+        let refuse = |(found, expected): Mismatch| DataError::file(file, found, expected);
         let whole = blame::whole(&json).map_err(refuse)?;
         let loaded = guarded(|| json.parse::<tokenizers::Tokenizer>());
         let mut inner = loaded.map_err(|error| refuse(blame::section(&whole, &error)))?;
@@ -333,7 +333,7 @@ fn guarded<T, E: std::fmt::Display>(call: impl FnOnce() -> Result<T, E>) -> Resu
 
 /// The special ones among the added tokens, ascending. The library numbers an added token that its
 /// vocabulary lacks anew; a file that says another number contradicts itself.
-fn added_tokens(inner: &tokenizers::Tokenizer, whole: &Value) -> Result<Vec<u32>, Complaint> {
+fn added_tokens(inner: &tokenizers::Tokenizer, whole: &Value) -> Result<Vec<u32>, Mismatch> {
     let mut specials = Vec::new();
     for token in whole["added_tokens"].as_array().into_iter().flatten() {
         let content = token["content"].as_str().unwrap_or_default();

@@ -46,7 +46,7 @@ pub struct Away {
 }
 
 settings! {
-    /// Slowness, drawn anew in each round.
+    /// Slowness, drawn again in each round.
     #[derive(Copy)]
     pub struct Slow {
         /// The probability that a client is slow in a round.

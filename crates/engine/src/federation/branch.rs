@@ -34,7 +34,7 @@ impl Federation {
 }
 
 impl Moment {
-    /// Goes on from here by another recipe; the clients become what they were.
+    /// Continues from here by another recipe; the clients become what they were.
     pub fn branch(&self, recipe: Recipe, fleet: &mut dyn Fleet) -> Result<Federation, EngineError> {
         recipe.fits(&self.state.layout)?;
         let state = State { recipe, ..self.state.clone() };

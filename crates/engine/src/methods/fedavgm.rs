@@ -17,7 +17,7 @@ settings! {
     pub struct FedAvgM {
         /// The server's learning rate.
         pub rate: f32 = 1.0,
-        /// Share of the last change that goes on; 0 is `FedAvg`.
+        /// Share of the last change that is carried over; 0 is `FedAvg`.
         pub beta: f32 = 0.9,
     }
 }

@@ -1,4 +1,4 @@
-//! `FedFrozen`: everything learns for W rounds, then query and key are frozen and the rest goes on.
+//! `FedFrozen`: everything learns for W rounds, then query and key are frozen and the rest continues.
 //!
 //! FedFrozen, arXiv 2605.06446: two-stage federated training of Transformers. With clients that
 //! differ, the attention kernel (query and key) is where drift does harm; the longer it learns, the

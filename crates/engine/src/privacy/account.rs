@@ -50,7 +50,7 @@ impl Account {
         Ok(Self { ledger: Ledger::new(guarantee)?, file: None, written: false })
     }
 
-    /// Goes on with the ledger in a file, or begins it. Both files are there from the start, so a ledger
+    /// Continues with the ledger in a file, or begins it. Both files are there from the start, so a ledger
     /// without its end may have been shortened: it is refused.
     pub fn open(guarantee: Guarantee, file: PathBuf) -> Result<Self, EngineError> {
         let mut account = Self::new(guarantee)?;
@@ -87,7 +87,7 @@ impl Account {
         &self.ledger
     }
 
-    /// Goes on with the ledger that a run without a checkpoint left, if it left one: what it announced
+    /// Continues with the ledger that a run without a checkpoint left, if it left one: what it announced
     /// may have been seen.
     pub(crate) fn resume_unfinished(&mut self) -> Result<(), EngineError> {
         let Some(file) = &self.file else { return Ok(()) };
@@ -95,7 +95,7 @@ impl Account {
         if begun { self.resume(self.ledger.head()) } else { Ok(()) }
     }
 
-    /// Goes on with the ledger in its file, which has to lead past the checkpoint's head and past its own end.
+    /// Continues with the ledger in its file, which has to lead past the checkpoint's head and past its own end.
     pub(crate) fn resume(&mut self, head: Head) -> Result<(), EngineError> {
         let Some(file) = &self.file else { return Ok(()) };
         let heads: Vec<Head> = end_of(file)?.into_iter().chain([head]).collect();

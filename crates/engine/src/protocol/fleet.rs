@@ -69,7 +69,7 @@ pub trait Fleet {
     /// arrival for each, as soon as it is there and in any order.
     ///
     /// The engine folds in client order; what arrives before its turn waits, and beyond a few updates
-    /// it waits on disk. When `arrive` returns an error the round is over: forget all unsettled state
+    /// it waits on disk. When `arrive` returns an error the round has ended: forget all unsettled state
     /// and return that error.
     fn train(
         &mut self,

@@ -25,7 +25,7 @@ use crate::protocol::fleet::{TrainRequest, Verdict};
 
 /// The server's half of a cut model.
 pub trait SegmentHost: fmt::Debug + Send + Sync {
-    /// Takes the exact numbers of the model; turns that are open are over.
+    /// Takes the exact numbers of the model; turns that are open have ended.
     fn host(&self, model: &ParamValues) -> Result<(), EngineError>;
 
     /// Opens a turn for each request, in their order; `weights` says how much each client counts.

@@ -1,7 +1,7 @@
 //! The answers of a round: checked as they arrive, folded in client request.
 //!
 //! An answer is held against its request before anything else happens to it. A bad one is refused
-//! with a reason and the round goes on. A good one is folded if all clients before it are settled,
+//! with a reason and the round continues. A good one is folded if all clients before it are settled,
 //! in the same pass that checks it; until then it is checked, and its bytes wait ([`Waiting`]).
 
 mod noise_mean;

@@ -6,7 +6,7 @@
 //! attempt a    both are drawn from the seed of the a-th attempt; all other draws stay the same
 //! too few      what clients keep and what selection remembers become what they were; the model,
 //!              the server's history and who holds which version have not been touched yet
-//! enough       the round goes on: see Federation::round
+//! enough       the round continues: see Federation::round
 //! ```
 //!
 //! So a failed attempt leaves its bill behind, bytes and effort, and nothing else: a client that

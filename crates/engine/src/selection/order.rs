@@ -33,7 +33,7 @@ pub enum Criterion {
     Last,
     /// The middles of K equal bands of the depth (Layer-Skipping).
     Even,
-    /// In turn: each round goes on where the last one ended (`FedPart`).
+    /// In turn: each round continues where the last one ended (`FedPart`).
     Cyclic,
     /// These, in this order.
     Named(Vec<u16>),

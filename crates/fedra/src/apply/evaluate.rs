@@ -29,9 +29,9 @@ use crate::config::{ComputeDevice, ConfigError, Experiment, OpenedDevice};
 use crate::error::{Context, Error, Result, refuse};
 use crate::folder::predictions::{self, Place};
 use crate::listener::{Listener, followed};
+use crate::prepare::data_notes;
 use crate::prepare::partitioned_data::PartitionedData;
 use crate::prepare::prepared::{Prepared, check_weights, evaluator};
-use crate::prepare::remarks;
 use crate::prepare::token_lengths::TokenLengths;
 use crate::text::grid::{Grid, counted, grouped};
 use crate::text::headline::set_name;
@@ -139,9 +139,9 @@ pub fn evaluate_on(
         let division = holdings.division.clone();
         let owners: Vec<Option<String>> =
             holdings.table.examples.iter().map(|example| example.client.clone()).collect();
-        let remarks = remarks::of_reading(&holdings).into_iter();
+        let data_notes = data_notes::of_reading(&holdings).into_iter();
         let mut read: Vec<String> =
-            remarks.map(|remark| remark.trim_start_matches("note: ").to_owned()).collect();
+            data_notes.map(|note| note.trim_start_matches("note: ").to_owned()).collect();
         if let (EvaluationData::Experiment(_), Some(run)) = (data, &run) {
             read.extend(run.note_on_rows(&holdings));
         }
@@ -204,12 +204,11 @@ pub fn evaluate_on(
 /// The model that is evaluated is given, and so is its head: where they do not fit, the rows' labels are others.
 #[expect(clippy::wildcard_enum_match_arm, reason = "all others stay")]
 fn of_labels(error: Error) -> Error {
-    match error {
-        Error::Config(refused) if refused.key == "model.head" => {
-            refused.with_key("data.columns.label").into()
-        }
-        other => other,
+    if let Error::Config(refused) = error {
+        let is_head = refused.key == "model.head";
+        return if is_head { refused.with_key("data.columns.label") } else { refused }.into();
     }
+    error
 }
 
 /// Scores of sets as they grow, client by client.

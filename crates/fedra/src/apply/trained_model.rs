@@ -1,7 +1,7 @@
 //! A model that has learnt, opened to be applied: a run's folder, a model folder, or adapters over
 //! their base.
 //!
-//! Nothing is drawn anew here. A head that is not in the folder is an error, because a random one
+//! Nothing is reinitialised here. A head that is not in the folder is an error, because a random one
 //! would answer all the same.
 
 use std::collections::BTreeSet;

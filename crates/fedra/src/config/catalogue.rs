@@ -17,7 +17,7 @@ pub const TAGGED: [(&str, &str, [&str; 3]); 2] = [
     ("split.noise", "kind", ["relative", "clipped", "absolute"]),
 ];
 
-/// Adds to a error about an unknown key where that key, or one like it, is known.
+/// Adds to an error about an unknown key where that key, or one like it, is known.
 pub fn advise<T: DeserializeOwned>(mut refusal: ConfigError) -> ConfigError {
     let last = |key: &str| key.rsplit('.').next().unwrap_or_default().to_owned();
     let name = last(&refusal.key);
@@ -44,7 +44,7 @@ pub fn advise<T: DeserializeOwned>(mut refusal: ConfigError) -> ConfigError {
     refusal
 }
 
-/// Adds to a error about a method's unknown setting whose setting it is.
+/// Adds to an error about a method's unknown setting whose setting it is.
 pub fn advise_method(mut refusal: ConfigError) -> ConfigError {
     if refusal.near_mut().is_none_or(|near| !near.is_empty()) {
         return refusal;

@@ -41,23 +41,20 @@ impl Origin {
     /// The same error with the place of its key, where it is about one and has none.
     #[expect(clippy::wildcard_enum_match_arm, reason = "all others are about no key")]
     pub fn point(&self, error: Error) -> Error {
-        match error {
-            Error::Config(refusal) => Error::Config(self.place(refusal)),
-            Error::Within { what, source } => {
-                Error::Within { what, source: Box::new(self.point(*source)) }
-            }
-            // Rows may be right, and the name of a column wrong.
-            Error::Data(DataError::Row { advice: Some(ref advice), .. })
-                if self.is_written(&advice.key) =>
-            {
-                let refusal = ConfigError::sentence("", &error);
-                Error::Config(match self.place_of(&advice.key, false) {
-                    Some(place) => refusal.at(place),
-                    None => refusal,
-                })
-            }
-            other => other,
+        if let Error::Config(refusal) = error {
+            return Error::Config(self.place(refusal));
         }
+        if let Error::Within { what, source } = error {
+            return Error::Within { what, source: Box::new(self.point(*source)) };
+        }
+        // Rows may be right, and the name of a column wrong.
+        if let Error::Data(DataError::Row { advice: Some(advice), .. }) = &error
+            && self.is_written(&advice.key)
+            && let Some(place) = self.place_of(&advice.key, false)
+        {
+            return Error::Config(ConfigError::sentence("", &error).at(place));
+        }
+        error
     }
 
     /// The same error with the place of its key.

@@ -291,9 +291,9 @@ fn is_f32(format: &WeightFormat) -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum HeadChoice {
-    /// Drawn anew whatever the folder has.
+    /// Reinitialised whatever the folder has.
     Fresh,
-    /// The folder's, or an error: never drawn anew.
+    /// The folder's, or an error: never reinitialised.
     Trained,
 }
 

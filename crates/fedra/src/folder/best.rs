@@ -1,7 +1,7 @@
 //! The best round so far, by the clients' validation examples and by nothing else.
 //!
 //! Which round that is follows from the reports of all rounds, and the log of them belongs to the
-//! checkpoint, so a run that goes on decides as one that was never stopped. Its model lies in
+//! checkpoint, so a resumed run decides as one that was never stopped. Its model lies in
 //! `model-best/`, written after the round's checkpoint: should the process end in between, the
 //! checkpoint's own model is the best one and is written again. `best.json` tells which round the
 //! folder holds.

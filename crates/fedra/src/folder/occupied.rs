@@ -10,8 +10,8 @@ pub struct Occupied {
     pub folder: PathBuf,
     /// What it holds.
     pub found: String,
-    /// How the run in it goes on, where it can.
-    pub goes_on: Option<GoesOn>,
+    /// How the run in it resumes, where it can.
+    pub resumed_by: Option<ResumedBy>,
     /// What becomes of it where a run is to begin there all the same.
     pub forced: Forced,
     /// A folder beside it that is free.
@@ -27,9 +27,9 @@ pub enum Forced {
     Kept,
 }
 
-/// How an unfinished run goes on.
+/// How an unfinished run resumes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GoesOn {
+pub enum ResumedBy {
     /// In one process ([`crate::resume`]).
     Resume,
     /// Served once more, as it was.

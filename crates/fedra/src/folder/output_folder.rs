@@ -16,7 +16,7 @@ use fedra_privacy::{Ledger, shown};
 use crate::config::{ConfigError, Experiment, ModelSource};
 use crate::error::{Context, Error, Result, refuse};
 use crate::folder::lock::{self, Lock};
-use crate::folder::occupied::{Forced, GoesOn, Occupied};
+use crate::folder::occupied::{Forced, Occupied, ResumedBy};
 use crate::folder::summary::Summary;
 use crate::folder::{json_file, regular_file, run_folder};
 use crate::prepare::fingerprint::Inputs;
@@ -98,11 +98,11 @@ pub fn check_held(path: &Path, experiment: &Experiment, over: OverwritePolicy) -
         (true, true) => (" of the same file".to_owned(), true),
         (true, false) => whose(path, experiment),
     };
-    let how = if is_served { GoesOn::Serve } else { GoesOn::Resume };
-    let goes_on = (may_go_on && !is_complete).then_some(how);
+    let how = if is_served { ResumedBy::Serve } else { ResumedBy::Resume };
+    let resumed_by = (may_go_on && !is_complete).then_some(how);
     let (folder, found) = (path.to_owned(), format!("{kind}{whose}"));
     let forced = Forced::Replaced;
-    Err(Error::Occupied(Box::new(Occupied { folder, found, goes_on, forced, free })))
+    Err(Error::Occupied(Box::new(Occupied { folder, found, resumed_by, forced, free })))
 }
 
 /// Refuses a folder with files of no run, unless a run may begin among them.
@@ -117,9 +117,9 @@ fn check_foreign(path: &Path, over: OverwritePolicy) -> Result<()> {
         ),
         OverwritePolicy::Nothing => {
             let found = format!("{name} and no run");
-            let (folder, free, goes_on) = (path.to_owned(), next_free(path), None);
+            let (folder, free, resumed_by) = (path.to_owned(), next_free(path), None);
             let forced = Forced::Kept;
-            Err(Error::Occupied(Box::new(Occupied { folder, found, goes_on, forced, free })))
+            Err(Error::Occupied(Box::new(Occupied { folder, found, resumed_by, forced, free })))
         }
     }
 }

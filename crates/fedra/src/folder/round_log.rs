@@ -15,7 +15,7 @@ use crate::folder::regular_file;
 use crate::run_files::ROUNDS;
 use crate::text::grid::counted;
 
-/// The log of a run that goes on.
+/// The log of a resumed run.
 pub struct RoundLog {
     file: File,
     path: PathBuf,

@@ -11,7 +11,7 @@
 //! sites.json        what the server remembers of its sites, where clients are on other machines
 //! status.json       how far the run is, while it is on
 //! events.jsonl      who came and went, where clients are on other machines
-//! summary.json      there once the run is over
+//! summary.json      there once the run has finished
 //! report.html       the run as a page
 //! predictions.jsonl each central test example's truth and answer, under `evaluate.predictions`
 //! model/            Hugging Face layout

@@ -34,7 +34,7 @@ struct Last {
 }
 
 impl RunStatus {
-    /// A run in a folder goes on after so many complete rounds.
+    /// A run in a folder continues after so many complete rounds.
     pub fn begin(folder: &Path, completed: Round, observer: Arc<dyn Observer>) -> Self {
         let last = Mutex::new(Last { round: completed, written: None });
         let status = Self { observer, path: folder.join(STATUS), last };

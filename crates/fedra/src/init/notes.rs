@@ -9,7 +9,7 @@ use super::proposal::Proposal;
 use super::roles::{Roles, is_called_site, short};
 use super::sight::Sight;
 use super::training::ModelChoice;
-use crate::prepare::remarks::NO_VALUES;
+use crate::prepare::data_notes::NO_VALUES;
 use crate::text::grid::{counted, grouped, listed};
 
 /// Labels from which on a label for every other row is no label.

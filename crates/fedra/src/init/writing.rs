@@ -172,7 +172,7 @@ impl Proposal {
     fn labels(&self, out: &mut TomlText) {
         let Some(mut labels) = self.roles.labels(&self.sight) else { return };
         if self.roles.task.value.shape() == LabelShape::PerWord {
-            // A tag that begins a span stands for the one that goes on with it, and O is always there.
+            // A tag that begins a span stands for the one that continues with it, and O is always there.
             labels.retain(|label| label != "O");
             for label in &mut labels {
                 if let Some(kind) = label.strip_prefix("I-") {

@@ -3,6 +3,7 @@
 pub mod baseline;
 mod classes;
 pub mod client_counts;
+pub mod data_notes;
 pub mod fingerprint;
 pub mod hub;
 mod inputs;
@@ -10,7 +11,6 @@ pub mod partitioned_data;
 pub mod prepared;
 pub mod pretrained;
 pub(crate) mod public_text;
-pub mod remarks;
 pub mod row_cache;
 pub(crate) mod stored_weights;
 pub mod token_lengths;

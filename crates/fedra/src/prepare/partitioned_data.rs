@@ -1,8 +1,8 @@
 //! The rows of an experiment and who holds them.
 
 use fedra_data::{
-    ChoiceTemplates, DataError, Division, Example, Holding, Limits, Lot, Partition, Preparing,
-    Reader, RowLots, Split, Table, TableBuilder, Work,
+    ChoiceTemplates, DataError, Division, Example, Holding, Limits, Partition, Preparing, Reader,
+    RowHash, RowHashes, Split, Table, TableBuilder, Work,
 };
 use fedra_privacy::Unit;
 
@@ -12,7 +12,7 @@ use crate::listener::{Listener, Silent, followed};
 use crate::text::grid::counted;
 
 /// A table and its division over clients, capped as the experiment says. Which rows are left out is drawn
-/// for each row by itself ([`RowLots`]).
+/// for each row by itself ([`RowHashes`]).
 pub struct PartitionedData {
     /// All rows.
     pub table: Table,
@@ -92,10 +92,10 @@ impl PartitionedData {
         }
         check_private(experiment, &table)?;
         let data = &experiment.raw.data;
-        let lots = RowLots::new(&table, seed);
+        let hashes = RowHashes::new(&table, seed);
         for holding in &mut division.clients {
             if let Some(share) = data.sample {
-                keep(&mut holding.train, (&lots, "sample"), Few::Share(share));
+                keep(&mut holding.train, (&hashes, "sample"), Few::Share(share));
             }
             for (rows, most, part) in [
                 (&mut holding.train, data.max_examples, "cap train"),
@@ -103,12 +103,12 @@ impl PartitionedData {
                 (&mut holding.test, data.max_test, "cap test"),
             ] {
                 if let Some(most) = most {
-                    keep(rows, (&lots, part), Few::Most(most));
+                    keep(rows, (&hashes, part), Few::Most(most));
                 }
             }
         }
         if let Some(most) = data.max_test {
-            keep(&mut division.central_test, (&lots, "cap central"), Few::Most(most));
+            keep(&mut division.central_test, (&hashes, "cap central"), Few::Most(most));
         }
         let hint = "each row is placed independently; with few rows, lower data.shares or declare a split (data.columns.split, data.train)";
         let untrained = division.clients.iter().all(|holding| holding.train.is_empty());
@@ -127,8 +127,8 @@ impl PartitionedData {
         let table = read(experiment, work)?;
         let mut central_test = (0..table.examples.len()).collect();
         if let Some(most) = experiment.raw.data.max_test {
-            let lots = RowLots::new(&table, experiment.seed.0);
-            keep(&mut central_test, (&lots, "cap central"), Few::Most(most));
+            let hashes = RowHashes::new(&table, experiment.seed.0);
+            keep(&mut central_test, (&hashes, "cap central"), Few::Most(most));
         }
         let nobodys = |name: &String| Holding { client: name.clone(), ..Holding::default() };
         let clients = experiment.raw.federation.names.iter().map(nobodys).collect();
@@ -199,19 +199,19 @@ enum Few {
     Share(f64),
 }
 
-/// Keeps the rows with the lowest lots, in their order. A lot is the row's own, so one row more takes the
+/// Keeps the rows with the lowest hashes, in their order. A hash is the row's own, so one row more takes the
 /// place of at most one other, and under a share of none.
-fn keep(rows: &mut Vec<usize>, (lots, purpose): (&RowLots<'_>, &str), few: Few) {
-    let drawn = lots.of(purpose, rows);
-    let is_kept: Box<dyn Fn(&Lot) -> bool> = match few {
+fn keep(rows: &mut Vec<usize>, (hashes, purpose): (&RowHashes<'_>, &str), few: Few) {
+    let drawn = hashes.of(purpose, rows);
+    let is_kept: Box<dyn Fn(&RowHash) -> bool> = match few {
         Few::Most(most) if most >= rows.len() => return,
         Few::Most(most) => {
             let mut lowest = drawn.clone();
             let (_, bound, _) = lowest.select_nth_unstable(most);
             let bound = *bound;
-            Box::new(move |lot| *lot < bound)
+            Box::new(move |hash| *hash < bound)
         }
-        Few::Share(share) => Box::new(move |lot| lot.unit() < share),
+        Few::Share(share) => Box::new(move |hash| hash.unit() < share),
     };
     let mut drawn = drawn.iter();
     rows.retain(|_| drawn.next().is_some_and(&is_kept));

@@ -48,7 +48,7 @@ pub struct Prepared {
     pub public: Vec<Encoded>,
     /// How a sequence head's outputs are read.
     pub problem: Option<Problem>,
-    /// What a person should know before it runs: parts of a folder that were drawn anew or left
+    /// What a person should know before it runs: parts of a folder that were reinitialised or left
     /// aside, weights that will never learn. A line each.
     pub notes: Vec<String>,
 }

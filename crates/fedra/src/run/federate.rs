@@ -31,11 +31,11 @@ use crate::forecast::{cutting, memory, traffic};
 use crate::listener::{Event, Finishes, Heard, Listener, Rounds, Silent, ToTheEnd, followed};
 use crate::prepare::baseline::Baseline;
 use crate::prepare::client_counts::ClientCounts;
+use crate::prepare::data_notes;
 use crate::prepare::fingerprint::Inputs;
 use crate::prepare::partitioned_data::PartitionedData;
 use crate::prepare::prepared::{Prepared, check_weights};
 use crate::prepare::public_text::PublicRows;
-use crate::prepare::remarks;
 use crate::prepare::token_lengths::TokenLengths;
 use crate::prepare::untrained::untrained;
 use crate::run_files::{CLIENTS, EARLY, LEDGER, ROUNDS, SCRATCH, SUMMARY};
@@ -99,7 +99,7 @@ pub struct Run {
     pub inputs: Inputs,
     /// What its scores are to be compared with.
     pub baseline: Option<Baseline>,
-    remarks: Vec<String>,
+    data_notes: Vec<String>,
     census: ClientCounts,
     /// What each side would hold, once it was foreseen.
     foreseen: OnceLock<SideMemory>,
@@ -116,7 +116,7 @@ impl Run {
         let OpenedDevice { device, note } = experiment.device.open()?;
         device.reset_peak();
         let mut run = Self::prepare_on(experiment, device, listener)?;
-        run.remarks.splice(..0, note);
+        run.data_notes.splice(..0, note);
         Ok(run)
     }
 
@@ -129,9 +129,9 @@ impl Run {
         let point = |error| experiment.origin.point(error);
         let run = followed(experiment, listener, |work| {
             let holdings = PartitionedData::of_with(experiment, None, work)?;
-            let (remarks, baseline) = (remarks::of_data(&holdings), Baseline::of(&holdings));
+            let (data_notes, baseline) = (data_notes::of_data(&holdings), Baseline::of(&holdings));
             let mut run = Self::with_holdings(experiment, holdings, (device, work))?;
-            (run.remarks, run.baseline) = ([remarks, run.remarks].concat(), baseline);
+            (run.data_notes, run.baseline) = ([data_notes, run.data_notes].concat(), baseline);
             Ok(run)
         });
         let mut run = run.map_err(point)?;
@@ -174,7 +174,7 @@ impl Run {
              choose"
                 .to_owned()
         });
-        let remarks = lengths.note().into_iter().chain(unforeseen).collect();
+        let data_notes = lengths.note().into_iter().chain(unforeseen).collect();
         let (census, baseline) = (ClientCounts::of(&prepared.shards), None);
         let (experiment, foreseen) = (experiment.clone(), OnceLock::new());
         Ok(Self {
@@ -184,7 +184,7 @@ impl Run {
             device,
             inputs,
             baseline,
-            remarks,
+            data_notes,
             census,
             foreseen,
         })
@@ -363,7 +363,7 @@ impl Run {
             files.recall(&report);
         })?;
         // What can be refused has been: from here on the folder is this run's.
-        // A run that goes on is not complete, whatever becomes of it.
+        // A resumed run is not complete, whatever becomes of it.
         regular_file::remove(&folder.path().join(SUMMARY))?;
         files.begin()?;
         let mut infos = fleet.clients().to_vec();

@@ -70,7 +70,7 @@ pub trait Host {
         observer: Arc<dyn Observer>,
     ) -> Result<(), EngineError>;
 
-    /// The rounds are over, or are to go on some other time.
+    /// The rounds have finished, or are to be resumed another time.
     fn end(&mut self, fleet: Self::Fleet, ending: &Result<Ending>);
 }
 

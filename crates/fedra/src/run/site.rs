@@ -15,9 +15,9 @@ use fedra_plan::{Layout, Plan, Round, Scope, Side};
 use crate::config::{ConfigError, Experiment, ModelSource, OpenedDevice, Source, Vocabulary};
 use crate::error::Result;
 use crate::listener::{Listener, Silent, followed};
+use crate::prepare::data_notes;
 use crate::prepare::partitioned_data::PartitionedData;
 use crate::prepare::prepared::{PartHeld, Prepared, check_weights};
-use crate::prepare::remarks;
 use crate::prepare::token_lengths::TokenLengths;
 use crate::run::agreement::agreement;
 use crate::text::grid::joined;
@@ -43,13 +43,13 @@ pub struct Joining {
 /// The named client of a federation over a network.
 pub fn join(experiment: &Experiment, name: &str, listener: &dyn Listener) -> Result<Joining> {
     let OpenedDevice { device, note } = experiment.device.open_or(Device::frugal_cpu())?;
-    let (prepared, names, remarks) = prepare(experiment, name, &device, listener)?;
+    let (prepared, names, data_notes) = prepare(experiment, name, &device, listener)?;
     let place = names.iter().position(|other| other == name).unwrap_or_default();
     let agreement = agreement(experiment, &prepared)?;
     let longest = experiment.max_tokens;
     let notes = prepared.notes.iter().map(|note| format!("note: {note}"));
     let lengths = TokenLengths::of(&prepared.shards, longest, prepared.model.longest());
-    let notes = note.into_iter().chain(notes).chain(remarks).chain(lengths.note()).collect();
+    let notes = note.into_iter().chain(notes).chain(data_notes).chain(lengths.note()).collect();
     let id = ClientId(place as u32);
     let client = client(experiment, (prepared, device), (name, id))?;
     Ok(Joining { client, agreement, notes })
@@ -99,20 +99,20 @@ fn prepare(
         let mut holdings = read(experiment, name, work)?;
         let (declared, names) = (&experiment.raw.federation.names, names(&holdings));
         let is_of_files = matches!(experiment.source, Source::Files(..));
-        let others = is_of_files.then(|| remarks::of_others(&holdings, name)).flatten();
+        let others = is_of_files.then(|| data_notes::of_others(&holdings, name)).flatten();
         // A vocabulary that is grown needs the rows that it is grown from, and then nobody needs the others.
         if !matches!(experiment.model, ModelSource::Fresh(_, Vocabulary::Grown(_))) {
             holdings.division.clients.retain(|holding| holding.client == name);
             holdings.division.central_test.clear();
         }
-        let remarks = remarks::of_reading(&holdings);
+        let data_notes = data_notes::of_reading(&holdings);
         let part = |layout: &Layout| held(experiment, name, layout);
         let part: Option<PartHeld<'_>> = if is_part(experiment) { Some(&part) } else { None };
-        let untrained = remarks::without_training(&holdings);
+        let untrained = data_notes::without_training(&holdings);
         let mut prepared = Prepared::of(experiment, holdings, (device, part), work)?;
         check_weights(device)?;
         prepared.notes.extend(others.into_iter().chain(untrained));
-        Ok((prepared, if declared.is_empty() { names } else { declared.clone() }, remarks))
+        Ok((prepared, if declared.is_empty() { names } else { declared.clone() }, data_notes))
     })
 }
 

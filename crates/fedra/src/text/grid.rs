@@ -14,7 +14,7 @@ use fedra_report::{Column, Side, Table, wrapped};
 pub struct Grid {
     columns: Vec<Column>,
     rows: Vec<Vec<String>>,
-    /// Columns at which a table that is too wide goes on below itself.
+    /// Columns at which a table that is too wide continues below itself.
     parts: Vec<usize>,
 }
 
@@ -45,7 +45,7 @@ impl Grid {
         self.rows.push(cells);
     }
 
-    /// Where the table is too wide, it goes on below itself from this column on.
+    /// Where the table is too wide, it continues below itself from this column on.
     pub fn part_at(&mut self, column: usize) {
         self.parts.push(column);
     }
@@ -76,7 +76,7 @@ impl Grid {
         self.set(&all, &self.widths())
     }
 
-    /// The table on lines of so many characters. One that is wider goes on below itself, its first column
+    /// The table on lines of so many characters. One that is wider continues below itself, its first column
     /// again; long cells of words take several lines, and what is a single word is cut.
     pub fn within(&self, width: usize) -> String {
         let mut widths = self.widths();

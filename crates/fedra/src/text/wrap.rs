@@ -82,7 +82,7 @@ fn pieces(line: &str, room: usize) -> Vec<(usize, String)> {
             continue;
         }
         let sticks = is_quoted || command.is_some_and(|before| is_next(before, word));
-        // A sentence goes on behind a comma or a full stop.
+        // A sentence continues behind a comma or a full stop.
         let goes_on = word == "fedra" || (sticks && !word.ends_with([',', ';', ':', '.']));
         let ticks = word.matches('`').count() % 2 == 1;
         command = Some(word).filter(|_| goes_on && !is_quoted && !ticks);

@@ -36,7 +36,7 @@ pub trait Opened {
     /// Where a client keeps what is its own, if that is a folder.
     fn folder(&self, client: ClientId) -> Option<PathBuf>;
 
-    /// The run is over, and all clients hear it.
+    /// The run has finished, and all clients hear it.
     fn finish(self: Box<Self>);
 }
 

@@ -81,40 +81,40 @@ on_every_network! {
 /// The stand-in is tried with what keeps most state, and with a network that damages what it carries: the
 /// coordinator and its nodes outlive it, and it costs no bit.
 mod at_a_stand_in {
-    use crate::proxy::Weather;
+    use crate::proxy::FaultPlan;
     use crate::stand_in::StandIn;
 
     #[test]
     fn scaffold() {
-        crate::check(crate::cases::methods::scaffold, &StandIn::over(Weather::CALM));
+        crate::check(crate::cases::methods::scaffold, &StandIn::over(FaultPlan::CALM));
     }
 
     #[test]
     fn settings_of_a_trainer() {
-        crate::check(crate::cases::methods::trainer_settings, &StandIn::over(Weather::CALM));
+        crate::check(crate::cases::methods::trainer_settings, &StandIn::over(FaultPlan::CALM));
     }
 
     #[test]
     fn sites_that_are_started_again_between_rounds() {
-        crate::check(crate::cases::absence::restarted, &StandIn::over(Weather::CALM));
+        crate::check(crate::cases::absence::restarted, &StandIn::over(FaultPlan::CALM));
     }
 
     #[test]
     fn scaffold_over_a_network_that_damages_what_it_carries() {
-        let weather = Weather { seed: 3, apart: 150_000, mishaps: 12 };
-        crate::check(crate::cases::methods::scaffold, &StandIn::over(weather));
+        let faults = FaultPlan { seed: 3, apart: 150_000, count: 12 };
+        crate::check(crate::cases::methods::scaffold, &StandIn::over(faults));
     }
 
-    /// On demand: `FEDRA_MISHAPS` says how many, 200 where it does not, `FEDRA_WEATHER` from which seed.
+    /// On demand: `FEDRA_FAULTS` says how many, 200 where it does not, `FEDRA_FAULT_SEED` from which seed.
     #[test]
     #[ignore = "takes minutes: long runs over a bad network, see CONTRIBUTING.md"]
     fn scaffold_for_long_over_a_network_that_damages_what_it_carries() {
         let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
-        let (first, mishaps) = (number("FEDRA_WEATHER").unwrap_or(1), number("FEDRA_MISHAPS"));
+        let (first, count) = (number("FEDRA_FAULT_SEED").unwrap_or(1), number("FEDRA_FAULTS"));
         for seed in first..first + 10 {
-            let mishaps = mishaps.unwrap_or(200) as usize / 10;
-            let weather = Weather { seed, apart: 100_000, mishaps };
-            crate::check(crate::cases::methods::scaffold, &StandIn::over(weather));
+            let count = count.unwrap_or(200) as usize / 10;
+            let faults = FaultPlan { seed, apart: 100_000, count };
+            crate::check(crate::cases::methods::scaffold, &StandIn::over(faults));
         }
     }
 }

@@ -19,7 +19,7 @@ use crate::world::{Told, World};
 /// How long anything may take on a busy machine.
 pub const PATIENCE: Duration = Duration::from_mins(2);
 
-/// Takes part until the run is over: a site, the folder with its state, and who listens.
+/// Takes part until the run has finished: a site, the folder with its state, and who listens.
 pub type Join = Arc<dyn Fn(&mut ClientNode, &Path, &Told) -> Result<Left, String> + Send + Sync>;
 
 /// Sites that are joined with a fleet.

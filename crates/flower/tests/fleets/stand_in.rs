@@ -21,7 +21,7 @@ use crate::proto::{
     PulledMessages, PulledObject, PushMessages, PushObject, PushedAppMessages, PushedMessages,
     PushedObject, RegisterNode, Success, TaskInfo,
 };
-use crate::proxy::{Mishap, Proxy, Weather};
+use crate::proxy::{FaultPlan, InjectedFault, Proxy};
 use crate::sites::{Join, Sites};
 use crate::superlink::kept_key;
 use crate::world::Told;
@@ -35,13 +35,13 @@ const GONE: i64 = 1;
 
 /// A SuperLink that forgets nothing and is never restarted, and the way to it.
 pub struct StandIn {
-    weather: Weather,
+    faults: FaultPlan,
 }
 
 impl StandIn {
     /// Reached over a network of this kind.
-    pub const fn over(weather: Weather) -> Self {
-        Self { weather }
+    pub const fn over(faults: FaultPlan) -> Self {
+        Self { faults }
     }
 }
 
@@ -57,7 +57,7 @@ impl Deployment for StandIn {
             std::fs::write(&ca, authority.signed(Days(1)).unwrap().certificate).unwrap();
             let link = Arc::new(Mutex::new(Link::default()));
             let answer = move |path: &str, body: &[u8]| link.lock().unwrap().answer(path, body);
-            let proxy = Proxy::start(&listen_with(&authority, answer), self.weather);
+            let proxy = Proxy::start(&listen_with(&authority, answer), self.faults);
             let url = format!("https://{}", proxy.address);
             let endpoint = Endpoint::new(&url, Some(&ca)).unwrap();
             let task = Task::acquire(&endpoint, (Apps::Any, folder), told).unwrap().unwrap();
@@ -84,7 +84,7 @@ impl Deployment for StandIn {
         });
         Box::new(Stormy {
             sites: Some(Box::new(opened)),
-            weather: self.weather,
+            faults: self.faults,
             proxy: proxy.unwrap(),
         })
     }
@@ -93,7 +93,7 @@ impl Deployment for StandIn {
 /// Sites behind a network that has to have been as bad as it was meant to be.
 struct Stormy<'c> {
     sites: Option<Box<Sites<'c>>>,
-    weather: Weather,
+    faults: FaultPlan,
     proxy: Proxy,
 }
 
@@ -122,9 +122,9 @@ impl Opened for Stormy<'_> {
 
     fn finish(mut self: Box<Self>) {
         let happened = self.proxy.happened();
-        if self.weather.mishaps > 0 {
-            for mishap in Mishap::ALL {
-                assert!(happened.contains(&mishap), "{mishap:?} never happened: {happened:?}");
+        if self.faults.count > 0 {
+            for fault in InjectedFault::ALL {
+                assert!(happened.contains(&fault), "{fault:?} never happened: {happened:?}");
             }
         }
         self.sites.take().unwrap().finish();

@@ -37,13 +37,13 @@ pub enum HeadFit {
     /// The head answers with these, in the order of its rows; all labels of the task are among
     /// them.
     Kept(Vec<String>),
-    /// The head has to be drawn anew.
+    /// The head has to be reinitialised.
     Fresh(WhyFresh),
     /// There are as many outputs as labels, and nothing says which output is which label.
     Unnamed(usize),
 }
 
-/// Why a head is drawn anew though the folder may have one.
+/// Why a head is reinitialised though the folder may have one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WhyFresh {
     /// The folder has none.

@@ -15,7 +15,7 @@ impl NetFleet {
         away.filter(|number| is_meant(*number)).collect()
     }
 
-    /// The seats of those who have not heard that the run is over, of those that are meant.
+    /// The seats of those who have not heard that the run has finished, of those that are meant.
     ///
     /// What was sent is not what was heard: a connection may be broken without anybody having noticed. A site
     /// has heard it when it has left by itself.

@@ -22,7 +22,7 @@ impl NetFleet {
     pub(super) fn publish_in_time(&mut self) {
         if self.publication.is_due() {
             self.publish();
-            // Whoever shows it hears now and then that it goes on.
+            // Whoever shows it hears now and then that it continues.
             self.tell_progress();
         }
     }

@@ -52,7 +52,7 @@ pub enum FleetPhase {
     Running,
     /// A round had too few updates; clients that are away are waited for before it is repeated.
     Retrying,
-    /// It is over.
+    /// It has ended.
     Ended,
 }
 

@@ -6,7 +6,7 @@ use fedra_net::certs::{Authority, Days};
 use fedra_net::{FleetOptions, Left, NetError, ServerSecurity};
 
 use crate::place::Place;
-use crate::proxy::{Mishap, Proxy, Weather};
+use crate::proxy::{FaultPlan, InjectedFault, Proxy};
 use crate::sites::{Joined, begin, join_all, join_all_with, options, run, wait_until};
 use crate::world::{World, recipe};
 
@@ -35,7 +35,7 @@ fn connections_that_break_again_and_again_cost_no_bit() {
     let near = run(&world, &recipe, &mut world.local(), rounds);
     let place = tempfile::tempdir().unwrap();
     let (mut fleet, told) = world.listen(place.path(), patient());
-    let proxy = Proxy::start(&fleet.address(), Weather::CALM);
+    let proxy = Proxy::start(&fleet.address(), FaultPlan::CALM);
     let sites = join_all(&world, &proxy.address, place.path());
     begin(&mut fleet);
     let cutting = std::thread::spawn(move || {
@@ -58,42 +58,42 @@ fn connections_that_break_again_and_again_cost_no_bit() {
 }
 
 /// A federation over a bad network under TLS: it ends as in one process, to the bit, and so do its sites.
-fn outlive(weather: Weather, rounds: u32) {
+fn outlive(faults: FaultPlan, rounds: u32) {
     let (world, place) = (World::new(3), Place::new());
     let recipe = recipe("scaffold", "{}", |_| {});
     let near = run(&world, &recipe, &mut world.local(), rounds);
     let (security, clients) = certified(&place, &world);
     let (mut fleet, told) = world.listen_with(security, place.path(), options());
-    let proxy = Proxy::start(&fleet.address(), weather);
+    let proxy = Proxy::start(&fleet.address(), faults);
     let sites = join_all_with(&world, &proxy.address, (place.path(), &clients));
     begin(&mut fleet);
     let far = run(&world, &recipe, &mut fleet, rounds);
     let happened = proxy.happened();
-    assert!(near.0 == far.0 && near.1 == far.1, "{weather:?}: {}", told.all());
-    for mishap in Mishap::ALL {
-        assert!(happened.contains(&mishap), "{mishap:?} never happened: {happened:?}");
+    assert!(near.0 == far.0 && near.1 == far.1, "{faults:?}: {}", told.all());
+    for fault in InjectedFault::ALL {
+        assert!(happened.contains(&fault), "{fault:?} never happened: {happened:?}");
     }
     fleet.end(fedra_net::RunEnd::Complete, "done");
     for site in sites {
         let all = site.told.clone();
         let ended = site.end();
-        assert!(matches!(ended, Ok(Left::Ended(_))), "{weather:?}: {ended:?}\n{}", all.all());
+        assert!(matches!(ended, Ok(Left::Ended(_))), "{faults:?}: {ended:?}\n{}", all.all());
     }
 }
 
 #[test]
 fn a_network_that_damages_what_it_carries_costs_no_bit() {
-    outlive(Weather { seed: 5, apart: 200_000, mishaps: 24 }, 10);
+    outlive(FaultPlan { seed: 5, apart: 200_000, count: 24 }, 10);
 }
 
-/// On demand: `FEDRA_MISHAPS` says how many, 2000 where it does not, `FEDRA_WEATHER` from which seed.
+/// On demand: `FEDRA_FAULTS` says how many, 2000 where it does not, `FEDRA_FAULT_SEED` from which seed.
 #[test]
 #[ignore = "takes minutes: a long run over a bad network, see CONTRIBUTING.md"]
 fn a_network_that_damages_what_it_carries_for_long_costs_no_bit() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
-    let mishaps = number("FEDRA_MISHAPS").unwrap_or(2000);
-    let seed = number("FEDRA_WEATHER").unwrap_or(1) as u64;
-    outlive(Weather { seed, apart: 100_000, mishaps }, mishaps as u32 / 4);
+    let count = number("FEDRA_FAULTS").unwrap_or(2000);
+    let seed = number("FEDRA_FAULT_SEED").unwrap_or(1) as u64;
+    outlive(FaultPlan { seed, apart: 100_000, count }, count as u32 / 4);
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn a_site_waits_for_a_server_behind_a_forwarder_and_a_stranger_is_told_what_is_w
     let (world, place) = (World::new(2), Place::new());
     let (security, clients) = certified(&place, &world);
     let (mut fleet, told) = world.listen_with(security, place.path(), options());
-    let proxy = Proxy::start(&fleet.address(), Weather::CALM);
+    let proxy = Proxy::start(&fleet.address(), FaultPlan::CALM);
     let sites = join_all_with(&world, &proxy.address, (place.path(), &clients));
     begin(&mut fleet);
     for site in &sites {
@@ -133,7 +133,7 @@ fn a_certificate_that_is_refused_ends_a_site_that_was_welcome_before() {
     let (world, place, other) = (World::new(1), Place::new(), Place::new());
     let (security, clients) = certified(&place, &world);
     let (fleet, _) = world.listen_with(security, place.path(), options());
-    let proxy = Proxy::start(&fleet.address(), Weather::CALM);
+    let proxy = Proxy::start(&fleet.address(), FaultPlan::CALM);
     let mut fleet = fleet;
     let site = join_all_with(&world, &proxy.address, (place.path(), &clients)).remove(0);
     begin(&mut fleet);
@@ -154,7 +154,7 @@ fn a_certificate_that_is_refused_ends_a_site_that_was_welcome_before() {
 fn a_site_that_is_away_when_the_run_ends_hears_so_and_one_that_waits_in_vain_leaves() {
     let (world, place) = (World::new(2), tempfile::tempdir().unwrap());
     let (mut fleet, told) = world.listen(place.path(), patient());
-    let proxy = Proxy::start(&fleet.address(), Weather::CALM);
+    let proxy = Proxy::start(&fleet.address(), FaultPlan::CALM);
     let near = Joined::start(world.client(0), &fleet.address(), place.path().join("near"));
     let far = Joined::start(world.client(1), &proxy.address, place.path().join("far"));
     begin(&mut fleet);
@@ -174,7 +174,7 @@ fn a_site_that_is_away_when_the_run_ends_hears_so_and_one_that_waits_in_vain_lea
     assert_eq!(far.end().unwrap(), complete);
     assert_eq!(near.end().unwrap(), complete);
 
-    let nobody = Proxy::start("127.0.0.1:1", Weather::CALM);
+    let nobody = Proxy::start("127.0.0.1:1", FaultPlan::CALM);
     nobody.down(true);
     let folder = place.path().join("alone");
     let alone = Joined::start_giving_up(world.client(0), &nobody.address, folder);
@@ -186,7 +186,7 @@ fn a_site_that_is_away_when_the_run_ends_hears_so_and_one_that_waits_in_vain_lea
 fn a_site_whose_loss_is_noticed_after_the_end_of_the_run_hears_so() {
     let (world, place) = (World::new(2), tempfile::tempdir().unwrap());
     let (mut fleet, told) = world.listen(place.path(), patient());
-    let proxy = Proxy::start(&fleet.address(), Weather::CALM);
+    let proxy = Proxy::start(&fleet.address(), FaultPlan::CALM);
     let near = Joined::start(world.client(0), &fleet.address(), place.path().join("near"));
     let far = Joined::start(world.client(1), &proxy.address, place.path().join("far"));
     begin(&mut fleet);

@@ -48,7 +48,7 @@ fn greet(dialer: &Dialer, runtime: &Runtime, layout: &Layout, client: &str) -> L
     link
 }
 
-/// Answers downloads until the run is over.
+/// Answers downloads until the run has finished.
 fn work(mut link: Link) {
     let _welcome = link.receive(None);
     while let Ok(message) = link.receive(None) {

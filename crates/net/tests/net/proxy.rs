@@ -13,29 +13,29 @@ use std::time::Duration;
 
 use fedra_seed::{Generator, Seed};
 
-/// How long a damaged connection goes on: where a length was damaged, nobody else would end it before the
+/// How long a damaged connection continues: where a length was damaged, nobody else would end it before the
 /// next ping.
 const DAMAGED: Duration = Duration::from_millis(150);
 
 /// How bad it is.
 #[derive(Clone, Copy, Debug)]
-pub struct Weather {
-    /// Where mishaps are drawn from.
+pub struct FaultPlan {
+    /// Where faults are drawn from.
     pub seed: u64,
     /// Most bytes between two of them in one direction.
     pub apart: usize,
     /// After so many all is calm, so that what is tested comes to an end.
-    pub mishaps: usize,
+    pub count: usize,
 }
 
-impl Weather {
+impl FaultPlan {
     /// Nothing happens.
-    pub const CALM: Self = Self { seed: 0, apart: usize::MAX, mishaps: 0 };
+    pub const CALM: Self = Self { seed: 0, apart: usize::MAX, count: 0 };
 }
 
 /// What may happen to bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mishap {
+pub enum InjectedFault {
     /// They come late.
     Delay,
     /// Some are lost, and what is behind them comes.
@@ -48,7 +48,7 @@ pub enum Mishap {
     Flip,
 }
 
-impl Mishap {
+impl InjectedFault {
     pub const ALL: [Self; 5] =
         [Self::Delay, Self::Drop, Self::Duplicate, Self::Truncate, Self::Flip];
 }
@@ -61,8 +61,8 @@ pub struct Proxy {
 
 struct Shared {
     server: Mutex<String>,
-    weather: Weather,
-    happened: Mutex<Vec<Mishap>>,
+    faults: FaultPlan,
+    happened: Mutex<Vec<InjectedFault>>,
     carried: Mutex<Vec<TcpStream>>,
     connections: AtomicUsize,
     is_down: AtomicBool,
@@ -83,12 +83,12 @@ impl Drop for Unnoticed {
 }
 
 impl Proxy {
-    pub fn start(server: &str, weather: Weather) -> Self {
+    pub fn start(server: &str, faults: FaultPlan) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let shared = Arc::new(Shared {
             server: Mutex::new(server.to_owned()),
-            weather,
+            faults,
             happened: Mutex::default(),
             carried: Mutex::default(),
             connections: AtomicUsize::new(0),
@@ -139,7 +139,7 @@ impl Proxy {
     }
 
     /// What has happened so far.
-    pub fn happened(&self) -> Vec<Mishap> {
+    pub fn happened(&self) -> Vec<InjectedFault> {
         self.shared.happened.lock().unwrap().clone()
     }
 }
@@ -157,7 +157,7 @@ impl Shared {
         self.carried.lock().unwrap().extend([near.try_clone().unwrap(), far.try_clone().unwrap()]);
         let ways = [(near.try_clone().unwrap(), far.try_clone().unwrap()), (far, near)];
         for (direction, (from, to)) in (0..).zip(ways) {
-            let seed = Seed(self.weather.seed).with(number).with(direction);
+            let seed = Seed(self.faults.seed).with(number).with(direction);
             let (shared, draws) = (Arc::clone(self), seed.of("mishaps").generator());
             std::thread::spawn(move || {
                 let ends = [from.try_clone().unwrap(), to.try_clone().unwrap()];
@@ -182,25 +182,25 @@ impl Shared {
                     return;
                 }
                 left = self.next(&mut draws);
-                let Some(mishap) = self.happens(&mut draws) else {
+                let Some(fault) = self.happens(&mut draws) else {
                     bytes = rest;
                     continue;
                 };
                 let some = 1 + draws.below(rest.len().min(64));
-                bytes = match mishap {
-                    Mishap::Delay => {
+                bytes = match fault {
+                    InjectedFault::Delay => {
                         std::thread::sleep(Duration::from_millis(5 + draws.below(40) as u64));
                         rest
                     }
-                    Mishap::Truncate => return,
-                    Mishap::Drop => damaged(&from, &to, &rest[some..]),
-                    Mishap::Duplicate => {
+                    InjectedFault::Truncate => return,
+                    InjectedFault::Drop => damaged(&from, &to, &rest[some..]),
+                    InjectedFault::Duplicate => {
                         if to.write_all(&rest[..some]).is_err() {
                             return;
                         }
                         damaged(&from, &to, rest)
                     }
-                    Mishap::Flip => {
+                    InjectedFault::Flip => {
                         let flipped = rest[0] ^ (1 << draws.below(8));
                         if to.write_all(&[flipped]).is_err() {
                             return;
@@ -217,22 +217,22 @@ impl Shared {
     }
 
     fn next(&self, draws: &mut Generator) -> usize {
-        draws.below(self.weather.apart.min(1 << 40))
+        draws.below(self.faults.apart.min(1 << 40))
     }
 
     /// What happens now, if anything still does.
-    fn happens(&self, draws: &mut Generator) -> Option<Mishap> {
+    fn happens(&self, draws: &mut Generator) -> Option<InjectedFault> {
         let mut happened = self.happened.lock().unwrap();
-        if happened.len() >= self.weather.mishaps {
+        if happened.len() >= self.faults.count {
             return None;
         }
         // Each kind in its turn at first, so that none is missing; then as it comes.
         let kind = match happened.len() {
-            few if few < Mishap::ALL.len() => few,
-            _ => draws.below(Mishap::ALL.len()),
+            few if few < InjectedFault::ALL.len() => few,
+            _ => draws.below(InjectedFault::ALL.len()),
         };
-        happened.push(Mishap::ALL[kind]);
-        Some(Mishap::ALL[kind])
+        happened.push(InjectedFault::ALL[kind]);
+        Some(InjectedFault::ALL[kind])
     }
 }
 

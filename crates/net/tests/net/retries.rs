@@ -8,7 +8,7 @@ use fedra_compute::Seed;
 use fedra_engine::{EngineError, Federation, MinArrivals};
 use fedra_net::{FleetOptions, FleetPhase, FleetStatus, Left, NetFleet, STATUS};
 
-use crate::proxy::{Proxy, Weather};
+use crate::proxy::{FaultPlan, Proxy};
 use crate::sites::{Joined, begin, options, wait_until};
 use crate::world::{Reports, Told, World, recipe};
 
@@ -46,7 +46,7 @@ struct Away {
 fn away(world: &World, options: FleetOptions) -> Away {
     let place = tempfile::tempdir().unwrap();
     let (mut fleet, told) = world.listen(place.path(), options);
-    let proxy = Proxy::start(&fleet.address(), Weather::CALM);
+    let proxy = Proxy::start(&fleet.address(), FaultPlan::CALM);
     let first = Joined::start(world.client(0), &fleet.address(), place.path().join("first"));
     let second = Joined::start(world.client(1), &proxy.address, place.path().join("second"));
     begin(&mut fleet);

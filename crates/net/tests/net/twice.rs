@@ -8,7 +8,7 @@ use fedra_compute::Seed;
 use fedra_engine::Federation;
 use fedra_net::{Left, NetError};
 
-use crate::proxy::{Proxy, Weather};
+use crate::proxy::{FaultPlan, Proxy};
 use crate::sites::{Joined, begin, join_all, options, wait_until};
 use crate::world::{Reports, World, recipe};
 
@@ -17,7 +17,7 @@ use crate::world::{Reports, World, recipe};
 fn join_twice(wait: Duration, is_cut: bool) {
     let (world, place) = (World::new(3), tempfile::tempdir().unwrap());
     let (mut fleet, told) = world.listen(place.path(), options());
-    let (address, proxy) = (fleet.address(), Proxy::start(&fleet.address(), Weather::CALM));
+    let (address, proxy) = (fleet.address(), Proxy::start(&fleet.address(), FaultPlan::CALM));
     let mut sites = join_all(&world, &proxy.address, place.path());
     begin(&mut fleet);
     let recipe = recipe("scaffold", "{}", |_| {});

@@ -2,7 +2,7 @@
 //!
 //! Everything is inside the file. A content policy in its head forbids the browser to fetch anything,
 //! so a document can be mailed, archived or opened without a network. There is no script; a document
-//! that is served while its run goes on may name one ([`Freshness::Live`]).
+//! that is served during its run may name one ([`Freshness::Live`]).
 //!
 //! A chart is an SVG of a fixed width that is scaled to its column, with its legend and its numbers as
 //! HTML below it. So text stays readable on a phone, and whoever cannot see a chart can read its table.

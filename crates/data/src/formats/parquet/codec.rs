@@ -8,14 +8,14 @@ use std::io::Read;
 
 use parquet::basic::Compression;
 
-use crate::error::Complaint;
+use crate::error::Mismatch;
 
 /// Writers cut pages at about 1 MiB; a page beyond this is an attack or an accident.
 const LARGEST_PAGE: u64 = 256 << 20;
 const EXPECTED: &str = "none, Snappy, gzip or Zstandard";
 
 /// The bytes of a page, or of the compressed part of one.
-pub(super) fn open(codec: Compression, packed: &[u8]) -> Result<Vec<u8>, Complaint> {
+pub(super) fn open(codec: Compression, packed: &[u8]) -> Result<Vec<u8>, Mismatch> {
     let refused = |name: &str| Err((format!("{name} compression"), EXPECTED.to_owned()));
     match codec {
         Compression::UNCOMPRESSED => Ok(packed.to_vec()),
@@ -31,7 +31,7 @@ pub(super) fn open(codec: Compression, packed: &[u8]) -> Result<Vec<u8>, Complai
     }
 }
 
-fn drained(reader: impl Read) -> Result<Vec<u8>, Complaint> {
+fn drained(reader: impl Read) -> Result<Vec<u8>, Mismatch> {
     let mut out = Vec::new();
     let read = reader.take(LARGEST_PAGE + 1).read_to_end(&mut out);
     read.map_err(|error| (error.to_string(), "readable compressed data".to_owned()))?;
@@ -40,7 +40,7 @@ fn drained(reader: impl Read) -> Result<Vec<u8>, Complaint> {
 }
 
 /// Snappy says its length first. A copy of 64 bytes takes three, so no data gives more than that.
-fn snappy(packed: &[u8]) -> Result<Vec<u8>, Complaint> {
+fn snappy(packed: &[u8]) -> Result<Vec<u8>, Mismatch> {
     let broken = |error: snap::Error| (error.to_string(), "Snappy data".to_owned());
     let length = snap::raw::decompress_len(packed).map_err(broken)? as u64;
     bounded(length)?;
@@ -51,7 +51,7 @@ fn snappy(packed: &[u8]) -> Result<Vec<u8>, Complaint> {
     snap::raw::Decoder::new().decompress_vec(packed).map_err(broken)
 }
 
-fn bounded(length: u64) -> Result<(), Complaint> {
+fn bounded(length: u64) -> Result<(), Mismatch> {
     if length <= LARGEST_PAGE {
         return Ok(());
     }

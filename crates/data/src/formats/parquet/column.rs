@@ -9,7 +9,7 @@ use parquet::errors::ParquetError;
 
 use super::guard::{guarded, said};
 use super::schema::Leaf;
-use crate::error::Complaint;
+use crate::error::Mismatch;
 use crate::formats::fields::Cell;
 
 /// Rows that are decoded together.
@@ -53,13 +53,13 @@ trait Values {
     fn bytes(&self, at: usize) -> Option<Vec<u8>>;
 
     /// A decoded value as text, as JSON lines would have it.
-    fn text(&self, at: usize) -> Option<Result<String, Complaint>>;
+    fn text(&self, at: usize) -> Option<Result<String, Mismatch>>;
 }
 
 struct Typed<T: DataType> {
     reader: ColumnReaderImpl<T>,
     values: Vec<T::T>,
-    text: fn(&T::T) -> Result<String, Complaint>,
+    text: fn(&T::T) -> Result<String, Mismatch>,
     bytes: fn(&T::T) -> Option<Vec<u8>>,
 }
 
@@ -79,21 +79,21 @@ impl<T: DataType> Values for Typed<T> {
         self.values.get(at).and_then(self.bytes)
     }
 
-    fn text(&self, at: usize) -> Option<Result<String, Complaint>> {
+    fn text(&self, at: usize) -> Option<Result<String, Mismatch>> {
         self.values.get(at).map(self.text)
     }
 }
 
 fn typed<T: DataType>(
     reader: ColumnReaderImpl<T>,
-    text: fn(&T::T) -> Result<String, Complaint>,
+    text: fn(&T::T) -> Result<String, Mismatch>,
 ) -> Box<dyn Values> {
     Box::new(Typed { reader, values: Vec::new(), text, bytes: |_| None })
 }
 
 impl Cells {
     /// The cells that a reader gives.
-    pub fn new(reader: ColumnReader, leaf: Leaf, rows: u64) -> Result<Self, Complaint> {
+    pub fn new(reader: ColumnReader, leaf: Leaf, rows: u64) -> Result<Self, Mismatch> {
         let values = match (reader, leaf.is_unsigned) {
             (ColumnReader::BoolColumnReader(reader), _) => {
                 typed(reader, |truth| Ok(truth.to_string()))
@@ -151,7 +151,7 @@ impl Cells {
     }
 
     /// The cell of a row and what it costs the first time; rows are asked for in ascending order.
-    pub fn at(&mut self, row: u64, most: u64) -> Result<(Option<CellValue>, u64), Complaint> {
+    pub fn at(&mut self, row: u64, most: u64) -> Result<(Option<CellValue>, u64), Mismatch> {
         let mut bytes = 0;
         while self.row <= row {
             (self.last, bytes) = self.next(most)?;
@@ -160,14 +160,14 @@ impl Cells {
     }
 
     /// A column that was read to its last row must have no values beyond it.
-    pub fn check_end(&mut self) -> Result<(), Complaint> {
+    pub fn check_end(&mut self) -> Result<(), Mismatch> {
         if self.row == self.rows && (self.ready > 0 || self.decode()? > 0) {
             return Err(("more values".into(), format!("the {} of its rows", self.rows)));
         }
         Ok(())
     }
 
-    fn next(&mut self, most: u64) -> Result<(Option<CellValue>, u64), Complaint> {
+    fn next(&mut self, most: u64) -> Result<(Option<CellValue>, u64), Mismatch> {
         if self.ready == 0 && self.decode()? == 0 {
             return Err(("fewer values".into(), "one for every row".into()));
         }
@@ -219,7 +219,7 @@ impl Cells {
     }
 
     /// The next value as text.
-    fn text(&mut self, bytes: &mut u64) -> Result<String, Complaint> {
+    fn text(&mut self, bytes: &mut u64) -> Result<String, Mismatch> {
         let missing = || Err(("fewer values".to_owned(), "one for every level".to_owned()));
         let text = self.values.text(self.value).unwrap_or_else(missing)?;
         self.value += 1;
@@ -228,7 +228,7 @@ impl Cells {
     }
 
     /// Decodes some more rows; how many.
-    fn decode(&mut self) -> Result<usize, Complaint> {
+    fn decode(&mut self) -> Result<usize, Mismatch> {
         let levels = [&mut self.definitions, &mut self.repetitions];
         let levels = levels.map(|levels| {
             levels.clear();
@@ -240,7 +240,7 @@ impl Cells {
     }
 }
 
-fn finite<F: Into<f64> + Copy + std::fmt::Debug>(number: F) -> Result<String, Complaint> {
+fn finite<F: Into<f64> + Copy + std::fmt::Debug>(number: F) -> Result<String, Mismatch> {
     if number.into().is_finite() {
         return Ok(format!("{number:?}"));
     }

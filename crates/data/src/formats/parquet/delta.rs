@@ -6,10 +6,10 @@
 
 use parquet::basic::Encoding;
 
-use crate::error::Complaint;
+use crate::error::Mismatch;
 
 /// Checks the one list of lengths of `DELTA_LENGTH_BYTE_ARRAY`, or the two of `DELTA_BYTE_ARRAY`.
-pub(super) fn check(bytes: &[u8], encoding: Encoding, values: u32) -> Result<(), Complaint> {
+pub(super) fn check(bytes: &[u8], encoding: Encoding, values: u32) -> Result<(), Mismatch> {
     let lists = if encoding == Encoding::DELTA_BYTE_ARRAY { 2 } else { 1 };
     let mut bytes = bytes;
     for _ in 0..lists {

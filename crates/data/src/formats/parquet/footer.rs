@@ -6,13 +6,13 @@
 use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
 
 use super::delta::varint;
-use crate::error::Complaint;
+use crate::error::Mismatch;
 
 /// The footer's own deepest nesting is about eight.
 const DEEPEST: usize = 32;
 
 /// What the bytes of a footer say.
-pub(super) fn read(bytes: &[u8]) -> Result<ParquetMetaData, Complaint> {
+pub(super) fn read(bytes: &[u8]) -> Result<ParquetMetaData, Mismatch> {
     let broken = |found: String| (format!("{found} in the footer"), "a Parquet file".to_owned());
     let mut walk = Walk { bytes, nodes: 0, most_children: 0 };
     walk.step_over(STRUCTURE, &[]).ok_or_else(|| broken("bytes that are no Thrift".to_owned()))?;

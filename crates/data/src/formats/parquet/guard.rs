@@ -1,9 +1,9 @@
-//! Calls into the `parquet` crate, and its errors as complaints.
+//! Calls into the `parquet` crate, and its errors as our own.
 
 use parquet::errors::ParquetError;
 
 use crate::caught::caught;
-use crate::error::Complaint;
+use crate::error::Mismatch;
 
 /// What is expected of a file that does not read.
 pub(super) const EXPECTED: &str = "a Parquet file";
@@ -17,7 +17,7 @@ pub(super) fn guarded<T>(
 }
 
 /// What the crate says is wrong, in our words; our own checks bring what they expected.
-pub(super) fn said(error: ParquetError) -> Complaint {
+pub(super) fn said(error: ParquetError) -> Mismatch {
     let text = if let ParquetError::General(text) = error { text } else { error.to_string() };
     match text.split_once(", expected ") {
         Some((found, expected)) => (found.to_owned(), expected.to_owned()),

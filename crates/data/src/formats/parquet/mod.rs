@@ -13,7 +13,7 @@
 //! compared with the file, pages are opened here within bounds ([`codec`]), the counts that the crate
 //! takes memory for are compared with the bytes there are ([`footer`], [`pages`], [`delta`]), and a
 //! panic inside it is an error. Rows are counted from 1 and stand in the place of lines in
-//! complaints.
+//! errors.
 
 mod codec;
 mod column;
@@ -38,7 +38,7 @@ use self::schema::Column;
 use super::class_names::TableFeatures;
 use super::fields::{Cell, Fields};
 use super::reader::{Limits, Reader};
-use crate::error::Complaint;
+use crate::error::Mismatch;
 use crate::work::CHUNK;
 use crate::{DataError, Result, Stage, TableBuilder, Work};
 
@@ -207,7 +207,7 @@ pub(super) struct OpenGroup<'a> {
     taken: u64,
     /// What the fields of all rows so far have cost.
     expanded: u64,
-    /// A fault of the file itself, which says more than the complaint about the row.
+    /// A fault of the file itself, which says more than the error about the row.
     failure: Option<DataError>,
 }
 
@@ -246,7 +246,7 @@ impl OpenGroup<'_> {
             None => self.open(place)?,
         };
         let taken = cells.at(self.row, self.limits.record_bytes);
-        let (cell, bytes) = taken.map_err(|complaint| self.at(place, complaint))?;
+        let (cell, bytes) = taken.map_err(|mismatch| self.at(place, mismatch))?;
         self.cells[place] = Some(cells);
         self.taken += bytes;
         Ok(cell)
@@ -281,20 +281,20 @@ impl OpenGroup<'_> {
             Ok(get_column_reader(chunk.column_descr_ptr(), Box::new(pages)))
         });
         let cells = opened.map_err(said).and_then(|reader| Cells::new(reader, leaf, self.rows));
-        cells.map_err(|complaint| self.at(place, complaint))
+        cells.map_err(|mismatch| self.at(place, mismatch))
     }
 
     /// A column that was read to the last row must have no values beyond it.
     fn check_end(&mut self) -> Result<()> {
         for place in 0..self.cells.len() {
             if let Some(mut cells) = self.cells[place].take() {
-                cells.check_end().map_err(|complaint| self.at(place, complaint))?;
+                cells.check_end().map_err(|mismatch| self.at(place, mismatch))?;
             }
         }
         Ok(())
     }
 
-    fn at(&self, place: usize, (found, expected): Complaint) -> DataError {
+    fn at(&self, place: usize, (found, expected): Mismatch) -> DataError {
         let (name, number) = (&self.columns[place].name, self.number);
         let found = format!("{found} in column {name:?} of row group {number}");
         DataError::file(&self.stored.path, found, expected)
@@ -303,7 +303,7 @@ impl OpenGroup<'_> {
 
 impl OpenGroup<'_> {
     /// The value of a column in this row, and which column that is.
-    fn value(&mut self, name: &str) -> Result<Option<(usize, CellValue)>, Complaint> {
+    fn value(&mut self, name: &str) -> Result<Option<(usize, CellValue)>, Mismatch> {
         let Some(place) = self.columns.iter().position(|column| column.name == name) else {
             return Ok(None);
         };
@@ -313,7 +313,7 @@ impl OpenGroup<'_> {
         }
     }
 
-    fn failed(&mut self, failure: DataError) -> Complaint {
+    fn failed(&mut self, failure: DataError) -> Mismatch {
         let said = (failure.to_string(), EXPECTED.to_owned());
         self.failure = Some(failure);
         said
@@ -321,7 +321,7 @@ impl OpenGroup<'_> {
 }
 
 impl Fields for OpenGroup<'_> {
-    fn take(&mut self, name: &str) -> Result<Option<Cell>, Complaint> {
+    fn take(&mut self, name: &str) -> Result<Option<Cell>, Mismatch> {
         match self.value(name)? {
             None => Ok(None),
             Some((place, CellValue::Text(cell))) => match &self.columns[place].classes {
@@ -329,14 +329,14 @@ impl Fields for OpenGroup<'_> {
                 Some(classes) => classes.of(cell),
             },
             Some((place, CellValue::Bytes(_))) => {
-                let complaint = ("bytes that are not UTF-8".to_owned(), "UTF-8 text".to_owned());
-                let failure = self.at(place, complaint);
+                let mismatch = ("bytes that are not UTF-8".to_owned(), "UTF-8 text".to_owned());
+                let failure = self.at(place, mismatch);
                 Err(self.failed(failure))
             }
         }
     }
 
-    fn bytes(&mut self, name: &str) -> Result<Option<Vec<u8>>, Complaint> {
+    fn bytes(&mut self, name: &str) -> Result<Option<Vec<u8>>, Mismatch> {
         // A structure is no value, but may have one inside.
         let is_read = |column: &Column| column.name == name && column.leaf.is_ok();
         if !self.columns.iter().any(is_read) {

@@ -15,7 +15,7 @@ use parquet::file::serialized_reader::SerializedPageReader;
 
 use super::codec;
 use super::delta;
-use crate::error::Complaint;
+use crate::error::Mismatch;
 
 /// Values of a page whose rows are lists; writers stay below a tenth of it.
 const MOST_LIST_VALUES: u32 = 1 << 23;
@@ -141,7 +141,7 @@ fn is_delta(encoding: Encoding) -> bool {
     matches!(encoding, Encoding::DELTA_LENGTH_BYTE_ARRAY | Encoding::DELTA_BYTE_ARRAY)
 }
 
-fn error((found, expected): Complaint) -> ParquetError {
+fn error((found, expected): Mismatch) -> ParquetError {
     ParquetError::General(format!("{found}, expected {expected}"))
 }
 

@@ -149,7 +149,7 @@ fn trainable(raw: &RawConfig, task: Task) -> Result<Rule> {
     })
 }
 
-/// A error about a setting that stands in `method.base` names it there.
+/// An error about a setting that stands in `method.base` names it there.
 fn beneath(raw: &RawConfig, refusal: ConfigError) -> ConfigError {
     let settings = &raw.method.settings;
     let base = settings.get("base").and_then(toml::Value::as_table);

@@ -1,7 +1,7 @@
 //! The rounds of a run for other programs: `TensorBoard` events, CSV and Parquet, as `log` asks.
 //!
 //! `rounds.jsonl` stays the log that decides everything; these files are views of it. So nothing of
-//! them is trusted: when a run begins or goes on they are written again from the reports that the
+//! them is trusted: when a run begins or continues they are written again from the reports that the
 //! checkpoint vouches for, and no round stands in them twice, however the process before ended.
 //!
 //! ```text
@@ -68,7 +68,7 @@ impl RoundFiles {
         Ok(())
     }
 
-    /// The rounds are over, or are to go on some other time.
+    /// The rounds have finished, or are to be resumed another time.
     pub fn finish(&self) -> Result<()> {
         if !self.formats.contains(&LogFormat::Parquet) {
             return Ok(());

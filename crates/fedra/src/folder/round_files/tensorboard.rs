@@ -6,7 +6,7 @@
 //! Summary  1 repeated Value { 1 tag string, 2 simple_value float }
 //! ```
 //!
-//! There is one file. A run that goes on begins a new one with all its rounds and removes the old: the
+//! There is one file. A resumed run begins a new one with all its rounds and removes the old: the
 //! new name is larger, and the session's start at step 0 tells a `TensorBoard` that is watching to
 //! forget what it read before. The step of a round is the number of rounds that are complete with it.
 

@@ -1,4 +1,4 @@
-//! What a run leaves when its rounds are over: the models, the scores, the summary.
+//! What a run leaves when its rounds have finished: the models, the scores, the summary.
 
 use crate::config::{DeviceReport, ModelSource, peak_of_gpu};
 use crate::error::{Context, Result};

@@ -57,7 +57,7 @@ impl Run {
     /// the data.
     pub fn notes(&self) -> impl Iterator<Item = String> {
         let about_model = self.prepared.notes.iter().map(|note| format!("note: {note}"));
-        about_model.chain(self.remarks.iter().cloned())
+        about_model.chain(self.data_notes.iter().cloned())
     }
 
     /// A warning when the budget does not bear all rounds.

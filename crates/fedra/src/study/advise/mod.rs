@@ -1,7 +1,7 @@
 //! After how many rounds `FedFrozen` should freeze query and key, if at all.
 //!
 //! What a warm-up of W rounds is worth is measured and not inferred: the method beneath runs as the
-//! trunk, and from some of its rounds a branch goes on with query and key frozen. Trunk and branch
+//! trunk, and from some of its rounds a branch continues with query and key frozen. Trunk and branch
 //! meet again in the last round and are compared client by client, on what the clients put aside to
 //! validate ([`decision`]). Nothing is left behind, and the test sets are thrown away before the first
 //! round, so nothing can look at them ([`pilot`]).

@@ -1,6 +1,6 @@
 //! The rounds behind the advice: a trunk, its branches, and what the kernel of each round is worth.
 //!
-//! A branch goes on from a moment of the trunk by the recipe that a run with that warm-up has, so it
+//! A branch continues from a moment of the trunk by the recipe that a run with that warm-up has, so it
 //! *is* that run, to the bit, at the price of its second stage alone. Test examples are dropped before
 //! the fleet is made: whoever looks for them finds none.
 

@@ -28,7 +28,7 @@ impl Default for AdviceRequest {
 pub struct PilotPlan {
     /// Rounds of the trunk; every branch ends there too.
     pub horizon: u32,
-    /// The rounds from which a branch goes on with query and key frozen, rising.
+    /// The rounds from which a branch continues with query and key frozen, rising.
     pub warmups: Vec<u32>,
     /// How much score one would give up to send less.
     pub tolerance: f64,

@@ -36,7 +36,7 @@ pub enum RunEvent<'a> {
     Complete(&'a str, &'a str),
     /// A run broke down, and why; the others go on.
     Failed(&'a str, &'a str),
-    /// The runs that began last are over.
+    /// The runs that began last have ended.
     End,
 }
 

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Every run is an ordinary run in an ordinary folder. What is complete is not run again, what was
-//! interrupted goes on, and what has changed in the file, the data or the weights runs anew.
+//! interrupted continues, and what has changed in the file, the data or the weights runs anew.
 
 mod comparison;
 mod listener;
@@ -64,7 +64,7 @@ impl Compared {
 }
 
 /// Runs what is missing in a folder and compares; `None` when it was asked to stop, and then the same
-/// call goes on where it was.
+/// call continues where it was.
 pub fn compare(
     plan: &WorkPlan,
     out: &Path,

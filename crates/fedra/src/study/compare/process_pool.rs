@@ -35,7 +35,7 @@ pub enum News {
     Round(String),
     /// How far the round is that is on: `in round 3/20: step 120/400`.
     Within(String),
-    /// It is over.
+    /// It has ended.
     Over(Ending),
 }
 
@@ -57,7 +57,7 @@ pub struct ProcessPool<'a> {
     pub jobs: usize,
     /// Threads of all together, where a run does not ask for its own number.
     pub threads: usize,
-    /// The process that goes on with the run in a folder with so many threads. It says what it has to
+    /// The process that continues with the run in a folder with so many threads. It says what it has to
     /// say on its standard error, ends after its step once its standard input ends, and then with the
     /// status [`INTERRUPTED`].
     pub command: &'a (dyn Fn(&Path, usize) -> io::Result<Command> + Sync),
@@ -95,7 +95,7 @@ impl ProcessPool<'_> {
                             let news = round_of(&line).map(told).map(News::Round);
                             let news = news.or(within_of(&line).map(told).map(News::Within));
                             if let Some(news) = news {
-                                // Nobody listens once the comparison is over.
+                                // Nobody listens once the comparison has ended.
                                 let _unheard = sender.send((place, news));
                             }
                         });

@@ -55,7 +55,7 @@ pub fn fedfrozen(deployment: &dyn Deployment) -> Outcome {
     outcome
 }
 
-/// The control that freezes nothing: clients of SCAFFOLD forget their corrections, and everything goes on
+/// The control that freezes nothing: clients of SCAFFOLD forget their corrections, and everything continues
 /// learning, so that who remembers them shows.
 pub fn forgetting(deployment: &dyn Deployment) -> Outcome {
     let settings = r#"{"warmup": 1, "freeze": "none", "base": {"name": "scaffold"}}"#;

@@ -1,26 +1,26 @@
-//! Draws that belong to single rows: a row's lot follows from its own content and from nothing else.
+//! Draws that belong to single rows: a row's hash follows from its own content and from nothing else.
 //!
 //! Where a row goes (train, validation, test, a client) must be the same whether or not any other row is
 //! there: a guarantee about one row more or less is worth nothing if that row moves others. So nothing is
-//! shuffled. A lot is a keyed digest of what the row says, whose it is and which of several equal rows it
+//! shuffled. A hash is a keyed digest of what the row says, whose it is and which of several equal rows it
 //! is; the key comes from the experiment's seed and the purpose of the draw.
 //!
 //! ```text
 //! identity = H(key, client, document, body, labels by name),  copy = how many equal ones come before it
-//! lot      = H(key, purpose, identity, copy)                  as a number: uniform in [0, 1)
+//! hash     = H(key, purpose, identity, copy)                  as a number: uniform in [0, 1)
 //! ```
 //! Labels count by name and clients by name, so a site that has only its own rows draws the same.
 //!
 //! ```
-//! use fedra_data::{Row, RowLots, TableBuilder, Task};
+//! use fedra_data::{Row, RowHashes, TableBuilder, Task};
 //! let mut builder = TableBuilder::new(Task::Language);
 //! for text in ["a", "b", "a"] {
 //!     builder.push(Row::text(text))?;
 //! }
 //! let table = builder.finish();
-//! let lots = RowLots::new(&table, 7);
-//! assert_eq!(lots.of("sample", &[0, 1])[1], lots.of("sample", &[1])[0]);
-//! assert_ne!(lots.of("sample", &[0, 2])[0], lots.of("sample", &[0, 2])[1]);
+//! let hashes = RowHashes::new(&table, 7);
+//! assert_eq!(hashes.of("sample", &[0, 1])[1], hashes.of("sample", &[1])[0]);
+//! assert_ne!(hashes.of("sample", &[0, 2])[0], hashes.of("sample", &[0, 2])[1]);
 //! # Ok::<(), fedra_data::DataError>(())
 //! ```
 
@@ -33,9 +33,9 @@ use crate::{Body, Choice, Example, LabelSet, Labels, Table};
 
 /// What a row draws: uniform, ordered, and its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Lot([u8; 32]);
+pub struct RowHash([u8; 32]);
 
-impl Lot {
+impl RowHash {
     /// As a number, uniform in [0, 1).
     pub fn unit(&self) -> f64 {
         let mut first = [0; 8];
@@ -46,12 +46,12 @@ impl Lot {
 
 /// Draws for the rows of a table.
 #[derive(Clone, Copy, Debug)]
-pub struct RowLots<'t> {
+pub struct RowHashes<'t> {
     table: &'t Table,
     key: [u8; 32],
 }
 
-impl<'t> RowLots<'t> {
+impl<'t> RowHashes<'t> {
     /// Draws under a seed.
     pub fn new(table: &'t Table, seed: u64) -> Self {
         let mut key = [0; 32];
@@ -61,25 +61,25 @@ impl<'t> RowLots<'t> {
         Self { table, key }
     }
 
-    /// The lots of these rows, in their order. Equal rows are told apart by counting them.
-    pub fn of(&self, purpose: &str, rows: &[usize]) -> Vec<Lot> {
+    /// The hashes of these rows, in their order. Equal rows are told apart by counting them.
+    pub fn of(&self, purpose: &str, rows: &[usize]) -> Vec<RowHash> {
         let mut copies = BTreeMap::new();
-        let lot = |&row: &usize| {
+        let hash = |&row: &usize| {
             let identity = self.row(&self.table.examples[row]);
             let copy = copies.entry(identity).or_insert(0);
             *copy += 1;
-            self.lot(purpose, (identity, *copy - 1))
+            self.hash(purpose, (identity, *copy - 1))
         };
-        rows.iter().map(lot).collect()
+        rows.iter().map(hash).collect()
     }
 
-    /// The lot of the nth of several that are the same.
-    pub(crate) fn lot(&self, purpose: &str, (identity, copy): (Identity, u64)) -> Lot {
+    /// The hash of the nth of several that are the same.
+    pub(crate) fn hash(&self, purpose: &str, (identity, copy): (Identity, u64)) -> RowHash {
         let mut sum = Sum::new(&self.key, "lot");
         sum.text(purpose);
         sum.0.update(identity.0);
         sum.number(copy);
-        Lot(sum.finish(&self.key))
+        RowHash(sum.finish(&self.key))
     }
 
     /// Who a row is, by all that it says.
@@ -220,17 +220,17 @@ mod tests {
             row().with_labels(["b", "z"]),
         ];
         let all = table(rows.clone());
-        let lots = RowLots::new(&all, 1);
-        let found: Vec<Lot> = (0..rows.len()).map(|row| lots.of("p", &[row])[0]).collect();
-        for (place, lot) in found.iter().enumerate() {
-            assert!(!found[..place].contains(lot), "row {place}");
+        let hashes = RowHashes::new(&all, 1);
+        let found: Vec<RowHash> = (0..rows.len()).map(|row| hashes.of("p", &[row])[0]).collect();
+        for (place, hash) in found.iter().enumerate() {
+            assert!(!found[..place].contains(hash), "row {place}");
         }
         let split = Row { split: Some(crate::Split::Train), ..row() };
         // Fewer labels in the set, another place, a declared split.
         let other = table(vec![Row::text("z").with_labels(["b"]), split]);
-        assert_eq!(RowLots::new(&other, 1).of("p", &[1])[0], found[0]);
-        assert_ne!(RowLots::new(&all, 2).of("p", &[0])[0], found[0]);
-        assert_ne!(lots.of("q", &[0])[0], found[0]);
+        assert_eq!(RowHashes::new(&other, 1).of("p", &[1])[0], found[0]);
+        assert_ne!(RowHashes::new(&all, 2).of("p", &[0])[0], found[0]);
+        assert_ne!(hashes.of("q", &[0])[0], found[0]);
     }
 
     #[test]
@@ -239,8 +239,8 @@ mod tests {
         let all = table(rows.collect());
         let rows: Vec<usize> = (0..4000).collect();
         let mut tenths = [0; 10];
-        for lot in RowLots::new(&all, 3).of("p", &rows) {
-            tenths[(lot.unit() * 10.0) as usize] += 1;
+        for hash in RowHashes::new(&all, 3).of("p", &rows) {
+            tenths[(hash.unit() * 10.0) as usize] += 1;
         }
         assert!(tenths.iter().all(|count| (320..480).contains(count)), "{tenths:?}");
     }

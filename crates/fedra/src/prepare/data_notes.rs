@@ -16,7 +16,7 @@ const MOST_NAMED: usize = 5;
 
 /// What the rows and their division show, without a tokenizer.
 pub fn of_data(holdings: &PartitionedData) -> Vec<String> {
-    let remarks = [
+    let data_notes = [
         one_label(holdings),
         only_in_test(holdings),
         without_training(holdings),
@@ -26,28 +26,28 @@ pub fn of_data(holdings: &PartitionedData) -> Vec<String> {
         undeclared(holdings),
         not_names(holdings),
     ];
-    let found = few_declared(holdings).into_iter().chain(remarks.into_iter().flatten());
-    let found = found.map(|remark| format!("note: {remark}"));
+    let found = few_declared(holdings).into_iter().chain(data_notes.into_iter().flatten());
+    let found = found.map(|note| format!("note: {note}"));
     of_reading(holdings).into_iter().chain(found).collect()
 }
 
 /// What reading the rows changed, and names that look like one another.
 pub fn of_reading(holdings: &PartitionedData) -> Vec<String> {
     let ReadingReport { trimmed, left_out } = &holdings.table.reading;
-    let mut remarks: Vec<String> = trimmed_names(*trimmed).into_iter().collect();
+    let mut data_notes: Vec<String> = trimmed_names(*trimmed).into_iter().collect();
     if let (rows @ 1.., Some(place)) = (left_out.rows, left_out.place()) {
         let verb = if rows == 1 { "is" } else { "are" };
-        remarks.push(format!(
+        data_notes.push(format!(
             "{} without {} or a label {verb} left out (data.missing), the first at {}",
             counted(rows, "row"),
             if are_images(holdings) { "a readable image" } else { "a text" },
             printable(&place.to_string())
         ));
     }
-    remarks.extend(alike(("labels", "classes"), &labels(holdings)));
-    remarks.extend(alike(("clients", "clients"), &clients(holdings)));
-    remarks.extend(no_values(holdings));
-    remarks.into_iter().map(|remark| format!("note: {remark}")).collect()
+    data_notes.extend(alike(("labels", "classes"), &labels(holdings)));
+    data_notes.extend(alike(("clients", "clients"), &clients(holdings)));
+    data_notes.extend(no_values(holdings));
+    data_notes.into_iter().map(|note| format!("note: {note}")).collect()
 }
 
 fn trimmed_names(trimmed: Trimmed) -> Option<String> {
@@ -98,12 +98,12 @@ fn alike((what, kinds): (&str, &str), names: &[(&str, usize)]) -> Vec<String> {
             group.len()
         )
     };
-    let mut remarks: Vec<String> = same.iter().take(MOST_NAMED).map(said).collect();
+    let mut data_notes: Vec<String> = same.iter().take(MOST_NAMED).map(said).collect();
     if same.len() > MOST_NAMED {
         let more = grouped((same.len() - MOST_NAMED) as u64);
-        remarks.push(format!("{more} more groups of {what} differ only in case or spelling"));
+        data_notes.push(format!("{more} more groups of {what} differ only in case or spelling"));
     }
-    remarks
+    data_notes
 }
 
 /// What programs write for a value that is not there, in small letters.
@@ -140,7 +140,7 @@ fn few_declared(holdings: &PartitionedData) -> Vec<String> {
         (Split::Test, "test", "the central test set is too small for a meaningful score"),
         (Split::Validation, "validation", "choices on these few rows are mostly chance"),
     ];
-    let mut remarks = Vec::new();
+    let mut data_notes = Vec::new();
     for (split, name, why) in sets {
         let declared = || examples.iter().filter(move |example| example.split == Some(split));
         let count = declared().count();
@@ -152,14 +152,14 @@ fn few_declared(holdings: &PartitionedData) -> Vec<String> {
         }
         let verb = if count == 1 { "is" } else { "are" };
         let place: &RowPlace = &first.place;
-        remarks.push(format!(
+        data_notes.push(format!(
             "{} of {} {verb} declared as {name}, the first at {}: {why}",
             grouped(count as u64),
             counted(examples.len() as u64, "row"),
             printable(&place.to_string())
         ));
     }
-    remarks
+    data_notes
 }
 
 /// Rows without a split in files where other rows have one.

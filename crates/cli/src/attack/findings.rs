@@ -10,7 +10,7 @@ use crate::console;
 use crate::study_folder::StudyFolder;
 
 /// Prints findings, as JSON lines or in words, and writes a page where a folder is given.
-pub fn tell(
+pub fn show(
     (findings, truth): (&[Finding], &str),
     json: bool,
     folder: Option<&StudyFolder>,

@@ -1,7 +1,7 @@
-//! The coins that decide which examples are in a batch, each thrown by the example itself.
+//! Poisson sampling of batches: which examples are in a batch, each by a draw of its own.
 //!
-//! An example's coins come from the key and from what the example is (its tokens, its labels, and which of
-//! several equal ones it is), never from its place: without one example all others throw what they threw with
+//! An example's draws come from the key and from what the example is (its tokens, its labels, and which of
+//! several equal ones it is), never from its place: without one example all others draw what they drew with
 //! it. That is how neighbours are compared in the proof, and here it holds bit by bit.
 
 use std::collections::BTreeMap;
@@ -11,11 +11,11 @@ use fedra_data::Encoded;
 
 use crate::shard_digest::example_digest;
 
-/// Steps whose coins are thrown at once: a block of the key's stream has eight of them.
+/// Steps whose draws are made at once: a block of the key's stream has eight of them.
 const AT_ONCE: u32 = 64;
 
 /// The draws of one client's batches in one round.
-pub(crate) struct Coins {
+pub(crate) struct BatchSampler {
     /// A key for each example.
     keys: Vec<SecretKey>,
     /// The chance of an example to be in a batch.
@@ -26,8 +26,8 @@ pub(crate) struct Coins {
     window: Option<(u32, Vec<Vec<usize>>)>,
 }
 
-impl Coins {
-    /// The coins of these examples.
+impl BatchSampler {
+    /// The sampler of these examples.
     pub(crate) fn new(
         examples: &[Encoded],
         key: &SecretKey,
@@ -48,18 +48,18 @@ impl Coins {
     pub(crate) fn batch(&mut self, step: u32) -> Vec<usize> {
         let number = step / AT_ONCE;
         if self.window.as_ref().is_none_or(|(held, _)| *held != number) {
-            self.window = Some((number, self.thrown(number)));
+            self.window = Some((number, self.drawn(number)));
         }
         let held = self.window.as_mut().and_then(|(_, all)| all.get_mut((step % AT_ONCE) as usize));
         let batch = held.map(std::mem::take).unwrap_or_default();
         let Some(cap) = self.cap.filter(|cap| *cap < batch.len()) else { return batch };
-        let lot = |place: usize| {
+        let draw = |place: usize| {
             let own = self.keys[place].of("cap").with(u64::from(step));
             own.uniforms().next().unwrap_or_default()
         };
-        let mut lots: Vec<(f64, usize)> = batch.into_iter().map(|at| (lot(at), at)).collect();
-        lots.sort_by(|one, other| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1)));
-        let mut kept: Vec<usize> = lots[..cap].iter().map(|(_, place)| *place).collect();
+        let mut draws: Vec<(f64, usize)> = batch.into_iter().map(|at| (draw(at), at)).collect();
+        draws.sort_by(|one, other| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1)));
+        let mut kept: Vec<usize> = draws[..cap].iter().map(|(_, place)| *place).collect();
         kept.sort_unstable();
         kept
     }
@@ -71,7 +71,7 @@ impl Coins {
     }
 
     /// The batches of the steps of one window.
-    fn thrown(&self, window: u32) -> Vec<Vec<usize>> {
+    fn drawn(&self, window: u32) -> Vec<Vec<usize>> {
         let mut batches = vec![Vec::new(); AT_ONCE as usize];
         for (place, key) in self.keys.iter().enumerate() {
             let coins = key.of("batch").with(u64::from(window)).uniforms();
@@ -101,17 +101,17 @@ mod tests {
         (0..count).map(example).collect()
     }
 
-    fn coins(examples: &[Encoded], cap: Option<usize>) -> Coins {
-        Coins::new(examples, &SecretKey::simulated(Seed(1)), (0.25, cap))
+    fn sampler(examples: &[Encoded], cap: Option<usize>) -> BatchSampler {
+        BatchSampler::new(examples, &SecretKey::simulated(Seed(1)), (0.25, cap))
     }
 
     /// Batches by what is in them.
     fn contents(examples: &[Encoded], steps: u32) -> Vec<Vec<u32>> {
-        let mut coins = coins(examples, None);
+        let mut sampled = sampler(examples, None);
         let ids = |place: usize| examples[place].ids[0];
         (0..steps)
             .map(|step| {
-                let mut ids: Vec<u32> = coins.batch(step).into_iter().map(ids).collect();
+                let mut ids: Vec<u32> = sampled.batch(step).into_iter().map(ids).collect();
                 ids.sort_unstable();
                 ids
             })
@@ -139,10 +139,10 @@ mod tests {
     }
 
     #[test]
-    fn equal_examples_throw_coins_of_their_own() {
+    fn equal_examples_have_draws_of_their_own() {
         let same = vec![examples(1).remove(0); 400];
-        let mut coins = coins(&same, None);
-        let sizes: Vec<usize> = (0..100).map(|step| coins.batch(step).len()).collect();
+        let mut sampled = sampler(&same, None);
+        let sizes: Vec<usize> = (0..100).map(|step| sampled.batch(step).len()).collect();
         let mean = sizes.iter().sum::<usize>() as f64 / 100.0;
         // 100 of 400 in the mean, with a deviation of 0.87 over a hundred steps.
         assert!((mean - 100.0).abs() < 4.0, "{mean}");
@@ -150,9 +150,9 @@ mod tests {
     }
 
     #[test]
-    fn a_cap_keeps_members_by_their_own_lots() {
+    fn a_cap_keeps_members_by_their_own_draws() {
         let all = examples(200);
-        let (mut free, mut capped) = (coins(&all, None), coins(&all, Some(45)));
+        let (mut free, mut capped) = (sampler(&all, None), sampler(&all, Some(45)));
         let mut seen = [0; 2];
         for step in 0..200 {
             let (wide, narrow) = (free.batch(step), capped.batch(step));
