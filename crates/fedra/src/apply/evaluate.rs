@@ -202,7 +202,6 @@ pub fn evaluate_on(
 }
 
 /// The model that is evaluated is given, and so is its head: where they do not fit, the rows' labels are others.
-#[expect(clippy::wildcard_enum_match_arm, reason = "all others stay")]
 fn of_labels(error: Error) -> Error {
     if let Error::Config(refused) = error {
         let is_head = refused.key == "model.head";

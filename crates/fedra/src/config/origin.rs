@@ -39,7 +39,6 @@ impl Origin {
     }
 
     /// The same error with the place of its key, where it is about one and has none.
-    #[expect(clippy::wildcard_enum_match_arm, reason = "all others are about no key")]
     pub fn point(&self, error: Error) -> Error {
         if let Error::Config(refusal) = error {
             return Error::Config(self.place(refusal));
