@@ -72,7 +72,7 @@ pub enum DataError {
         expected: String,
     },
     /// A setting outside its range.
-    #[error("cannot use {name} = {found}: expected {expected}")]
+    #[error("cannot use {name} = {found}, expected {expected}")]
     Setting {
         /// The setting.
         name: &'static str,

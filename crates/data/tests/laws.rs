@@ -439,16 +439,16 @@ fn settings_that_make_no_sense_are_named() {
     let usual = Shares::default();
     assert_eq!(
         refusal(Partition::Dirichlet { clients: 2, alpha: 0.0 }, usual),
-        "cannot use alpha = 0: expected a number above 0"
+        "cannot use alpha = 0, expected a number above 0"
     );
     let all = Shares { central: 0.0, ..usual };
     assert_eq!(
         refusal(Partition::Iid { clients: 50 }, all),
-        "cannot use clients = 50: expected at most the 10 documents of the data"
+        "cannot use clients = 50, expected at most the 10 documents of the data"
     );
     assert_eq!(
         refusal(Partition::Iid { clients: 2 }, Shares { test: 0.6, validation: 0.5, ..usual }),
-        "cannot use validation + test = 1.1: expected a sum below 1"
+        "cannot use validation + test = 1.1, expected a sum below 1"
     );
     assert!(refusal(Partition::Client, usual).contains("names none"));
 }

@@ -10,7 +10,7 @@ use fedra_wire::{ClientId, WireError};
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
     /// A setting makes no sense.
-    #[error("`{key}` is {found}: expected {expected}")]
+    #[error("`{key}` is {found}, expected {expected}")]
     Setting {
         /// The key in the experiment file.
         key: &'static str,
@@ -32,7 +32,7 @@ pub enum EngineError {
         reason: String,
     },
     /// No method has this name.
-    #[error("`method.name` is `{found}`: expected one of {expected}")]
+    #[error("`method.name` is `{found}`, expected one of {expected}")]
     UnknownMethod {
         /// The name as found.
         found: String,
@@ -40,7 +40,7 @@ pub enum EngineError {
         expected: String,
     },
     /// Blocks were to be chosen by what clients measure, and nobody measured anything.
-    #[error("round {round}: no client measured {probe}: expected scores from at least one")]
+    #[error("round {round}: no client measured {probe}, expected scores from at least one")]
     Unmeasured {
         /// The round, counted from 1.
         round: u32,
@@ -62,7 +62,7 @@ pub enum EngineError {
     #[error(transparent)]
     Wire(#[from] WireError),
     /// The model to start from is not whole.
-    #[error("the initial model has {found} parameters: expected all {expected} of the layout")]
+    #[error("the initial model has {found} parameters, expected all {expected} of the layout")]
     InitialModel {
         /// Parameters found.
         found: usize,
@@ -79,7 +79,7 @@ pub enum EngineError {
     },
     /// The fleet lists its clients twice, out of order or under the server's number.
     #[error(
-        "{name} has the number {client} in the fleet: expected unique, ascending numbers, none of them \
+        "{name} has the number {client} in the fleet, expected unique, ascending numbers, none of them \
          the server's"
     )]
     Clients {

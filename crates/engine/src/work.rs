@@ -305,27 +305,27 @@ mod tests {
             let refused = work.check().expect_err(key).to_string();
             assert!(refused.contains(key), "{refused}");
         };
-        check(&|work| work.epochs = 0, "`work.epochs` is 0: expected at least 1");
-        check(&|work| work.batch = 0, "`work.batch` is 0: expected at least 1");
-        check(&|work| work.accumulate = 0, "`work.accumulate` is 0: expected at least 1");
-        check(&|work| work.label_smoothing = 1.0, "`work.label_smoothing` is 1: expected a number");
-        check(&|work| work.dropout = f32::NAN, "`work.dropout` is NaN: expected a number from 0");
+        check(&|work| work.epochs = 0, "`work.epochs` is 0, expected at least 1");
+        check(&|work| work.batch = 0, "`work.batch` is 0, expected at least 1");
+        check(&|work| work.accumulate = 0, "`work.accumulate` is 0, expected at least 1");
+        check(&|work| work.label_smoothing = 1.0, "`work.label_smoothing` is 1, expected a number");
+        check(&|work| work.dropout = f32::NAN, "`work.dropout` is NaN, expected a number from 0");
         check(
             &|work| work.moments = MomentsLife::Kept,
-            "`work.moments` is \"kept\": expected \"fresh\"",
+            "`work.moments` is \"kept\", expected \"fresh\"",
         );
         let weights = |weight| Some(ClassWeights::ByLabel([("pain".to_owned(), weight)].into()));
         check(&|work| work.class_weights = weights(0.0), "`work.class_weights` is 0 for \"pain\"");
         let none = ClassWeights::ByLabel([].into());
         check(&|work| work.class_weights = Some(none.clone()), "an empty table");
-        check(&|work| work.max_steps = Some(0), "`work.max_steps` is 0: expected at least 1");
-        check(&|work| work.clip = Some(0.0), "`work.clip` is 0: expected a finite number above 0");
+        check(&|work| work.max_steps = Some(0), "`work.max_steps` is 0, expected at least 1");
+        check(&|work| work.clip = Some(0.0), "`work.clip` is 0, expected a finite number above 0");
         let never = Schedule { decay: RateDecay::Linear, ..Schedule::default() };
         check(&|work| work.schedule = never, "`work.schedule` is a rate over 0 rounds");
         let nothing = Encoding::TopK { share: 0.0, feedback: false };
-        check(&|work| work.encoding = nothing, "`wire.encoding` is 0: expected a share above 0");
+        check(&|work| work.encoding = nothing, "`wire.encoding` is 0, expected a share above 0");
         let nothing = Encoding::Pruned { share: 0.0, feedback: false };
-        check(&|work| work.encoding = nothing, "`method.prune` is 0: expected a share above 0");
+        check(&|work| work.encoding = nothing, "`method.prune` is 0, expected a share above 0");
         check(&|work| work.solver = work.solver.scaled(f32::NAN), "work.optimiser.rate");
         check(&|work| work.local = LocalRule::Dynamic { alpha: 0.0 }, "method.alpha");
         check(&|work| work.local = LocalRule::Proximal { mu: -1.0 }, "method.mu");

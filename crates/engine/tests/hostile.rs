@@ -85,11 +85,11 @@ fn impossible_claims_are_refused() {
     for examples in [0, 71, u64::MAX] {
         check(
             move |order, _| forged(order, |h, _| h.examples = examples),
-            "examples: expected 1 to 70",
+            "examples, expected 1 to 70",
         );
     }
     for steps in [0, 71, u32::MAX] {
-        check(move |order, _| forged(order, |h, _| h.steps = steps), "steps: expected 1 to 70");
+        check(move |order, _| forged(order, |h, _| h.steps = steps), "steps, expected 1 to 70");
     }
 }
 

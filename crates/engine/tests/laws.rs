@@ -274,11 +274,11 @@ fn a_torn_or_foreign_checkpoint_is_refused_and_none_is_no_error() {
         (length(past), "a section is truncated"),
         (magic.to_vec(), "a section is truncated"),
         (content[..content.len() - 3].to_vec(), "a section is truncated"),
-        ([content, &0_u64.to_le_bytes()[..]].concat(), "sections: expected"),
+        ([content, &0_u64.to_le_bytes()[..]].concat(), "sections, expected"),
     ] {
         std::fs::write(&file, sealed(&bad)).expect("a place to write");
         let refused = resume(recipe("scaffold", "{}"), 1).expect_err("made up").to_string();
-        assert!(refused.contains(expected), "{refused}: expected {expected}");
+        assert!(refused.contains(expected), "{refused}, expected {expected}");
     }
     std::fs::write(&file, &good).expect("a place to write");
     assert!(resume(recipe("scaffold", "{}"), 1).expect("whole again"));

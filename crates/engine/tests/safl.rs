@@ -249,7 +249,7 @@ fn a_named_block_that_a_client_lacks_is_skipped_and_one_that_has_none_is_refused
     let mut none = safl(r#"{"selector":{"blocks":[1]}}"#);
     none.depths = [("client-1".to_owned(), 1)].into();
     let error = none.check_model(&layout(), &["client-1"]).expect_err("nothing to train");
-    let expected = "`federation.depths` is 1 of 2 blocks for \"client-1\": expected a depth that \
+    let expected = "`federation.depths` is 1 of 2 blocks for \"client-1\", expected a depth that \
                     reaches a block of method.selector";
     assert_eq!(error.to_string(), expected);
 }

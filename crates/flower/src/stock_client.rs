@@ -174,7 +174,7 @@ impl StockClient {
         let (learns, keeps) = (part(0)?, part(2)?);
         if is_cut || learns != whole || !keeps.is_empty() || payloads.len() > 3 {
             return Err(
-                "is a Flower app: expected a method in which every client trains the whole model and keeps no \
+                "is a Flower app, expected a method in which every client trains the whole model and keeps no \
                         state, such as FedAvg"
                     .to_owned(),
             );

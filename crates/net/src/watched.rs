@@ -66,7 +66,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
         {
             self.expects_http2 = false;
             if *first != 0 {
-                let told = "the server does not speak plain gRPC here: expected a port without TLS";
+                let told = "the server does not speak plain gRPC here, expected a port without TLS";
                 let error = io::Error::new(io::ErrorKind::InvalidData, told);
                 return Poll::Ready(Err(self.failure.note(error)));
             }

@@ -156,7 +156,7 @@ mod tests {
         let refused = Cut::server(2..5, 4).expect_err("block 4 does not exist");
         assert_eq!(
             refused.to_string(),
-            "a cut gives the server blocks 2..5: expected blocks within 0..4"
+            "a cut gives the server blocks 2..5, expected blocks within 0..4"
         );
     }
 

@@ -15,7 +15,7 @@ pub enum PlanError {
     #[error(transparent)]
     Rank(#[from] WrongRank),
     /// A layout, a scope, a cut, a rule or a score is none that can be used.
-    #[error("{found}: expected {expected}")]
+    #[error("{found}, expected {expected}")]
     Unusable {
         /// What was found, with the parameter or the block that is at fault.
         found: String,

@@ -118,7 +118,7 @@ mod tests {
         for bad in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
             let refused = BlockScores::new(Probe::GradientNorm, vec![0.5, bad]);
             let message = refused.expect_err("not finite").to_string();
-            assert_eq!(message, format!("the score of block 1 is {bad}: expected a finite number"));
+            assert_eq!(message, format!("the score of block 1 is {bad}, expected a finite number"));
         }
     }
 

@@ -167,19 +167,19 @@ mod tests {
     fn an_illegal_layout_is_refused() {
         check_refused(
             &[(QUERY, &[2, 2]), (QUERY, &[2, 2])],
-            "block.0.query.weight is listed twice in the layout: expected once",
+            "block.0.query.weight is listed twice in the layout, expected once",
         );
         check_refused(
             &[(QUERY, &[2, 0])],
-            "block.0.query.weight has shape [2, 0]: expected every dimension to be at least 1",
+            "block.0.query.weight has shape [2, 0], expected every dimension to be at least 1",
         );
         check_refused(
             &[(QUERY, &[1]), ("block.3.query.weight", &[1])],
-            "the layout has block 3 but no block 1: expected blocks 0, 1, 2, ...",
+            "the layout has block 3 but no block 1, expected blocks 0, 1, 2, ...",
         );
         check_refused(
             &[("block.1.query.weight", &[1])],
-            "the layout has block 1 but no block 0: expected blocks 0, 1, 2, ...",
+            "the layout has block 1 but no block 0, expected blocks 0, 1, 2, ...",
         );
     }
 

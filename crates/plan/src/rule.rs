@@ -228,11 +228,11 @@ mod tests {
         let refused = |rule: Rule| rule.check(&layout(4)).expect_err("illegal").to_string();
         assert_eq!(
             refused(Rule::Everything - (Rule::Nothing | Rule::Blocks([4].into()))),
-            "a rule names block 4: expected a block within 0..4"
+            "a rule names block 4, expected a block within 0..4"
         );
         assert_eq!(
             refused(Rule::Layers([Layer::Block(7), Layer::Head].into())),
-            "a rule names block 7: expected a block within 0..4"
+            "a rule names block 7, expected a block within 0..4"
         );
     }
 

@@ -79,7 +79,7 @@ impl From<Shape> for Vec<usize> {
 
 /// A shape has too few or too many dimensions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a shape of rank {found} was found: expected rank 1 or 2")]
+#[error("a shape of rank {found} was found, expected rank 1 or 2")]
 pub struct WrongRank {
     /// Number of dimensions found.
     pub found: usize,

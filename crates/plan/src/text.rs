@@ -5,7 +5,7 @@
 
 /// A text does not name what it should.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is not a {what}: expected {expected}")]
+#[error("`{text}` is not a {what}, expected {expected}")]
 pub struct Unreadable {
     /// What the text should have named.
     pub what: &'static str,

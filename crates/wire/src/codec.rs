@@ -334,7 +334,7 @@ mod tests {
         let refused = write(Encoding::F16, (ID, Shape::vector(1)), &[70000.0], &mut Vec::new());
         assert_eq!(
             refused.expect_err("past f16").to_string(),
-            "head.classifier.weight holds 70000: expected a finite number of magnitude at most 6.5504e4"
+            "head.classifier.weight holds 70000, expected a finite number of magnitude at most 6.5504e4"
         );
     }
 

@@ -16,7 +16,7 @@ pub enum WireError {
         id: ParamId,
     },
     /// A parameter comes with a wrong number of elements.
-    #[error("{id} has {found} elements: expected {expected}")]
+    #[error("{id} has {found} elements, expected {expected}")]
     ElementCount {
         /// The parameter.
         id: ParamId,
@@ -26,7 +26,7 @@ pub enum WireError {
         expected: usize,
     },
     /// A share of elements to keep makes no sense.
-    #[error("a share of {found} to keep: expected above 0 and at most 1")]
+    #[error("a share of {found} to keep, expected above 0 and at most 1")]
     Share {
         /// The share as found.
         found: f64,
@@ -48,13 +48,13 @@ pub enum WireError {
     #[error("the scope of a payload cannot be read: {0}")]
     Bitmap(#[from] PlanError),
     /// The loss is not a number.
-    #[error("a payload reports a loss of {found}: expected a finite number")]
+    #[error("a payload reports a loss of {found}, expected a finite number")]
     Loss {
         /// The loss as found.
         found: f32,
     },
     /// A block's score is not a number.
-    #[error("the score of block {block} is {found}: expected a finite number")]
+    #[error("the score of block {block} is {found}, expected a finite number")]
     Score {
         /// The block.
         block: usize,
@@ -62,7 +62,7 @@ pub enum WireError {
         found: f32,
     },
     /// An element is NaN, infinite, or larger than any trained parameter can be.
-    #[error("{id} holds {found}: expected a finite number of magnitude at most {limit:e}")]
+    #[error("{id} holds {found}, expected a finite number of magnitude at most {limit:e}")]
     Magnitude {
         /// The parameter.
         id: ParamId,
@@ -72,7 +72,7 @@ pub enum WireError {
         limit: f32,
     },
     /// The scale of a row is negative.
-    #[error("{id} has a row scaled by {found}: expected a scale of at least 0")]
+    #[error("{id} has a row scaled by {found}, expected a scale of at least 0")]
     Scale {
         /// The parameter.
         id: ParamId,
@@ -80,7 +80,7 @@ pub enum WireError {
         found: f32,
     },
     /// The places of kept elements are out of order, out of range or of the wrong number.
-    #[error("{id} names the places of its kept elements wrongly: expected {expected} ascending")]
+    #[error("{id} names the places of its kept elements wrongly, expected {expected} ascending")]
     Places {
         /// The parameter.
         id: ParamId,

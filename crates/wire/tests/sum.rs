@@ -102,7 +102,7 @@ fn a_number_that_would_spoil_the_sum_is_refused_by_name_under_a_right_checksum()
         let refused =
             take(&mut sum, bad, &layout, (Encoding::F32, 1.0)).expect_err("past the limit");
         let expected = format!(
-            "block.0.query.bias holds {found}: expected a finite number of magnitude at most 1e15"
+            "block.0.query.bias holds {found}, expected a finite number of magnitude at most 1e15"
         );
         assert_eq!(refused.to_string(), expected);
         assert_eq!(total(&sum), untouched);

@@ -37,7 +37,7 @@ fn values_keys_and_words_are_shown_with_their_line() {
     check(
         "rounds = 3\n",
         "",
-        "federation.rounds is missing: expected at least 1\n   --> x.toml:18:2\n   |\n\
+        "federation.rounds is missing, expected at least 1\n   --> x.toml:18:2\n   |\n\
          18 | [federation]\n   |  ^^^^^^^^^^",
     );
 }

@@ -115,7 +115,7 @@ fn a_private_run_says_what_it_spent_and_nothing_that_clients_examples_say() {
 fn what_no_guarantee_covers_is_refused_with_the_reason() {
     let place = Place::new();
     for (sets, expected) in [
-        ("privacy.clip=1", "privacy.epsilon is missing: expected a budget such as 8.0"),
+        ("privacy.clip=1", "privacy.epsilon is missing, expected a budget such as 8.0"),
         ("privacy.epsilon=0", "privacy.epsilon: found 0, expected"),
         ("privacy.epsilon=-1", "privacy.epsilon: found -1, expected"),
         ("privacy.noise=0", "privacy.noise: found 0, expected"),

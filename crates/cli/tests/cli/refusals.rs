@@ -231,7 +231,7 @@ fn bad_values_are_refused_before_anything_is_written() {
             "data.partition: found \"iid\", expected a table with keys out of by",
         ),
         ("data.partition.alpha=0.5", "data.partition.alpha applies only to data.partition.by"),
-        ("data.partition.by=shards", "data.partition.shards is missing: expected the number"),
+        ("data.partition.by=shards", "data.partition.shards is missing, expected the number"),
         ("data.shares.test=1.5", "data.shares.test: found 1.5, expected a share from 0 to below 1"),
         (
             "method.mu=0.1",
@@ -251,9 +251,9 @@ fn bad_values_are_refused_before_anything_is_written() {
         ("wire.encoding=int4", "wire.encoding: found \"int4\", expected \"f32\", \"f16\""),
         (
             "wire.encoding={ top_k = 3 }",
-            "wire.encoding = { top_k = 3 }: a share of 3 to keep: expected above 0 and at most 1",
+            "wire.encoding = { top_k = 3 }: a share of 3 to keep, expected above 0 and at most 1",
         ),
-        ("wire.encoding={ top_k = nan }", "a share of NaN to keep: expected"),
+        ("wire.encoding={ top_k = nan }", "a share of NaN to keep, expected"),
         ("privacy.epsilon=0", "privacy.epsilon: found 0, expected"),
         ("name=../up", "name: found \"../up\", expected letters"),
         ("data.train=${NO_SUCH}/x", "the environment variable NO_SUCH to be set"),
@@ -373,7 +373,7 @@ fn files_that_are_no_experiments_are_named_for_what_they_are() {
     }
     for (file, expected) in [
         ("folder", "folder: found a folder, expected an experiment file in TOML"),
-        ("empty.toml", "data.task is missing: expected concepts, diagnosis"),
+        ("empty.toml", "data.task is missing, expected concepts, diagnosis"),
         ("torn.toml", "torn.toml: found TOML that cannot be read: "),
         ("torn.toml", " --> torn.toml:1:6\n  |\n1 | [data\n  |      ^"),
         ("twice.toml", "twice.toml: a is given twice\n"),

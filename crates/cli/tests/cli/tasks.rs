@@ -64,8 +64,8 @@ fn what_a_task_in_text_lacks_or_ignores_is_refused_by_its_key() {
     let (choice, generation) = ("task = 'choice'", "task = 'generation'");
     let target = "target = '{home}'";
     for (keys, expected) in [
-        (&[choice, YES_NO][..], "data.prompt is missing: expected a template"),
-        (&[choice, PROMPT], "data.answers is missing: expected a text for each label"),
+        (&[choice, YES_NO][..], "data.prompt is missing, expected a template"),
+        (&[choice, PROMPT], "data.answers is missing, expected a text for each label"),
         (&[choice, "prompt = 'Hello'", YES_NO], "expected at least one column in braces"),
         (&[choice, "prompt = '{story.text'", YES_NO], "expected a column between braces"),
         (&[choice, PROMPT, "answers = ['yes']"], "data.answers: found 1, expected at least 2"),

@@ -31,7 +31,7 @@ impl AccountedNoise {
         let Some((noise, NoiseKind::Clipped { norm, sigma })) = noise.zip(kind) else {
             let found = kind.map_or("none".to_owned(), NoiseKind::describe);
             return Err(ClientError::privacy(format!(
-                "rows at the cut are accounted for, and their noise is {found}: expected clipped rows"
+                "rows at the cut are accounted for, and their noise is {found}, expected clipped rows"
             )));
         };
         let gradient_norm = noise.gradient_norm.unwrap_or(norm);

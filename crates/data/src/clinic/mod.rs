@@ -184,7 +184,7 @@ mod tests {
         let bad = Clinic { label_shift: 1.5, ..Clinic::default() };
         assert_eq!(
             bad.generate(Task::Diagnosis, 1).unwrap_err().to_string(),
-            "cannot use label_shift = 1.5: expected a number from 0 to 1"
+            "cannot use label_shift = 1.5, expected a number from 0 to 1"
         );
         let few = Clinic { notes: 3, ..Clinic::default() };
         assert!(few.generate(Task::Diagnosis, 1).is_err());

@@ -167,7 +167,7 @@ mod tests {
         let error = Tokenizer::grow(["abc"], 8).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "cannot use vocabulary limit = 8: expected at least 11 for the alphabet alone"
+            "cannot use vocabulary limit = 8, expected at least 11 for the alphabet alone"
         );
         assert!(Tokenizer::grow(["abc"], 11).unwrap().vocabulary_size() == 11);
     }

@@ -340,7 +340,7 @@ impl<'round> Aggregator<'round> {
         if reply.correction.is_some() != due.correction {
             let [found, expected] = [reply.correction.is_some(), due.correction]
                 .map(|present| if present { "with" } else { "without" });
-            return Err(Refusal::Reply(format!("came {found} a correction: expected {expected}")));
+            return Err(Refusal::Reply(format!("came {found} a correction, expected {expected}")));
         }
         let answer = self.open(client, reply.payload, reply.correction)?;
         let update = &answer.change;
@@ -476,7 +476,7 @@ impl Due {
     fn check_claims(&self, header: &Header) -> Result<(), Refusal> {
         let within = |what: &str, found: u64, most: u64| {
             let refusal =
-                || Refusal::Reply(format!("reports {found} {what}: expected 1 to {most}"));
+                || Refusal::Reply(format!("reports {found} {what}, expected 1 to {most}"));
             if (1..=most).contains(&found) { Ok(()) } else { Err(refusal()) }
         };
         within("examples", header.examples, self.examples)?;
@@ -531,7 +531,7 @@ enum Refusal {
 impl Refusal {
     fn norm(found: f64, limit: f64) -> Self {
         Self::Reply(format!(
-            "its update has norm {found:.3e}: expected at most {limit:.3e} (federation.max_norm)"
+            "its update has norm {found:.3e}, expected at most {limit:.3e} (federation.max_norm)"
         ))
     }
 }

@@ -122,7 +122,7 @@ pub(crate) fn load(state: &State, directory: &Path) -> Result<Option<Loaded>, En
     let expected = FIRST_CLIENT + ClientState::SECTIONS * clients.len();
     if sections.spans.len() != expected {
         let found = sections.spans.len();
-        return Err(sections.refuse(format!("it has {found} sections: expected {expected}")));
+        return Err(sections.refuse(format!("it has {found} sections, expected {expected}")));
     }
     let mut loaded = Loaded { state: state.clone(), sections, clients };
     loaded.state.round = round;

@@ -221,14 +221,14 @@ mod tests {
         check(
             of_rounds(4),
             3,
-            "`work.warmup` is 4 of 3 rounds: expected no more rounds than the run has",
+            "`work.warmup` is 4 of 3 rounds, expected no more rounds than the run has",
         );
         let whole = RateWarmup::Share(1.0);
-        check(whole, 3, "`work.warmup` is 1: expected a share from 0 to below 1");
+        check(whole, 3, "`work.warmup` is 1, expected a share from 0 to below 1");
         check(
             of_rounds(0),
             0,
-            "`work.schedule` is a rate over 0 rounds: expected at least 1 round",
+            "`work.schedule` is a rate over 0 rounds, expected at least 1 round",
         );
         let read = |text: &str| serde_json::from_str::<RateWarmup>(text).ok();
         assert_eq!(read("0.1"), Some(RateWarmup::Share(0.1)));

@@ -184,7 +184,7 @@ impl ConfigError {
                 format!("{key}: found {value}, {reason}")
             }
             Problem::Rejected(Some(value), reason) => format!("{key} = {value}: {reason}"),
-            Problem::Missing(expected) => format!("{key} is missing: expected {expected}"),
+            Problem::Missing(expected) => format!("{key} is missing, expected {expected}"),
             Problem::Unknown { known, near } if near.is_empty() => {
                 format!("{key}: unknown key, expected {}", listed(known))
             }
@@ -407,7 +407,7 @@ mod tests {
             assert_eq!(refusal.within("table", &3.into()).to_string(), expected);
         };
         check(ConfigError::new("key", 3, "2"), "table.key: found 3, expected 2");
-        check(ConfigError::missing("key", "a file"), "table.key is missing: expected a file");
+        check(ConfigError::missing("key", "a file"), "table.key is missing, expected a file");
         check(ConfigError::only("key", "to text"), "table.key applies only to text");
         check(ConfigError::excludes("key", "last"), "table.key cannot be combined with last");
         check(ConfigError::sentence("", "no room is left"), "table: no room is left");

@@ -377,7 +377,7 @@ mod tests {
         );
         refused(
             &["data.source=jsonl"],
-            "data.path is missing: expected a file (or data.train and data.test)",
+            "data.path is missing, expected a file (or data.train and data.test)",
         );
     }
 

@@ -291,11 +291,11 @@ mod tests {
         );
         // The table stands for a key that is missing in it, the file for a table that is missing.
         let epochs = ConfigError::missing("work.epochs", "a number").with_hint("1");
-        let first = "work.epochs is missing: expected a number\n";
+        let first = "work.epochs is missing, expected a number\n";
         let shown = " --> x.toml:2:2\n  |\n2 | [work]\n  |  ^^^^\nhint: 1";
         check(&none, epochs, &format!("{first} {shown}"));
         let absent = ConfigError::missing("data.task", "a task");
-        check(&none, absent, "data.task is missing: expected a task\n  --> x.toml");
+        check(&none, absent, "data.task is missing, expected a task\n  --> x.toml");
     }
 
     #[test]

@@ -45,7 +45,7 @@ impl SuperLink {
         let one = ONE.get_or_init(|| {
             let bin = std::env::var_os(VARIABLE);
             let bin = bin.unwrap_or_else(|| {
-                panic!("{VARIABLE} is not set: expected a folder with flower-superlink and flwr")
+                panic!("{VARIABLE} is not set, expected a folder with flower-superlink and flwr")
             });
             Mutex::new(Self::start(PathBuf::from(bin)).ready())
         });

@@ -12,7 +12,7 @@ pub(super) fn read_evidence(
     (round, client, blocks): (Round, ClientId, u16),
 ) -> Result<Vec<f64>, String> {
     let [payload] = payloads else {
-        return Err(format!("sent {} payloads: expected the scores", payloads.len()));
+        return Err(format!("sent {} payloads, expected the scores", payloads.len()));
     };
     let measured = Measured::decode(payload, (round, client), blocks);
     let measured = measured.map_err(|error| error.to_string())?;
@@ -52,5 +52,5 @@ pub(super) fn unexpected(answer: Answer, expected: &str) -> String {
         Answer::Trained { .. } => "an update",
         Answer::Scored { .. } => "scores of the model",
     };
-    format!("answered {found}: expected {expected}")
+    format!("answered {found}, expected {expected}")
 }

@@ -70,13 +70,13 @@ mod tests {
         let layout = ten();
         for found in [0, 1, 3] {
             let refused = Scope::from_bitmap(&layout, &vec![0; found]).expect_err("another length");
-            let said = format!("a scope bitmap of {found} bytes was found: expected 2 bytes");
+            let said = format!("a scope bitmap of {found} bytes was found, expected 2 bytes");
             assert_eq!(refused.to_string(), said);
         }
         let refused = Scope::from_bitmap(&layout, &[0, 0b0000_0100]);
         assert_eq!(
             refused.expect_err("padding").to_string(),
-            "the last byte 0b00000100 of a scope bitmap sets padding: expected only 2 bits"
+            "the last byte 0b00000100 of a scope bitmap sets padding, expected only 2 bits"
         );
     }
 
