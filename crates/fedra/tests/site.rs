@@ -120,7 +120,7 @@ fn what_one_site_cannot_know_is_refused() {
     };
     let labels = asked(&Overrides::default());
     assert!(
-        labels.contains("data.labels is missing: expected the names of all labels"),
+        labels.contains("data.labels is missing, expected the names of all labels"),
         "{labels}"
     );
     let vocabulary =

@@ -78,7 +78,7 @@ pub fn method_keys(name: &str) -> Vec<String> {
 /// Every setting beside this word in a tagged table.
 pub fn tagged_keys<T: DeserializeOwned>(path: &str, tag: &str, word: &str) -> Vec<&'static str> {
     let tag = (tag.to_owned(), Value::from(word));
-    let stranger = Table::from_iter([tag, ("?".to_owned(), Value::from(1))]);
+    let stranger = Table::from_iter([tag, (reading::STRANGER.to_owned(), Value::from(1))]);
     let path: Vec<&str> = path.split('.').collect();
     let refused = reading::read::<T>(nested(&path, stranger.into())).err();
     refused.as_ref().and_then(known_there).unwrap_or_default().to_vec()
@@ -90,7 +90,7 @@ fn explore(
     path: &mut Vec<&'static str>,
     all: &mut Vec<String>,
 ) {
-    let stranger = Table::from_iter([("?".to_owned(), Value::from(1))]);
+    let stranger = Table::from_iter([(reading::STRANGER.to_owned(), Value::from(1))]);
     let in_list = Value::from(vec![stranger.clone()]);
     let known = [stranger.into(), in_list]
         .into_iter()

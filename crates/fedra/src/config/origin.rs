@@ -271,7 +271,7 @@ mod tests {
         let told = "foo: found a table, expected a known key\n  --> foo.bar = 1, which the comparison sets";
         check(&swept, strange, told);
         let work = ConfigError::sentence("work", "no room");
-        check(&foo, work, "work: no room\n --> x.toml:2:2\n  |\n2 | [work]\n  |  ^^^^");
+        check(&foo, work, "work: no room\n  --> x.toml:2:2\n  |\n2 | [work]\n  |  ^^^^");
         // What nobody wrote is a default.
         let defaulted = ConfigError::new("method.k", "2 of 1 block", "no more");
         let told = "method.k: found 2 of 1 block, expected no more\n  --> x.toml\n\

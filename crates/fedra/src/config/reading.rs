@@ -107,6 +107,9 @@ const TAGS: [(&str, &str, Option<&str>); 4] = [
     ("noise", "kind", None),
 ];
 
+/// A key that nobody writes: the error about it lists those that are known beside it.
+pub(super) const STRANGER: &str = "?";
+
 struct Keys {
     rest: toml::map::IntoIter<String, Value>,
     value: Option<(String, Value)>,
@@ -126,7 +129,8 @@ impl<'de> MapAccess<'de> for Keys {
         let (key, mut value) = self.value.take().expect("a key comes before its value");
         let found = value.clone();
         if let Some((_, tag, default)) = TAGS.iter().find(|(table, ..)| *table == key) {
-            if let (Some(default), Some(table)) = (default, value.as_table_mut()) {
+            let table = value.as_table_mut().filter(|table| !table.contains_key(STRANGER));
+            if let (Some(default), Some(table)) = (default, table) {
                 table.entry(*tag).or_insert_with(|| Value::from(*default));
             }
             let word = value.get(tag).filter(|word| !word.is_str()).cloned();

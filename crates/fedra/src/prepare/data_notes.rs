@@ -399,7 +399,7 @@ mod tests {
     #[test]
     fn missing_test_rows_are_said() {
         let said = of_data(&held(&["a", "b", "a"], &[(&[0], &[2]), (&[1], &[])], &[]));
-        assert!(said[0].contains("1 of 2 clients have no test rows"), "{said:?}");
+        assert!(said[0].contains("1 of 2 clients has no test rows"), "{said:?}");
         let said = of_data(&held(&["a", "b"], &[(&[0], &[]), (&[1], &[])], &[]));
         assert!(said[0].contains("the run will have no score"), "{said:?}");
     }
