@@ -126,7 +126,7 @@ fn what_one_site_cannot_know_is_refused() {
     let vocabulary =
         asked(&Overrides::default().set("data.labels=[\"skin\", \"heart\", \"lung\"]"));
     assert!(
-        vocabulary.contains("model.tokenizer is missing: expected a tokenizer"),
+        vocabulary.contains("model.tokenizer is missing, expected a tokenizer"),
         "{vocabulary}"
     );
 }
