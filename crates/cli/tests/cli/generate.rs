@@ -188,3 +188,13 @@ fn the_bench_of_a_cut_decoder_tells_all_three_speeds() {
     }
     assert_eq!(report["bytes_per_token"], 2.0 * (576.0 * 4.0 + 32.0));
 }
+
+#[test]
+fn an_encoder_is_refused_as_one_that_cannot_write() {
+    let place = Place::new();
+    let one = ["run", "tiny.toml", "--quiet", "--out", "reader", "--set", "federation.rounds=1"];
+    place.succeed(&one);
+    let told = place.refused(&["generate", "--model", "reader", "--prompt", "fever"]);
+    let expected = "is an encoder, which reads texts and cannot continue them; give a decoder";
+    assert!(told.starts_with("error: --model: ") && told.contains(expected), "{told}");
+}

@@ -94,6 +94,50 @@ fn a_setting_of_safl_that_does_nothing_is_named_once_and_not_refused() {
 }
 
 #[test]
+fn an_error_points_to_the_flag_that_was_typed() {
+    let place = Place::new();
+    for (flags, expected) in [
+        (&["--set", "foo.bar=1"][..], "  --> --set foo.bar=1"),
+        (&["--set", "lora.rank=4"], "  --> --set lora.rank=4\nhint: did you mean model.lora?"),
+        (
+            &["--set", "work..batch=3"],
+            "is no key: a name before or after a dot is missing\n  --> --set work..batch=3",
+        ),
+        (&["--set", "=3"], "error: found \"=3\", expected KEY=VALUE\n  --> --set =3"),
+        (&["--set", "privacy.delta=2"], "privacy.delta: found 2, expected a probability"),
+        (
+            &["--set", "work.batch=\"8\""],
+            "work.batch: found \"8\", a text, expected a whole number",
+        ),
+        (
+            &["--set", "federation.sample=all", "--set", "federation.sample.uniform=2"],
+            "hint: federation.sample={ uniform = 2 } replaces it",
+        ),
+    ] {
+        let told = place.refused(&[&["run", "tiny.toml"], flags].concat());
+        assert!(told.contains(expected), "{flags:?}: {told}");
+    }
+    for (flags, expected) in [
+        (["--baseline", "nix"], "error: --baseline: found \"nix\", expected one of tiny\n"),
+        (["--sweep", "foo.bar=1,2"], "  --> foo.bar = 1, which the comparison sets"),
+        (["--sweep", "work.batch=4,4"], "error: --sweep work.batch: found 4 twice, expected every"),
+    ] {
+        let told = place.refused(&[&["compare", "tiny.toml"], &flags[..]].concat());
+        assert!(told.contains(expected), "{flags:?}: {told}");
+    }
+    let experiment =
+        "[data]\nsource = 'csv'\ntask = 'classes'\npath = 'rows.csv'\n[federation]\nrounds = 1\n";
+    fs::write(place.path("own.toml"), experiment).unwrap();
+    fs::write(place.path("rows.csv"), "text,label\na,x\nb,y\n").unwrap();
+    let told = place.refused(&["data", "own.toml", "--set", "data.columns.label=nix"]);
+    assert!(told.contains("expected column \"nix\"; data.columns.label names another"), "{told}");
+    assert!(told.contains("\n  --> --set data.columns.label=nix"), "{told}");
+    // What has its default because a key is missing says so.
+    let told = place.refused(&["data", "own.toml", "--set", "data.source=synthetic-clinic"]);
+    assert!(told.contains("hint: data.source says how files are written"), "{told}");
+}
+
+#[test]
 fn numbers_out_of_range_are_refused_before_anything_is_written() {
     let place = Place::new();
     for (set, expected) in [

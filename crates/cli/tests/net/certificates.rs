@@ -17,6 +17,12 @@ fn a_client_is_who_its_certificate_says() {
     assert!(place.refusal("certs other", &[]).contains("give --server HOST"));
     let told = place.refusal("certs other --client", &[""]);
     assert!(told.contains("--client: found \"\", expected the name of a client"), "{told}");
+    // Any name may be a client's, and not every name a file's.
+    let odd = place.output("certs odd --client", &["../x"]);
+    let told = String::from_utf8_lossy(&odd.stderr).into_owned();
+    assert!(odd.status.success(), "{told}");
+    let note = "note: the files of client \"../x\" are called %2E%2E%2Fx: ";
+    assert!(told.contains(note) && place.path("odd/clients/%2E%2E%2Fx.pem").is_file(), "{told}");
     let told = place.refusal("certs other --server", &["bad host"]);
     assert!(told.contains("--server: found \"bad host\", expected a host name"), "{told}");
     assert!(!place.path("other").exists(), "nothing is written");
