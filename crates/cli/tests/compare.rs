@@ -306,7 +306,7 @@ fn a_bad_comparison_is_refused_before_anything_is_written() {
         "work.epoch: unknown key\n  --> work.epoch = 1, which the comparison \
          sets\nhint: did you mean work.epochs?",
     );
-    refused(&["--baseline", "fedavg"], "compare.baseline: found \"fedavg\", expected one of prox");
+    refused(&["--baseline", "fedavg"], "--baseline: found \"fedavg\", expected one of prox");
     refused(&["--tune", "work.optimiser.rate=1e-3,-1.0"], "work.optimiser.rate: found -1");
     refused(
         &["--tune", "work.optimiser.rate=1e-3,1e-2", "--set", "data.shares.validation=0.0"],

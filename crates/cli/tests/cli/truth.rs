@@ -225,10 +225,11 @@ fn a_second_process_is_refused_at_once_and_told_who_is_there() {
         &["run", "tiny.toml", "--out", "run", "--force"],
         &["run", "--resume", "run"],
         &["compare", "tiny.toml", "--out", "run"],
-        &["quickstart", "--out", "run"],
     ] {
         refused(&place.fedra(second), &holder);
     }
+    let quickstart = place.fedra(&["quickstart", "--out", "run"]);
+    refused(&quickstart, "run contains a run; name a folder for the quickstart");
     kill(&mut child);
     // The lock went with the process, and its file holds nobody up.
     assert!(place.path("run/fedra.lock").exists());
