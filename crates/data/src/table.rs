@@ -348,7 +348,7 @@ mod tests {
         let error = builder.push(Row::words(["a", "b"]).with_labels(["O"])).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "cannot use example 1 for task tokens: found 2 words and 1 tags, expected one tag per word"
+            "cannot use example 1 for task tokens: found 2 words and 1 tag, expected one tag per word"
         );
     }
 

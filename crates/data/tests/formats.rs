@@ -84,7 +84,7 @@ fn named_columns_are_used_and_must_exist() {
     assert!(
         bad.unwrap_err()
             .to_string()
-            .ends_with(":1: found the columns \"text\", expected column \"note\"")
+            .contains(":1: found the columns \"text\", expected column \"note\"")
     );
 }
 
@@ -149,7 +149,7 @@ fn a_delimiter_and_two_columns_are_read_as_said() {
     let json = read_with(&reader, Format::JsonLines, Task::Classes, json).unwrap();
     assert_eq!(json, csv);
     let missing = read_with(&reader, Format::Csv, Task::Classes, "question;label\nx;a\n");
-    assert!(missing.unwrap_err().to_string().ends_with("expected column \"context\""));
+    assert!(missing.unwrap_err().to_string().contains("expected column \"context\""));
     let refused = read_with(&reader, Format::Csv, Task::Language, text).unwrap_err().to_string();
     assert!(refused.contains("found two texts, expected one"), "{refused}");
 

@@ -116,7 +116,7 @@ mod tests {
             (id(block, Role::Down, Part::Weight), WeightFormat::Int4),
             (id(block, Role::Query, Part::Bias), WeightFormat::F32),
             (id(block, Role::Query, Part::LoraA), WeightFormat::F32),
-            (id(block, Role::MlpOutputNorm, Part::Weight), WeightFormat::F32),
+            (id(block, Role::MlpNorm, Part::Weight), WeightFormat::F32),
             (id(Layer::Embedding, Role::Token, Part::Weight), WeightFormat::Int8),
             (id(Layer::Embedding, Role::Position, Part::Weight), WeightFormat::F32),
         ] {

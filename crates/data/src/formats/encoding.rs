@@ -87,6 +87,21 @@ impl Utf8Letters {
 /// Letters in UTF-8 for each other byte from which on a text under the name of another encoding is refused.
 const SURELY_UTF8: usize = 8;
 
+/// How many bytes at the end begin a letter of UTF-8 whose other bytes are still to come.
+fn incomplete(bytes: &[u8]) -> usize {
+    let begins = |count: usize| {
+        let (lead, rest) = bytes[bytes.len() - count..].split_first().expect("at least one byte");
+        let length = match lead {
+            0xc2..=0xdf => 2,
+            0xe0..=0xef => 3,
+            0xf0..=0xf4 => 4,
+            _ => 0,
+        };
+        length > count && rest.iter().all(|byte| (0x80..0xc0).contains(byte))
+    };
+    (1..=bytes.len().min(3)).find(|&count| begins(count)).unwrap_or(0)
+}
+
 /// A reader of UTF-8 over one of another encoding.
 struct Decoded<R> {
     encoding: Encoding,
@@ -98,6 +113,8 @@ struct Decoded<R> {
     is_ended: bool,
     /// What of it, under an encoding of one byte a letter, would be UTF-8.
     utf8: Utf8Letters,
+    /// The beginning of a letter of UTF-8 that is not counted yet.
+    cut: Vec<u8>,
     /// Decoded text that is not yet handed out.
     text: Vec<u8>,
     given: usize,
@@ -109,8 +126,9 @@ impl<R: Read> Decoded<R> {
     fn new(encoding: Encoding, input: R) -> Self {
         let (raw, text) = (Vec::new(), Vec::new());
         let (is_ended, fault, decoder) = (false, None, None);
-        let utf8 = Utf8Letters::default();
-        Self { encoding, input, decoder, raw, offset: 0, is_ended, utf8, text, given: 0, fault }
+        let (utf8, cut) = (Utf8Letters::default(), Vec::new());
+        let (offset, given) = (0, 0);
+        Self { encoding, input, decoder, raw, offset, is_ended, utf8, cut, text, given, fault }
     }
 
     /// Decodes one more chunk into `text`.
@@ -155,7 +173,12 @@ impl<R: Read> Decoded<R> {
         if !matches!(self.encoding, Encoding::Latin1 | Encoding::Windows1252) {
             return;
         }
-        let Utf8Letters { letters, others } = Utf8Letters::of(&self.raw[start..]);
+        // A letter that is cut at the end is counted when the rest of it has come.
+        let bytes = [&self.cut[..], &self.raw[start..]].concat();
+        let cut = if self.is_ended { 0 } else { incomplete(&bytes) };
+        let (whole, cut) = bytes.split_at(bytes.len() - cut);
+        let Utf8Letters { letters, others } = Utf8Letters::of(whole);
+        self.cut = cut.to_vec();
         self.utf8.letters += letters;
         self.utf8.others += others;
         if self.is_ended && self.utf8.letters >= SURELY_UTF8 * self.utf8.others.max(1) {

@@ -250,7 +250,7 @@ mod tests {
         assert_eq!(told.columns, ["id", "note"]);
         assert_eq!(told.rows.len(), 2);
         assert_eq!(told.rows[0].body, Body::Text("a, b".into()));
-        assert!(told.bad[0].starts_with("in:3: found 1 fields"), "{:?}", told.bad);
+        assert!(told.bad[0].starts_with("in:3: found 1 field,"), "{:?}", told.bad);
 
         // Line ends inside a cell are the cell's; blanks around a column's name are nobody's.
         let told =
