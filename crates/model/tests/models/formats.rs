@@ -26,9 +26,13 @@ fn stored(params: &Params, storage: &WeightStorage) -> Params {
 
 #[test]
 fn logits_of_frozen_weights_in_each_format_are_near_those_in_f32_and_training_goes_on_in_f32() {
-    for step in Step::every_kind() {
-        check(&step);
-    }
+    let steps = Step::every_kind();
+    let is_stored = |step: &Step| {
+        let storage = WeightStorage::of_all(WeightFormat::Int4, step.model.layout());
+        !storage.scope().is_empty()
+    };
+    assert!(steps.iter().any(is_stored), "some rows are as wide as a block");
+    steps.iter().for_each(check);
 }
 
 #[test]
@@ -73,7 +77,9 @@ fn check(step: &Step) {
             let off = (found - expected).abs() / size;
             assert!(off < tolerance, "{format}, {}: {found} and {expected}", step.name);
         }
-        assert_ne!(found, expected, "{format}, {}: rounding shows", step.name);
+        // Rows narrower than a block stay f32.
+        let is_exact = storage.scope().is_empty();
+        assert_eq!(found == expected, is_exact, "{format}, {}: rounding shows", step.name);
         let (near, exact) = (other.take(&scope).gradients, step.take(&scope).gradients);
         let (near, exact) = (near.sum_of_squares().sqrt(), exact.sum_of_squares().sqrt());
         assert!((near / exact - 1.0).abs() < share, "{format}, {}: {near} and {exact}", step.name);
