@@ -1,9 +1,9 @@
 //! A model whose frozen part is stored in another format than f32.
 
 use crate::golden;
-use crate::step::{Answers, Step, bits};
+use crate::step::{Step, bits};
 use fedra_compute::{Device, Params, Seed, Tensor, WeightFormat};
-use fedra_model::{Batch, Head, WeightStorage, load};
+use fedra_model::{Head, WeightStorage, load};
 use fedra_plan::{ParamId, Scope};
 
 /// How far logits may move, relative to the largest, and the share by which gradients may: of tiny models, whose
@@ -37,7 +37,7 @@ fn logits_of_frozen_weights_in_each_format_are_near_those_in_f32_and_training_go
 
 #[test]
 #[ignore = "needs ../shared/models/minilm-l6: tools/test-shared"]
-fn minilm_takes_what_each_format_says_and_answers_nearly_the_same() {
+fn minilm_takes_what_each_format_says() {
     let dir = golden::published("minilm-l6");
     let device = Device::cpu();
     let head = Head::Sequence { classes: 3, pooler: true };
@@ -52,14 +52,6 @@ fn minilm_takes_what_each_format_says_and_answers_nearly_the_same() {
         assert!((0.99..1.01).contains(&(used / expected)), "{format}: {used} for {expected}");
         drop(params);
     }
-    check(&Step {
-        name: "minilm-l6".into(),
-        batch: Batch::new(&[vec![101, 7592, 2088, 102], vec![101, 2307, 102]]).unwrap(),
-        answers: Answers::Classes(vec![Some(0), Some(2)]),
-        device,
-        model: loaded.model,
-        params: loaded.params,
-    });
 }
 
 #[track_caller]
