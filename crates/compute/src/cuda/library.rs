@@ -110,7 +110,7 @@ fn folders() -> Vec<PathBuf> {
     prefixes.extend(["/usr", "/usr/local"].map(PathBuf::from));
     for prefix in prefixes {
         for python in beside(&prefix.join("lib"), "python3") {
-            for packages in ["layer-packages", "dist-packages"] {
+            for packages in ["site-packages", "dist-packages"] {
                 let nvidia = python.join(packages).join("nvidia");
                 found.extend(beside(&nvidia, "").into_iter().map(|part| part.join("lib")));
             }
