@@ -66,6 +66,12 @@ pub fn say(line: impl Display) {
     let _unread = screen::aside(|| writeln!(io::stderr(), "{text}"));
 }
 
+/// What stands in front of a line that is typed.
+pub fn prompt(text: &str) {
+    let mut stderr = io::stderr();
+    let _unseen = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
+}
+
 fn fitted(text: String, stream: &Term) -> String {
     match screen::columns(stream) {
         Some(columns) => wrapped(&text, columns),

@@ -105,6 +105,9 @@ fn show(
     let tokens = TokenLengths::of_experiment(experiment, holdings);
     if let Ok(tokens) = &tokens {
         fact("tokens per row", tokens.in_words());
+        if let Some(turns) = &tokens.turns {
+            fact("turns", turns.in_words());
+        }
     }
     fact("clients", {
         let partition = &experiment.raw.data.partition;
@@ -149,6 +152,9 @@ fn show(
     if division.clients.len() > most_clients || table.labels.len() > most_labels {
         console::say("note: --all shows every client and every label");
     }
+    if let Some(turns) = tokens.as_ref().ok().and_then(|tokens| tokens.turns.as_ref()) {
+        turns.notes(experiment.max_tokens).iter().for_each(console::say);
+    }
     let about_tokens = match &tokens {
         Ok(tokens) => tokens.note(),
         // What a model cannot do with the rows is refused by `plan` and `run`, which need the model.
@@ -166,6 +172,7 @@ fn in_words(task: Task) -> &'static str {
     match task.shape() {
         LabelShape::One if task == Task::Choice => "the likeliest of several answers",
         LabelShape::Absent if task == Task::Generation => "a text after a prompt",
+        LabelShape::Absent if task == Task::Chat => "what the assistant says in conversations",
         LabelShape::One => "one label per row",
         LabelShape::Many => "any number of labels per row",
         LabelShape::PerWord => "one label per word",
@@ -173,6 +180,8 @@ fn in_words(task: Task) -> &'static str {
     }
 }
 
+/// Most messages of a conversation that are shown.
+const MOST_MESSAGES: usize = 6;
 /// Most letters of a prompt that are shown.
 const MOST_LETTERS: usize = 600;
 
@@ -188,6 +197,9 @@ fn asked(example: &Example, table: &Table) -> Option<String> {
             }
         }
         Labels::Text(text) => answers.push(format!("  to write: {}", printable(text))),
+        Labels::Absent if matches!(example.body, Body::Conversation(_)) => {
+            return conversation(example);
+        }
         Labels::One(_) | Labels::Many(_) | Labels::PerWord(_) | Labels::Absent => return None,
     }
     let prompt = example.body.to_text();
@@ -201,11 +213,27 @@ fn asked(example: &Example, table: &Table) -> Option<String> {
     Some(all.join("\n"))
 }
 
+/// A conversation, message by message.
+fn conversation(example: &Example) -> Option<String> {
+    let Body::Conversation(messages) = &example.body else { return None };
+    let mut lines = vec!["the first conversation".to_owned()];
+    for message in messages.iter().take(MOST_MESSAGES) {
+        let text: String = message.content.trim().chars().take(MOST_LETTERS / 3).collect();
+        let more = if text.len() < message.content.trim().len() { " .." } else { "" };
+        let text = format!("{}: {text}{more}", message.role.name());
+        lines.extend(text.lines().map(|line| format!("  | {}", printable(line))));
+    }
+    if messages.len() > MOST_MESSAGES {
+        lines.push(format!("  .. and {} more messages", messages.len() - MOST_MESSAGES));
+    }
+    Some(lines.join("\n"))
+}
+
 /// Width and height of images: the usual one, or the smallest and the largest.
 fn sizes(table: &Table) -> String {
     let size = |example: &Example| match &example.body {
         Body::Image(image) => Some(image.size()),
-        Body::Text(_) | Body::Pair(..) | Body::Words(_) => None,
+        Body::Text(_) | Body::Pair(..) | Body::Words(_) | Body::Conversation(_) => None,
     };
     let mut sizes: Vec<(u32, u32)> = table.examples.iter().filter_map(size).collect();
     sizes.sort_unstable_by_key(|(width, height)| (u64::from(*width) * u64::from(*height), *width));
@@ -228,6 +256,9 @@ fn lengths(table: &Table) -> String {
         }
         Body::Words(words) => words.len(),
         Body::Image(_) => 0,
+        Body::Conversation(messages) => {
+            messages.iter().map(|message| message.content.split_whitespace().count()).sum()
+        }
     };
     let mut lengths: Vec<usize> = table.examples.iter().map(words).collect();
     lengths.sort_unstable();

@@ -1,6 +1,8 @@
 //! `fedra generate`: what a decoder writes behind a prompt, shown as it is made.
 
-use std::io::Read;
+mod chat;
+mod prompt;
+
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -11,18 +13,21 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use fedra::apply::text_decoder::{TextDecoder, prompt_tokens, stop_tokens};
 use fedra::prepare::pretrained::Pretrained;
-use fedra_client::Perturbation;
 use fedra_client::generate::{
     CachedDecoder, Ended, GenerateSettings, Generator, Leaving, RandomSampling, Sampling,
     TextStream,
 };
-use fedra_compute::Seed;
+use fedra_client::{ClientError, Perturbation};
+use fedra_compute::{Device, Seed};
+use fedra_data::Tokenizer;
 use fedra_engine::{Noise, NoiseDraw, NoiseKind};
-use fedra_model::Model;
+use fedra_model::{Loaded, Model};
 use fedra_net::{DecodeDialer, Dialer, NetDecodePeer, Runtime, ServerSecurity};
 use fedra_plan::{Cut, Side};
 use fedra_wire::RowEncoding;
 
+use self::chat::{Chat, Turns, in_words};
+use self::prompt::Prompt;
 use crate::console;
 use crate::device::DeviceFlags;
 use crate::flags::{Threads, Verbosity, one_of};
@@ -40,6 +45,8 @@ Examples:
   fedra generate --model models/smollm2 --prompt 'The patient was admitted with'
   fedra generate --model runs/letters --best --prompt-file note.txt --max-tokens 200 --stop '\\n\\n'
   fedra generate --server 127.0.0.1:7400 --model models/smollm2 --prompt 'The patient'
+  fedra generate --chat --model runs/answers --system 'You are a nurse. Be brief.'
+  fedra generate --chat --model models/smollm2 --messages conversation.json --temperature 0.7
   echo 'Once upon a time' | fedra generate --model models/stories260k - --temperature 0.8 --seed 7
 
 --model may also be one GGUF file. Text goes to stdout as it is generated; speed and counts go to
@@ -49,9 +56,6 @@ any number of threads.";
 const ENCODINGS: [(&str, RowEncoding); 3] =
     [("f32", RowEncoding::F32), ("bf16", RowEncoding::Bf16), ("int8", RowEncoding::Int8)];
 
-/// The most that a prompt file may have; a million tokens have some megabytes.
-const LONGEST_PROMPT: u64 = 64 << 20;
-
 /// The whole command.
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
@@ -60,6 +64,8 @@ pub struct Generate {
     chosen: Chosen,
     #[command(flatten)]
     prompt: Prompt,
+    #[command(flatten)]
+    chat: Chat,
     /// Most tokens to generate
     #[arg(long, default_value_t = 128, value_name = "N")]
     max_tokens: usize,
@@ -101,20 +107,6 @@ struct Far {
     noise: Option<NoiseKind>,
     #[command(flatten)]
     tls: Tls,
-}
-
-#[derive(Args)]
-#[group(required = true, multiple = false)]
-struct Prompt {
-    /// The prompt
-    #[arg(long = "prompt", value_name = "TEXT")]
-    text: Option<String>,
-    /// Read the prompt from a file
-    #[arg(long = "prompt-file", value_name = "FILE")]
-    file: Option<PathBuf>,
-    /// Read the prompt from standard input
-    #[arg(value_name = "-", value_parser = ["-"])]
-    stdin: Option<String>,
 }
 
 #[derive(Args)]
@@ -206,17 +198,23 @@ impl Generate {
             bail!("--max-tokens: found 0, expected at least 1");
         }
         let pool = self.threads.pool()?;
-        let text = self.prompt.read()?;
-        let written = pool.install(|| self.write(&text, settings));
+        let written = if self.chat.is_on() {
+            let turns = self.chat.turns(&self.prompt)?;
+            pool.install(|| self.converse(turns, settings))
+        } else {
+            let text = self.prompt.read()?;
+            pool.install(|| self.write(&text, settings))
+        };
         written.map_err(|error| in_flags(error, MODEL))
     }
 
-    fn write(&self, text: &str, sampling: Sampling) -> Result<ExitCode> {
+    /// The model, as far as it is here.
+    fn open(&self) -> Result<OpenedDecoder> {
         let device = self.device.open(Verbosity::Lively)?;
         let mut choice = self.chosen.choice()?;
         choice.weights = self.former.over(choice.weights);
         let folders = choice.folders()?;
-        let path = &folders.model;
+        let path = folders.model.clone();
         let (decoder, cut) = match (&self.far.server, &folders.adapter) {
             (Some(_), Some(adapter)) => bail!(
                 "--model: found the adapters {}, expected a whole model: the server has to have the same one\n\
@@ -224,10 +222,10 @@ impl Generate {
                 adapter.display()
             ),
             (Some(_), None) => {
-                let Pretrained { tokenizer, .. } = Pretrained::open(path)?;
+                let Pretrained { tokenizer, .. } = Pretrained::open(&path)?;
                 let (loaded, cut) =
-                    load_side(path, (self.far.ends, Side::Client), (&device, folders.weights))?;
-                let stop_tokens = stop_tokens(path, &loaded)?;
+                    load_side(&path, (self.far.ends, Side::Client), (&device, folders.weights))?;
+                let stop_tokens = stop_tokens(&path, &loaded)?;
                 (TextDecoder { loaded, tokenizer, stop_tokens }, Some(cut))
             }
             (None, _) => (TextDecoder::open(&folders, &device)?, None),
@@ -241,23 +239,54 @@ impl Generate {
                 path.display()
             );
         }
-        let prompt = prompt_tokens(&tokenizer, text)?;
-        let settings = GenerateSettings { sampling, max_tokens: self.max_tokens, stop_tokens };
+        Ok(OpenedDecoder { path, tokenizer, loaded, cut, device, stop_tokens })
+    }
+
+    /// A decoder that has read nothing.
+    fn decoder<'o>(&self, opened: &'o OpenedDecoder) -> Result<CachedDecoder<'o>> {
+        let OpenedDecoder { path, loaded, cut, device, .. } = opened;
         let given = (&loaded.model, &loaded.params);
-        let decoder = match (&self.far.server, &cut) {
+        Ok(match (&self.far.server, cut) {
             (Some(server), Some(cut)) => {
                 let peer = self.far.dial(server, (path, &loaded.model), cut)?;
-                let decoder = CachedDecoder::cut(&device, given, cut, Box::new(peer))?;
+                let decoder = CachedDecoder::cut(device, given, cut, Box::new(peer))?;
                 match self.far.leaving()? {
                     None => decoder,
                     Some(leaving) => decoder.with_leaving(leaving),
                 }
             }
-            (Some(_) | None, _) => CachedDecoder::whole(&device, given.0, given.1)?,
+            (Some(_) | None, _) => CachedDecoder::whole(device, given.0, given.1)?,
+        })
+    }
+
+    fn converse(&self, turns: Turns, sampling: Sampling) -> Result<ExitCode> {
+        let opened = self.open()?;
+        let template = self.chat.template(&opened.loaded, &opened.tokenizer)?;
+        let stops = self.stop.iter().map(|stop| unescaped(stop)).collect();
+        let make = || {
+            // What cannot be reached or opened again is no fault of the conversation.
+            self.decoder(&opened)
+                .map_err(|error| ClientError::Peer { reason: format!("{error:#}") })
         };
+        let settings = GenerateSettings {
+            sampling,
+            max_tokens: self.max_tokens,
+            stop_tokens: opened.stop_tokens.clone(),
+        };
+        let asked = chat::Asked { settings, stops, as_json: self.json, make: Box::new(make) };
+        self.chat.talk(turns, (&template, &opened.tokenizer), asked)
+    }
+
+    fn write(&self, text: &str, sampling: Sampling) -> Result<ExitCode> {
+        let opened = self.open()?;
+        let tokenizer = &opened.tokenizer;
+        let prompt = prompt_tokens(tokenizer, text)?;
+        let stop_tokens = opened.stop_tokens.clone();
+        let settings = GenerateSettings { sampling, max_tokens: self.max_tokens, stop_tokens };
+        let decoder = self.decoder(&opened)?;
         let mut generator = Generator::new(decoder, &prompt, settings)?;
         let stops = self.stop.iter().map(|stop| unescaped(stop)).collect();
-        let stream = TextStream::new(&tokenizer, stops).after(&prompt)?;
+        let stream = TextStream::new(tokenizer, stops).after(&prompt)?;
         interrupt::within("token");
 
         let (mut whole, mut tokens) = (String::new(), Vec::new());
@@ -315,33 +344,14 @@ impl Generate {
     }
 }
 
-impl Prompt {
-    fn read(&self) -> Result<String> {
-        match (&self.text, &self.file) {
-            (Some(text), _) => Ok(text.clone()),
-            (None, Some(file)) => {
-                let name = file.display();
-                let open = std::fs::File::open(file);
-                let open = open.with_context(|| format!("--prompt-file: cannot open {name}"))?;
-                limited(open, &format!("--prompt-file {name}"))
-            }
-            (None, None) => limited(std::io::stdin().lock(), "standard input"),
-        }
-    }
-}
-
-/// The text of a source that may be endless.
-fn limited(from: impl Read, name: &str) -> Result<String> {
-    let mut bytes = Vec::new();
-    let read = from.take(LONGEST_PROMPT + 1).read_to_end(&mut bytes);
-    read.with_context(|| format!("{name}: cannot read it"))?;
-    if bytes.len() as u64 > LONGEST_PROMPT {
-        bail!("{name}: found more than {LONGEST_PROMPT} bytes, expected a prompt");
-    }
-    String::from_utf8(bytes).map_err(|error| {
-        let at = error.utf8_error().valid_up_to();
-        anyhow::anyhow!("{name}: found a byte that is no UTF-8 at {at}, expected text in UTF-8")
-    })
+/// A model that is ready to write, and what it needs.
+struct OpenedDecoder {
+    path: PathBuf,
+    tokenizer: Tokenizer,
+    loaded: Loaded,
+    cut: Option<Cut>,
+    device: Device,
+    stop_tokens: Vec<u32>,
 }
 
 impl Choice {
@@ -367,14 +377,4 @@ impl Choice {
 /// A stop text as it is meant: a shell passes no line ends easily.
 fn unescaped(text: &str) -> String {
     text.replace("\\n", "\n").replace("\\t", "\t")
-}
-
-fn in_words(ended: Ended) -> &'static str {
-    match ended {
-        Ended::StopToken => "the model's end token",
-        Ended::StopText => "a stop text",
-        Ended::MaxTokens => "--max-tokens",
-        Ended::ContextFull => "the model's longest context",
-        Ended::Interrupted => "Ctrl-C",
-    }
 }

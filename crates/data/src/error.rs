@@ -150,7 +150,7 @@ impl DataError {
     pub(crate) fn at(self, place: &RowPlace) -> Self {
         match (self, place.get()) {
             (
-                Self::Setting { name: "text" | "word" | "image", found, expected },
+                Self::Setting { name: "text" | "word" | "image" | "conversation", found, expected },
                 Some((file, line)),
             ) => Self::row(file, line, found, expected),
             (error, _) => error,

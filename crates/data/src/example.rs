@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{DataError, Image, RowPlace};
+use crate::{DataError, Image, Message, RowPlace, chat};
 
 /// One row of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +35,8 @@ pub enum Body {
     Words(Vec<String>),
     /// An image.
     Image(Image),
+    /// A conversation.
+    Conversation(Vec<Message>),
 }
 
 /// The labels of an example, as indices into the table's [`LabelSet`].
@@ -123,6 +125,7 @@ impl Body {
             Self::Pair(first, second) => is_blank(first) && is_blank(second),
             Self::Words(words) => words.iter().all(is_blank),
             Self::Image(_) => false,
+            Self::Conversation(messages) => chat::fault(messages).is_some(),
         }
     }
 
@@ -130,11 +133,11 @@ impl Body {
     pub fn into_image(self) -> Option<Image> {
         match self {
             Self::Image(image) => Some(image),
-            Self::Text(_) | Self::Pair(..) | Self::Words(_) => None,
+            Self::Text(_) | Self::Pair(..) | Self::Words(_) | Self::Conversation(_) => None,
         }
     }
 
-    /// The body as running text; words are joined by single spaces, two texts by a line end. An image has none.
+    /// The body as running text; words are joined by single spaces, two texts and messages by a line end. An image has none.
     pub fn to_text(&self) -> String {
         self.as_text().into_owned()
     }
@@ -146,6 +149,11 @@ impl Body {
             Self::Pair(first, second) => Cow::Owned(format!("{first}\n{second}")),
             Self::Words(words) => Cow::Owned(words.join(" ")),
             Self::Image(_) => Cow::Borrowed(""),
+            Self::Conversation(messages) => {
+                let texts: Vec<&str> =
+                    messages.iter().map(|message| message.content.as_str()).collect();
+                Cow::Owned(texts.join("\n"))
+            }
         }
     }
 }

@@ -35,6 +35,7 @@ mod error;
 mod words;
 mod work;
 
+mod chat;
 mod example;
 mod reading_report;
 mod row;
@@ -60,15 +61,17 @@ mod tokenise;
 mod scores;
 
 pub use batch::epoch;
+pub use chat::{ChatTemplate, DeclaredTemplate, Message, Role, SpecialNames, TemplateOrigin};
 pub use clinic::Clinic;
 pub use error::{Advice, DataError, Mismatch, Result};
 pub use example::{Body, Choice, Example, Labels, Split};
 pub use fedra_seed::Generator as Dice;
 pub use formats::{
-    AnswerTemplates, Cell, ChoiceTemplates, ClassNames, ColumnSurvey, Columns, Encoding, Field,
-    Fields, Format, FoundFormat, IdxFiles, ImageFile, Limits, Mimic, Missing, OtherFormats, Prompt,
-    PromptTemplate, Reader, Record, Survey, TableFeatures, TextColumns, TextFile, TextFormat,
-    TextRow, TextSink, Uncoded, WordsAre, idx_files, image_columns, image_files,
+    AnswerTemplates, CONVERSATION_PAIRS, Cell, ChoiceTemplates, ClassNames, ColumnSurvey, Columns,
+    Encoding, Field, Fields, Format, FoundFormat, IdxFiles, ImageFile, Limits, Mimic, Missing,
+    OtherFormats, Prompt, PromptTemplate, Reader, Record, Survey, TableFeatures, TextColumns,
+    TextFile, TextFormat, TextRow, TextSink, Uncoded, WordsAre, idx_files, image_columns,
+    image_files, messages_of_json,
 };
 pub use images::{Augment, AugmentDraw, Image, ImageEncoder, Normalisation, Pixels, Processor};
 pub use partition::{Division, Holding, Partition, Shares};
@@ -85,8 +88,8 @@ pub use small::Small;
 pub use table::{Table, TableBuilder};
 pub use task::{AnswerForm, LabelSet, LabelShape, Task};
 pub use tokenise::{
-    AnswerRules, Candidate, EncodeRows, Encoded, EncodedChoice, EncodedText, Encoder, LengthNorm,
-    PlacedPiece, Target, Template, Templates, TokenSequence, Tokenizer, Window, WordPlace,
-    WordWindows, open_tokenizer,
+    AnswerRules, Candidate, CutTurns, EncodeRows, Encoded, EncodedChoice, EncodedText, Encoder,
+    LengthNorm, PlacedPiece, Target, Template, Templates, TokenSequence, Tokenizer, Window,
+    WordPlace, WordWindows, open_tokenizer,
 };
 pub use work::{Preparing, Stage, Work};

@@ -1,7 +1,7 @@
 //! A row on its way into a table, as readers and programs make it.
 
-use crate::RowPlace;
 use crate::example::{Body, Split};
+use crate::{Message, RowPlace};
 
 /// A row on its way in, its labels still names.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,6 +33,11 @@ impl Row {
         Self::of(Body::Words(words.into_iter().map(Into::into).collect()))
     }
 
+    /// A row of a conversation.
+    pub fn conversation(messages: impl IntoIterator<Item = Message>) -> Self {
+        Self::of(Body::Conversation(messages.into_iter().collect()))
+    }
+
     /// A row of an image.
     pub fn image(image: crate::Image) -> Self {
         Self::of(Body::Image(image))
@@ -60,6 +65,9 @@ impl Row {
             Body::Pair(first, second) => first.len() + second.len(),
             Body::Words(words) => words.iter().map(String::len).sum(),
             Body::Image(image) => image.bytes() as usize,
+            Body::Conversation(messages) => {
+                messages.iter().map(|message| message.content.len()).sum()
+            }
         };
         let answers = match &self.answers {
             Answers::Absent => 0,

@@ -106,6 +106,14 @@ impl<'t> RowHashes<'t> {
                 sum.number(3);
                 sum.0.update(image.digest());
             }
+            Body::Conversation(messages) => {
+                sum.number(4);
+                sum.number(messages.len() as u64);
+                for message in messages {
+                    sum.text(message.role.name());
+                    sum.text(&message.content);
+                }
+            }
         }
         sum.labels(labels, &self.table.labels);
         Identity(sum.finish(&self.key))

@@ -17,6 +17,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::chat;
 use crate::error::{Mismatch, counted};
 use crate::example::{Body, Choice, Example, Labels};
 use crate::reading_report::{LeftOut, ReadingReport, Trimmed, folded};
@@ -124,6 +125,9 @@ impl TableBuilder {
     /// What a row lacks that the task cannot do without, as (found, expected).
     pub(crate) fn missing(&self, row: &Row) -> Option<(&'static str, &'static str)> {
         let is_blank = |text: &String| text.trim().is_empty();
+        if let Body::Conversation(messages) = &row.body {
+            return chat::fault(messages);
+        }
         if row.body.is_blank() {
             return Some(("no text", "at least one word"));
         }
@@ -199,6 +203,20 @@ impl TableBuilder {
             let found = format!("the label {other:?}{hint}");
             return Some((found, "one of the labels that were declared"));
         }
+        match (self.task, &row.body) {
+            (Task::Chat, Body::Conversation(messages)) => {
+                return chat::fault(messages)
+                    .map(|(found, expected)| (found.to_owned(), expected))
+                    .or_else(|| chat::check(messages).err());
+            }
+            (Task::Chat, _) => {
+                return Some(("no conversation".into(), "messages of a user and an assistant"));
+            }
+            (_, Body::Conversation(_)) => {
+                return Some(("a conversation".into(), "the task chat, or a text"));
+            }
+            (_, _) => {}
+        }
         match (self.task.shape(), &row.body) {
             (LabelShape::PerWord | LabelShape::Absent, Body::Image(_)) => {
                 Some(("an image".into(), "text: images are for the tasks classes and diagnosis"))
@@ -242,7 +260,12 @@ impl TableBuilder {
                 Some(("no text to write".into(), "the text that follows the prompt"))
             }
             (
-                Task::Concepts | Task::Diagnosis | Task::Classes | Task::Tokens | Task::Language,
+                Task::Concepts
+                | Task::Diagnosis
+                | Task::Classes
+                | Task::Tokens
+                | Task::Language
+                | Task::Chat,
                 answers,
             ) => (*answers != Answers::Absent).then(|| {
                 (

@@ -1,6 +1,6 @@
 //! The task to learn from a table, and the names of its labels.
 //!
-//! Seven task names exist because experiment files use them; they come down to four shapes of label
+//! Eight task names exist because experiment files use them; they come down to four shapes of label
 //! and two forms of answer (logits of labels, or text), and everything below this file only asks for
 //! those.
 
@@ -26,6 +26,8 @@ words! {
         Choice = "choice",
         /// A text that is written after a prompt.
         Generation = "generation",
+        /// What the assistant says in conversations.
+        Chat = "chat",
     }
 }
 
@@ -58,7 +60,7 @@ impl Task {
             Self::Concepts | Self::Tokens => LabelShape::PerWord,
             Self::Diagnosis => LabelShape::Many,
             Self::Classes | Self::Choice => LabelShape::One,
-            Self::Language | Self::Generation => LabelShape::Absent,
+            Self::Language | Self::Generation | Self::Chat => LabelShape::Absent,
         }
     }
 
@@ -66,7 +68,7 @@ impl Task {
     pub fn answer_form(self) -> AnswerForm {
         match self {
             Self::Concepts | Self::Diagnosis | Self::Classes | Self::Tokens => AnswerForm::Labels,
-            Self::Language | Self::Choice | Self::Generation => AnswerForm::Text,
+            Self::Language | Self::Choice | Self::Generation | Self::Chat => AnswerForm::Text,
         }
     }
 }

@@ -28,7 +28,9 @@ fn words(example: &Example) -> Vec<String> {
             .flat_map(|line| line.split_whitespace().chain(["\n"]))
             .map(|word| word.trim_end_matches([',', '.', ':', ';']).to_owned())
             .collect(),
-        Body::Pair(..) | Body::Image(_) => panic!("the clinic writes one text"),
+        Body::Pair(..) | Body::Image(_) | Body::Conversation(_) => {
+            panic!("the clinic writes one text")
+        }
     }
 }
 

@@ -42,7 +42,9 @@ fn images(table: &Table) -> Vec<&Image> {
     fn image(body: &Body) -> &Image {
         match body {
             Body::Image(image) => image,
-            Body::Text(_) | Body::Pair(..) | Body::Words(_) => panic!("an image"),
+            Body::Text(_) | Body::Pair(..) | Body::Words(_) | Body::Conversation(_) => {
+                panic!("an image")
+            }
         }
     }
     table.examples.iter().map(|example| image(&example.body)).collect()

@@ -10,6 +10,8 @@ pub const INDEX: &str = "model.safetensors.index.json";
 pub const TOKENIZER: &str = "tokenizer.json";
 /// How other libraries use the tokenizer.
 pub const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
+/// How conversations are written for the model.
+pub const CHAT_TEMPLATE: &str = "chat_template.jinja";
 /// What happens to images before a model sees them.
 pub const PROCESSOR: &str = "preprocessor_config.json";
 
@@ -24,7 +26,7 @@ pub const COMPANIONS: [&str; 13] = [
     "merges.txt",
     "tokenizer.model",
     "generation_config.json",
-    "chat_template.jinja",
+    CHAT_TEMPLATE,
     "chat_template.json",
     PROCESSOR,
     "processor_config.json",

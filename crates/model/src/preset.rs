@@ -12,6 +12,8 @@ pub enum Preset {
     MiniLm,
     /// BERT-base: 12 blocks of width 768.
     BertBase,
+    /// A 2-block decoder of width 64, for vocabularies that are grown.
+    TinyDecoder,
     /// `SmolLM2-135M`: a 30-block decoder of width 576 with 3 key heads.
     SmolLm2,
     /// A 16-block decoder of width 2048, as Llama 3.2 with a billion parameters.
@@ -28,10 +30,11 @@ pub enum Preset {
 
 impl Preset {
     /// Every preset.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Tiny,
         Self::MiniLm,
         Self::BertBase,
+        Self::TinyDecoder,
         Self::SmolLm2,
         Self::Llama1B,
         Self::Llama2,
@@ -46,6 +49,7 @@ impl Preset {
             Self::Tiny => "tiny",
             Self::MiniLm => "minilm",
             Self::BertBase => "bert-base",
+            Self::TinyDecoder => "tiny-decoder",
             Self::SmolLm2 => "smollm2",
             Self::Llama1B => "llama-1b",
             Self::Llama2 => "llama2-7b",
@@ -66,6 +70,12 @@ impl Preset {
             Self::Tiny => encoder(4, 128, 4, 4096),
             Self::MiniLm => encoder(6, 384, 12, 30522),
             Self::BertBase => encoder(12, 768, 12, 30522),
+            // A vocabulary that is grown begins and ends texts with these.
+            Self::TinyDecoder => Config {
+                bos_token_id: Some(2),
+                eos_token_ids: vec![3],
+                ..decoder(2, 64, (4, 2), 192, 4096)
+            },
             Self::SmolLm2 => decoder(30, 576, (9, 3), 1536, 49152),
             Self::Llama1B => decoder(16, 2048, (32, 8), 8192, 128_256),
             Self::Llama2 => Config::llama(),

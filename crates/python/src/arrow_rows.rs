@@ -16,7 +16,7 @@ use arrow_array::types::{
 };
 use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchReader as _};
 use arrow_schema::{ArrowError, DataType};
-use fedra_data::{Cell, ClassNames, Mismatch, Fields, TableFeatures};
+use fedra_data::{Cell, ClassNames, Fields, Message, Mismatch, TableFeatures, messages_of_json};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
@@ -118,6 +118,20 @@ impl Fields for ArrowRow {
             DataType::BinaryView => Some(column.as_binary_view().value(self.row).to_vec()),
             _ => None,
         })
+    }
+
+    fn messages(&mut self, name: &str) -> Result<Option<Vec<Message>>, Mismatch> {
+        let Some(column) = self.column(name).filter(|column| !column.is_null(self.row)) else {
+            return Ok(None);
+        };
+        match cell(&column, self.row) {
+            Ok(Some(Cell::One(text))) => messages_of_json(&text).map(Some),
+            Ok(None) => Ok(None),
+            Ok(Some(Cell::List(_))) | Err(_) => Err((
+                format!("a nested column {name:?} of an Arrow table"),
+                "messages as JSON text, or rows as dicts (to_pylist)".to_owned(),
+            )),
+        }
     }
 
     fn names(&self) -> Vec<&str> {

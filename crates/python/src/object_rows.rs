@@ -1,6 +1,6 @@
 //! Rows that are dicts: lists of records, and whatever has no Arrow interface.
 
-use fedra_data::{Cell, Mismatch, Fields};
+use fedra_data::{Cell, Fields, Message, Mismatch, messages_of_json};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyDict, PyFloat, PyInt, PyString};
 
@@ -48,9 +48,24 @@ impl Fields for ObjectRow<'_> {
         encoded(&value).map_err(|error| complaint(name, &error.to_string()))
     }
 
+    fn messages(&mut self, name: &str) -> Result<Option<Vec<Message>>, Mismatch> {
+        let value = self.field(name).map_err(|error| complaint(name, &error.to_string()))?;
+        let Some(value) = value else { return Ok(None) };
+        let text = json(&value).map_err(|error| complaint(name, &error.to_string()))?;
+        messages_of_json(&text).map(Some)
+    }
+
     fn names(&self) -> Vec<&str> {
         self.names.iter().map(String::as_str).collect()
     }
+}
+
+/// A value as JSON; a text is JSON already.
+fn json(value: &Bound<'_, PyAny>) -> PyResult<String> {
+    if let Ok(text) = value.cast::<PyString>() {
+        return text.extract();
+    }
+    value.py().import("json")?.call_method1("dumps", (value,))?.extract()
 }
 
 /// The bytes of an image of Pillow.

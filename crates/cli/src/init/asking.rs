@@ -3,7 +3,7 @@
 //! An answer is a wish like a flag. After every answer the library proposes anew, so that a question
 //! starts from the answers before it, and an answer that it refuses is asked for again.
 
-use std::io::{BufRead, IsTerminal, Write};
+use std::io::{BufRead, IsTerminal};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
@@ -118,11 +118,14 @@ impl Question {
     fn is_open(self, sight: &Sight, wishes: &Wishes, proposal: &Proposal) -> bool {
         let has_columns =
             !matches!(sight.found.format, Format::Conll | Format::Images | Format::Idx);
+        let is_chat = proposal.roles.task.value == Task::Chat;
         match self {
             Self::Task => wishes.task.is_none(),
-            Self::Text => wishes.text.is_empty() && has_columns && sight.images.is_none(),
+            Self::Text => {
+                wishes.text.is_empty() && has_columns && sight.images.is_none() && !is_chat
+            }
             Self::Label => {
-                let needs = proposal.roles.task.value != Task::Language;
+                let needs = proposal.roles.task.value != Task::Language && !is_chat;
                 wishes.label.is_none() && has_columns && needs
             }
             Self::Client => {
@@ -266,10 +269,9 @@ fn task_names() -> String {
 /// Asks one question; Enter takes the proposal.
 fn ask(question: &str, proposed: &str) -> Result<String> {
     console::say(question);
-    let mut stderr = std::io::stderr();
     let shown = fedra_data::printable(proposed);
     let prompt = if proposed.is_empty() { "> ".to_owned() } else { format!("[{shown}] > ") };
-    let _unseen = stderr.write_all(prompt.as_bytes()).and_then(|()| stderr.flush());
+    console::prompt(&prompt);
     let mut line = String::new();
     if std::io::stdin().lock().read_line(&mut line)? == 0 {
         bail!("stopped: nothing was written");

@@ -12,7 +12,7 @@ use std::process::Command;
 use crate::place::text;
 
 /// The pages that have blocks to run.
-const PAGES: [&str; 3] = ["docs/audit.md", "docs/privacy.md", "docs/tutorial.md"];
+const PAGES: [&str; 4] = ["docs/audit.md", "docs/chat.md", "docs/privacy.md", "docs/tutorial.md"];
 
 const FENCE: &str = "```sh run\n";
 
@@ -78,6 +78,11 @@ fn run(page: &str) {
 #[test]
 fn documented_commands_of_the_tutorial_run() {
     run("docs/tutorial.md");
+}
+
+#[test]
+fn documented_commands_of_conversations_run() {
+    run("docs/chat.md");
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod arrivals;
 mod attack;
 mod audit;
 mod best;
+mod chat;
 mod data;
 mod devices;
 #[cfg(unix)]

@@ -139,6 +139,22 @@ impl<'a> CachedDecoder<'a> {
         self.finish()
     }
 
+    /// Forgets all tokens behind the first so many, to go on from there; whether that could be done. A cut decoder
+    /// cannot forget what its peer has read, nor a text that has become a long one be short again.
+    pub fn keep(&mut self, tokens: usize) -> bool {
+        if tokens >= self.tokens.len() {
+            return tokens == self.tokens.len();
+        }
+        let short = self.model.longest_short_text();
+        if self.middle.is_some() || short.is_some_and(|short| self.tokens.len() > short) {
+            return false;
+        }
+        self.near.truncate(tokens);
+        self.tokens.truncate(tokens);
+        self.done = self.done.min(tokens);
+        true
+    }
+
     /// The most tokens. Where a text that becomes a long one has to be read again, a cut decoder ends before that:
     /// rows that have left do not leave twice.
     pub fn longest(&self) -> usize {

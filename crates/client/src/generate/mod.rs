@@ -17,6 +17,7 @@ mod sampling;
 mod text_stream;
 
 mod cached_decoder;
+mod chat_session;
 mod peer;
 
 mod session_error;
@@ -24,6 +25,7 @@ mod sessions;
 mod shared_sessions;
 
 pub use cached_decoder::{CachedDecoder, Leaving};
+pub use chat_session::{ChatAnswer, ChatSession, MakeDecoder};
 pub use fedra_model::{Candidate, RandomSampling};
 pub use generator::{Ended, GenerateSettings, Generator, Written};
 pub use peer::{DecodePeer, LocalPeer};

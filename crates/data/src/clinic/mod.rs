@@ -47,7 +47,12 @@ impl Clinic {
         let mut builder = TableBuilder::new(task);
         match task {
             Task::Concepts | Task::Diagnosis => {}
-            Task::Classes | Task::Tokens | Task::Language | Task::Choice | Task::Generation => {
+            Task::Classes
+            | Task::Tokens
+            | Task::Language
+            | Task::Choice
+            | Task::Generation
+            | Task::Chat => {
                 return Err(DataError::setting("task", &task.name(), "concepts or diagnosis"));
             }
         }

@@ -23,6 +23,14 @@ pub struct Columns {
     /// The label or labels; usually `label`, `labels` or `tags`.
     #[serde(alias = "labels")]
     pub label: Option<String>,
+    /// The messages of a conversation; usually `messages` or `conversations`.
+    pub messages: Option<String>,
+    /// What a user asks, where no column holds messages.
+    pub prompt: Option<String>,
+    /// What the assistant answers.
+    pub answer: Option<String>,
+    /// What a system message says; usually `system`.
+    pub system: Option<String>,
     /// The party that owns the row; usually `client`.
     pub client: Option<String>,
     /// The part of the data; usually `split`.
@@ -142,7 +150,7 @@ impl Columns {
     }
 
     /// The row with its client, split and document.
-    fn placed(&self, row: Row, fields: &mut dyn Fields) -> Result<Row, NoRow> {
+    pub(super) fn placed(&self, row: Row, fields: &mut dyn Fields) -> Result<Row, NoRow> {
         let mut name_in = |named: &Option<String>, usual: &str| -> Result<_, NoRow> {
             // A row without a client or a document is no row without a label: it is never left out.
             let cell = find(fields, (usual, named.as_deref()), &[usual]);

@@ -12,12 +12,13 @@ use std::io::{Cursor, Read as _};
 use std::path::Path;
 
 use super::batches::{self, Batch};
+use super::conversation;
 use super::fields::{Cell, Fields, NoRow};
 use super::reader::Reader;
 use super::source::Source;
 use crate::error::{Mismatch, counted};
 use crate::reading_report::trim;
-use crate::{Advice, DataError, Result, TableBuilder, Trimmed, Work};
+use crate::{Advice, DataError, Message, Result, TableBuilder, Trimmed, Work};
 
 /// Delimiters that a header with a single name may stand for.
 const LIKELY: [char; 4] = [',', ';', '\t', '|'];
@@ -106,6 +107,15 @@ impl Fields for Named<'_> {
 
     fn bytes(&mut self, _name: &str) -> Result<Option<Vec<u8>>, Mismatch> {
         Ok(None)
+    }
+
+    fn messages(&mut self, name: &str) -> Result<Option<Vec<Message>>, Mismatch> {
+        match self.take(name)? {
+            Some(Cell::One(text)) if !text.trim().is_empty() => {
+                conversation::of_json(&text).map(Some)
+            }
+            Some(Cell::One(_) | Cell::List(_)) | None => Ok(None),
+        }
     }
 
     fn names(&self) -> Vec<&str> {

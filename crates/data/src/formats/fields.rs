@@ -1,7 +1,7 @@
 //! The fields of a record, however it is written, and what is said where one is not there.
 
-use crate::Advice;
 use crate::error::Mismatch;
+use crate::{Advice, Message};
 
 /// One field of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,6 +46,9 @@ pub trait Fields {
 
     /// Reads a field of bytes that are no text, such as an encoded image; `Ok(None)` where there is none.
     fn bytes(&mut self, name: &str) -> Result<Option<Vec<u8>>, Mismatch>;
+
+    /// Reads a field of messages; `Ok(None)` when it is absent or null.
+    fn messages(&mut self, name: &str) -> Result<Option<Vec<Message>>, Mismatch>;
 
     /// The names of all fields.
     fn names(&self) -> Vec<&str>;

@@ -20,6 +20,7 @@ mod batches;
 mod class_names;
 mod columns;
 mod conll;
+mod conversation;
 mod delimited;
 mod encoding;
 mod fields;
@@ -44,6 +45,7 @@ mod texts;
 
 pub use class_names::{ClassNames, TableFeatures};
 pub use columns::{Columns, TextColumns};
+pub use conversation::PAIRS as CONVERSATION_PAIRS;
 pub use encoding::Encoding;
 pub use fields::{Cell, Fields};
 pub use idx::{IdxFiles, idx_files};
@@ -59,7 +61,13 @@ pub use texts::{TextFile, TextRow, TextSink, WordsAre};
 
 use std::path::Path;
 
-use crate::{LeftOut, Result, TableBuilder, Work};
+use crate::{LeftOut, Message, Result, TableBuilder, Work};
+
+/// The messages in a text of JSON: a list of them, or an object that has one under `messages`; else what was found and
+/// expected.
+pub fn messages_of_json(text: &str) -> Result<Vec<Message>, (String, String)> {
+    conversation::of_json(text)
+}
 
 impl Reader {
     /// Reads a file, or a directory where the format is one, into a table.

@@ -6,8 +6,10 @@
 
 use serde_json::{Map, Value};
 
+use super::conversation;
 use super::fields::{Cell, Fields};
 use super::json::cell;
+use crate::Message;
 use crate::error::Mismatch;
 
 /// One row inside a record.
@@ -75,19 +77,32 @@ fn descend<'a>(
     }
 }
 
-impl Fields for Nested<'_> {
-    fn take(&mut self, name: &str) -> Result<Option<Cell>, Mismatch> {
+impl Nested<'_> {
+    /// The value of a name, in the innermost item that has its path.
+    fn value(&self, name: &str) -> Option<&Value> {
         for (path, item) in self.items.iter().rev() {
             match name.strip_prefix(path) {
-                Some("") => return cell(name, (*item).clone()),
+                Some("") => return Some(item),
                 Some(rest) if rest.starts_with('.') => {
-                    let value = item.as_object().and_then(|item| at(item, &rest[1..]));
-                    return value.map_or(Ok(None), |value| cell(name, value.clone()));
+                    return item.as_object().and_then(|item| at(item, &rest[1..]));
                 }
                 Some(_) | None => {}
             }
         }
-        at(self.record, name).map_or(Ok(None), |value| cell(name, value.clone()))
+        at(self.record, name)
+    }
+}
+
+impl Fields for Nested<'_> {
+    fn take(&mut self, name: &str) -> Result<Option<Cell>, Mismatch> {
+        self.value(name).map_or(Ok(None), |value| cell(name, value.clone()))
+    }
+
+    fn messages(&mut self, name: &str) -> Result<Option<Vec<Message>>, Mismatch> {
+        match self.value(name) {
+            None | Some(Value::Null) => Ok(None),
+            Some(value) => conversation::of_value(value).map(Some),
+        }
     }
 
     fn bytes(&mut self, _name: &str) -> Result<Option<Vec<u8>>, Mismatch> {

@@ -90,6 +90,7 @@ impl Reader {
     pub(super) fn row(&self, task: Task, fields: &mut dyn Fields) -> Result<Row, NoRow> {
         match (&self.prompt, &self.columns.image) {
             (Some(prompt), _) => self.columns.prompted_row(prompt, fields),
+            (None, None) if task == Task::Chat => self.columns.conversation_row(fields),
             (None, Some(column)) => {
                 let body = self.image(column, fields)?;
                 self.columns.labelled_row(body, task, fields)

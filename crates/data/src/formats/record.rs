@@ -6,9 +6,11 @@
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::conversation;
 use super::fields::{Cell, Fields};
 use super::json::{self, DEEPEST};
 use super::nested;
+use crate::Message;
 use crate::error::Mismatch;
 
 /// The fields of a record.
@@ -117,6 +119,20 @@ impl Fields for Record {
     fn bytes(&mut self, name: &str) -> Result<Option<Vec<u8>>, Mismatch> {
         let is_named = self.image.as_ref().is_some_and(|(column, _)| column == name);
         Ok(if is_named { self.image.take().map(|(_, bytes)| bytes) } else { None })
+    }
+
+    fn messages(&mut self, name: &str) -> Result<Option<Vec<Message>>, Mismatch> {
+        let Some((_, field)) = self.fields.iter().find(|(field, _)| field == name) else {
+            return Ok(None);
+        };
+        match field {
+            Field::Absent => Ok(None),
+            Field::Text(text) if text.trim().is_empty() => Ok(None),
+            Field::Text(text) => conversation::of_json(text).map(Some),
+            Field::Json(raw) if raw.get() == "null" => Ok(None),
+            Field::Json(raw) => conversation::of_json(raw.get()).map(Some),
+            Field::List(_) => Err(("a list of texts".to_owned(), "a list of messages".to_owned())),
+        }
     }
 
     fn names(&self) -> Vec<&str> {

@@ -3,6 +3,7 @@
 use std::io::Read;
 use std::path::Path;
 
+use super::conversation;
 use super::delimited::Records;
 use super::fields::{Cell, Fields as _};
 use super::parquet;
@@ -114,6 +115,10 @@ impl RecordFile<'_> {
     /// Without columns that no task can read (dates, structures).
     fn parquet<E: From<DataError>>(&self, each: Each<'_, E>) -> Result<(), E> {
         let mut names = parquet::readable_columns(self.path)?;
+        let conversations = parquet::message_columns(self.path)?;
+        names.extend(
+            conversations.iter().filter(|name| !names.contains(name)).cloned().collect::<Vec<_>>(),
+        );
         // An image is what is asked about, and never copied into an answer.
         let image = self.settings.columns.image.as_ref();
         let holders: Vec<String> =
@@ -125,6 +130,13 @@ impl RecordFile<'_> {
         each(Event::Columns(&names))?;
         parquet::each(self.path, self.settings.limits, &mut |line, row| {
             let field = |name: &String| {
+                if conversations.contains(name) {
+                    let field = match row.messages(name)? {
+                        None => Field::Absent,
+                        Some(messages) => Field::Text(conversation::to_json(&messages)),
+                    };
+                    return Ok((name.clone(), field));
+                }
                 let field = match row.take(name)? {
                     None => Field::Absent,
                     Some(Cell::One(text)) => Field::Text(text),

@@ -11,6 +11,7 @@ use std::path::Path;
 
 use flate2::bufread::MultiGzDecoder;
 
+use super::conversation::MESSAGES;
 use super::encoding::{Encoding, Utf8Letters, guess};
 use super::fields::{Cell, Fields as _};
 use super::json::DEEPEST;
@@ -54,6 +55,8 @@ pub struct ColumnSurvey {
     pub lists: usize,
     /// Rows in which it is a number.
     pub numbers: usize,
+    /// Rows in which it is a list of messages.
+    pub conversations: usize,
     /// Rows in which it is something that no task reads, such as an object.
     pub unreadable: usize,
     /// How often each value occurs; items one by one where they are lists.
@@ -120,6 +123,7 @@ impl Survey {
             column.filled += found.filled;
             column.lists += found.lists;
             column.numbers += found.numbers;
+            column.conversations += found.conversations;
             column.unreadable += found.unreadable;
             column.has_more |= found.has_more;
             column.words.extend(found.words);
@@ -160,7 +164,14 @@ impl Survey {
                 continue;
             }
             let cell = record.take(&name);
+            let is_conversation = MESSAGES.contains(&name.as_str())
+                && record.messages(&name).is_ok_and(|messages| messages.is_some());
             let Some(column) = self.named(&name) else { continue };
+            if is_conversation {
+                column.conversations += 1;
+                column.filled += 1;
+                continue;
+            }
             match cell {
                 Ok(Some(cell)) => column.take(&cell),
                 Ok(None) => {}

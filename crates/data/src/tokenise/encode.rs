@@ -7,13 +7,14 @@
 use super::encoded::{AnswerRules, EncodeRows, Encoded, Target, TokenSequence};
 use super::template::{Template, longest_first};
 use super::tokenizer::Tokenizer;
-use crate::{Body, DataError, Example, Labels, Result};
+use crate::{Body, ChatTemplate, DataError, Example, Labels, Result};
 
 /// Turns examples into sequences of bounded length.
 pub struct Encoder<'a> {
     pub(super) tokenizer: &'a Tokenizer,
     pub(super) longest: usize,
     pub(super) rules: AnswerRules,
+    pub(super) chat: Option<&'a ChatTemplate>,
 }
 
 impl<'a> Encoder<'a> {
@@ -25,12 +26,17 @@ impl<'a> Encoder<'a> {
             let expected = format!("at least {least}: one piece beside {added} special tokens");
             return Err(DataError::setting("longest", &longest, expected));
         }
-        Ok(Self { tokenizer, longest, rules: AnswerRules::default() })
+        Ok(Self { tokenizer, longest, rules: AnswerRules::default(), chat: None })
     }
 
     /// The same encoder under other rules for answers in text.
     pub fn with_rules(self, rules: AnswerRules) -> Self {
         Self { rules, ..self }
+    }
+
+    /// The same encoder, which writes conversations by a template.
+    pub fn with_chat(self, template: &'a ChatTemplate) -> Self {
+        Self { chat: Some(template), ..self }
     }
 
     /// The sequences of an example: one, or for the next-token task as many as its text fills.
@@ -45,7 +51,12 @@ impl<'a> Encoder<'a> {
                 Ok(vec![self.texts(&example.body, Target::Many(labels.clone()))?])
             }
             Labels::PerWord(tags) => Ok(vec![self.words(example, tags)?]),
-            Labels::Absent => self.windows(example),
+            Labels::Absent => match &example.body {
+                Body::Conversation(messages) => Ok(vec![self.conversation(messages)?]),
+                Body::Text(_) | Body::Pair(..) | Body::Words(_) | Body::Image(_) => {
+                    self.windows(example)
+                }
+            },
             Labels::Choice(choice) => Ok(vec![self.choice(&example.body.as_text(), choice)?]),
             Labels::Text(text) => Ok(vec![self.written(&example.body.as_text(), text)?]),
         }
@@ -65,7 +76,7 @@ impl<'a> Encoder<'a> {
     pub fn sequence(&self, body: &Body) -> Result<TokenSequence> {
         let (template, first, second) = match body {
             Body::Image(_) => return Err(no_image()),
-            Body::Text(_) | Body::Words(_) => {
+            Body::Text(_) | Body::Words(_) | Body::Conversation(_) => {
                 (self.single(), self.tokenizer.pieces(&body.as_text())?, Vec::new())
             }
             Body::Pair(first, second) => {
@@ -102,9 +113,9 @@ impl<'a> Encoder<'a> {
             Body::Words(words) => words.as_slice(),
             Body::Text(text) => std::slice::from_ref(text),
             Body::Image(_) => return Err(no_image()),
-            Body::Pair(..) => {
+            Body::Pair(..) | Body::Conversation(_) => {
                 let expected = "words with one tag each";
-                return Err(DataError::setting("text", &"a pair of texts", expected));
+                return Err(DataError::setting("text", &"several texts", expected));
             }
         };
         let room = self.longest - self.single().added();

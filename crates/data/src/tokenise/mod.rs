@@ -10,6 +10,7 @@
 mod answers;
 mod bert;
 mod blame;
+mod conversation;
 mod encode;
 mod encoded;
 mod open;
@@ -19,6 +20,7 @@ mod vocabulary;
 mod windows;
 mod word;
 
+pub use conversation::CutTurns;
 pub use encode::Encoder;
 pub use encoded::{
     AnswerRules, Candidate, EncodeRows, Encoded, EncodedChoice, EncodedText, LengthNorm, Target,

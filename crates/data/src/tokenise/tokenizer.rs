@@ -13,6 +13,7 @@ use tokenizers::{Encoding, Model as _, Token};
 use super::blame;
 use super::template::{Slot, Template, Templates};
 use crate::caught::caught;
+use crate::chat::GUARD;
 use crate::error::Mismatch;
 use crate::{DataError, Result};
 
@@ -40,6 +41,8 @@ const MARKS: [u32; 2] = [u32::MAX - 1, u32::MAX];
 /// Cuts text into numbered pieces, by the rules of a `tokenizer.json`.
 pub struct Tokenizer {
     inner: tokenizers::Tokenizer,
+    /// Tells special tokens from other text, as a chat template writes them.
+    written: tokenizers::AddedVocabulary,
     templates: Templates,
     unknown: Option<u32>,
     /// Tokens that no text may hold, ascending.
@@ -95,6 +98,8 @@ impl Tokenizer {
         let mut inner = loaded.map_err(|error| refuse(blame::section(&whole, &error)))?;
         // Length and padding are the caller's affair, and special tokens are not spelt in a text.
         inner.with_padding(None);
+        let mut written = inner.get_added_vocabulary().clone();
+        written.set_encode_special_tokens(false);
         inner.set_encode_special_tokens(true);
         let dropped = guarded(|| inner.with_truncation(None).map(drop));
         dropped.map_err(|error| refuse((error, "a tokenizer without truncation".into())))?;
@@ -115,6 +120,7 @@ impl Tokenizer {
         let file = file.to_owned();
         Ok(Self {
             inner,
+            written,
             templates,
             unknown,
             specials,
@@ -218,6 +224,45 @@ impl Tokenizer {
         Ok(pieces)
     }
 
+    /// The pieces of what a chat template wrote, whose special tokens are what they are, and where each stands,
+    /// in bytes. Guards are no part of the text and have no piece.
+    pub(crate) fn written_pieces(&self, text: &str) -> Result<Vec<PlacedPiece>> {
+        use tokenizers::{OffsetType, PreTokenizer as _};
+        let encoding = guarded(|| {
+            let mut cut = self.written.extract_and_normalize(self.inner.get_normalizer(), text);
+            if let Some(pre_tokenizer) = self.inner.get_pre_tokenizer() {
+                pre_tokenizer.pre_tokenize(&mut cut)?;
+            }
+            self.inner.get_model().tokenize_in_pretokenized(&mut cut, None)?;
+            cut.into_encoding(None, 0, OffsetType::Byte)
+        });
+        let encoding = encoding.map_err(|error| self.uncut(text, &error))?;
+        let places = encoding.get_offsets().iter().zip(encoding.get_word_ids());
+        let pieces = encoding.get_ids().iter().zip(places);
+        let pieces =
+            pieces.map(|(&id, (&(start, end), &word))| PlacedPiece { id, start, end, word });
+        let is_guard = |piece: &PlacedPiece| {
+            text.get(piece.start..piece.end).is_some_and(|text| text.chars().eq([GUARD]))
+        };
+        Ok(pieces.filter(|piece| !is_guard(piece)).collect())
+    }
+
+    /// The special tokens as they are spelt.
+    pub(crate) fn special_texts(&self) -> Vec<String> {
+        let texts = self.specials.iter().chain(&self.unknown);
+        texts.filter_map(|&id| self.inner.id_to_token(id)).filter(|text| !text.is_empty()).collect()
+    }
+
+    /// How a token is spelt.
+    pub fn token(&self, id: u32) -> Option<String> {
+        self.inner.id_to_token(id)
+    }
+
+    /// The number of a token that is spelt so.
+    pub fn token_id(&self, token: &str) -> Option<u32> {
+        self.inner.token_to_id(token)
+    }
+
     /// The text of tokens, special ones left out. Bytes that make no character are replaced.
     pub fn text(&self, tokens: &[u32]) -> Result<String> {
         guarded(|| self.inner.decode(tokens, true)).map_err(|error| {
@@ -275,7 +320,7 @@ impl std::fmt::Debug for Tokenizer {
 }
 
 /// A piece and where it stands in its text: `start..end` in characters (Unicode scalar values), which
-/// is how Python counts them too.
+/// is how Python counts them too, unless said otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlacedPiece {
     /// The token.

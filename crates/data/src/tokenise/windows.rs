@@ -63,9 +63,9 @@ impl Encoder<'_> {
         let mut words = match body {
             Body::Text(text) => self.words_of_text(text)?,
             Body::Words(words) => self.given_words(words)?,
-            Body::Pair(..) | Body::Image(_) => {
+            Body::Pair(..) | Body::Image(_) | Body::Conversation(_) => {
                 let expected = "one text: words of a pair have no tags";
-                return Err(DataError::setting("text", &"a pair of texts", expected));
+                return Err(DataError::setting("text", &"several texts", expected));
             }
         };
         let room = self.longest - self.single().added();

@@ -199,6 +199,9 @@ impl<W: Write + Send> TextSink for Rows<'_, W> {
             Body::Text(text) => text.len(),
             Body::Pair(first, second) => first.len() + second.len(),
             Body::Words(words) => words.iter().map(String::len).sum(),
+            Body::Conversation(messages) => {
+                messages.iter().map(|message| message.content.len()).sum()
+            }
             Body::Image(image) => usize::try_from(image.bytes()).unwrap_or(usize::MAX / 2),
         };
         self.held.push(row);

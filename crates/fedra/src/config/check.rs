@@ -91,7 +91,7 @@ pub fn check(mut raw: RawConfig, rows: Option<Arc<Table>>) -> Result<Experiment>
 }
 
 /// The tasks there are.
-const TASKS: &str = "concepts, diagnosis, classes, tokens, language, choice or generation";
+const TASKS: &str = "concepts, diagnosis, classes, tokens, language, choice, generation or chat";
 
 /// The name becomes a folder, so it must be one.
 fn name(raw: &RawConfig) -> Result<String> {

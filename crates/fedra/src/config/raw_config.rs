@@ -89,6 +89,9 @@ pub enum Keep {
     Disk,
 }
 
+/// Chat templates that are built in.
+pub const BUILT_IN_TEMPLATES: [&str; 2] = ["plain", "chatml"];
+
 /// `[data]`
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -126,6 +129,8 @@ pub struct Data {
     pub length_norm: Option<LengthNorm>,
     /// Most tokens that are written, for `generation`.
     pub max_new_tokens: Option<usize>,
+    /// How conversations are written, in place of the model's own template: a file in Jinja, or `plain` or `chatml`.
+    pub chat_template: Option<PathBuf>,
     /// Which column means what.
     pub columns: Columns,
     /// How rows find their client.

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use fedra_data::{ColumnSurvey, Format, LabelShape, Split, Task, printable};
+use fedra_data::{CONVERSATION_PAIRS, ColumnSurvey, Format, LabelShape, Split, Task, printable};
 
 use super::sight::Sight;
 use super::wishes::{Chosen, Wishes};
@@ -87,6 +87,10 @@ impl Roles {
             column.filled > 0 && !taken.contains(&&column.name) && !is_image
         };
         let rest: Vec<&ColumnSurvey> = columns.iter().copied().filter(is_left).collect();
+        if let Some((task, text)) = conversations(&rest, wishes)? {
+            let (label, separator) = (None, None);
+            return Ok(Self { task, text, label, separator, client, split, document });
+        }
         let label = match &wishes.label {
             Some(name) => Some(Chosen::wished(name.clone())),
             None => label(sight, &rest, wishes),
@@ -152,6 +156,43 @@ impl Roles {
         };
         Some(labels.into_iter().map(str::to_owned).collect())
     }
+}
+
+/// A task, and the columns of its texts.
+type TaskOfTexts = (Chosen<Task>, Chosen<Vec<String>>);
+
+/// The columns of conversations: one with messages, or those of a question and its answer.
+fn conversations(rest: &Columns<'_>, wishes: &Wishes) -> Result<Option<TaskOfTexts>> {
+    let is_wished = wishes.task == Some(Task::Chat);
+    if wishes.task.is_some() && !is_wished {
+        return Ok(None);
+    }
+    let task = |why: &str| {
+        if is_wished { Chosen::wished(Task::Chat) } else { Chosen::new(Task::Chat, why) }
+    };
+    if let ([prompt], Some(answer), true) = (wishes.text.as_slice(), &wishes.label, is_wished) {
+        return Ok(Some((task(""), Chosen::wished(vec![prompt.clone(), answer.clone()]))));
+    }
+    if wishes.text.is_empty() && wishes.label.is_none() {
+        let holds = |column: &&&ColumnSurvey| column.conversations * 2 > column.filled;
+        if let Some(column) = rest.iter().find(holds) {
+            let text = Chosen::new(vec![column.name.clone()], "lists of messages");
+            return Ok(Some((task("what the assistant says: a column holds messages"), text)));
+        }
+        let has = |name: &str| rest.iter().any(|column| column.name == name);
+        let pair = CONVERSATION_PAIRS.iter().find(|(prompt, answer)| has(prompt) && has(answer));
+        if let Some((prompt, answer)) = pair {
+            let why = format!("the columns {prompt} and {answer} are a question and its answer");
+            let text = Chosen::new([*prompt, *answer].map(str::to_owned).to_vec(), why.clone());
+            return Ok(Some((task(&why), text)));
+        }
+    }
+    let expected = format!(
+        "messages, or --text for what is asked and --label for what is answered\n{}",
+        listed(rest)
+    );
+    ConfigError::new("task", "no column of conversations", expected).when(is_wished)?;
+    Ok(None)
 }
 
 /// Columns by what they are called, in the order of the names.

@@ -5,6 +5,7 @@
 
 use fedra_data::{AnswerForm, LabelShape, Task, printable};
 use fedra_engine::methods::Method;
+use fedra_model::Preset;
 
 use super::models::{self, ModelShape};
 use super::roles::{MOST_LISTED, Roles, short};
@@ -271,6 +272,12 @@ fn model(
         None if reads_images => {
             let preset = ModelChoice::Preset("vit-tiny".to_owned(), None);
             Ok((preset, format!("a small Vision Transformer with {fresh}"), 0, 512))
+        }
+        None if roles.task.value == Task::Chat => {
+            let why = format!(
+                "{fresh}. Fresh weights know no language: they show that the file works, and learn little"
+            );
+            Ok((ModelChoice::Preset(Preset::TinyDecoder.name().to_owned(), None), why, 0, 2048))
         }
         None if needs_decoder => {
             let why = format!(

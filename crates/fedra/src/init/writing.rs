@@ -2,7 +2,7 @@
 
 use std::fmt::{Display, Write as _};
 
-use fedra_data::{Format, LabelShape, Missing, Task, printable};
+use fedra_data::{CONVERSATION_PAIRS, Format, LabelShape, Missing, Task, printable};
 use fedra_report::wrapped;
 
 use super::proposal::Proposal;
@@ -135,11 +135,28 @@ impl Proposal {
     fn columns(&self, out: &mut TomlText) {
         let Self { roles, .. } = self;
         let mut keys = Vec::new();
+        let mut comments = TomlText::default();
         let mut put = |key: &str, value: String, why: &str| {
-            out.comment(&format!("{key}: {why}"));
+            comments.comment(&format!("{key}: {why}"));
             keys.push(format!("{key} = {value}"));
         };
-        if !matches!(roles.task.value, Task::Choice | Task::Generation) {
+        if roles.task.value == Task::Chat {
+            let is_usual = |pair: [&str; 2]| {
+                CONVERSATION_PAIRS.iter().any(|&(prompt, answer)| [prompt, answer] == pair)
+            };
+            match roles.text.value.as_slice() {
+                [prompt, answer] if is_usual([prompt, answer]) => out.comment(&roles.text.why),
+                [prompt, answer] => {
+                    put("prompt", quoted(prompt), "what a user asks");
+                    put("answer", quoted(answer), "what the assistant says");
+                }
+                several => {
+                    for name in several {
+                        put("messages", quoted(name), &roles.text.why);
+                    }
+                }
+            }
+        } else if !matches!(roles.task.value, Task::Choice | Task::Generation) {
             let value = match roles.text.value.as_slice() {
                 [one] => quoted(one),
                 several => list(several),
@@ -164,6 +181,7 @@ impl Proposal {
             put("document", quoted(&document.value), &document.why);
         }
         if !keys.is_empty() {
+            out.0.push_str(&comments.0);
             out.set("columns", braced(keys.into_iter()));
         }
     }

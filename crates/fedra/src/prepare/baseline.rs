@@ -146,7 +146,14 @@ fn tagged(holdings: &PartitionedData, row: usize) -> Option<(&Vec<String>, &Vec<
     let example = &holdings.table.examples[row];
     match (&example.body, &example.labels) {
         (Body::Words(words), Labels::PerWord(tags)) => Some((words, tags)),
-        (Body::Words(_) | Body::Text(_) | Body::Pair(..) | Body::Image(_), _) => None,
+        (
+            Body::Words(_)
+            | Body::Text(_)
+            | Body::Pair(..)
+            | Body::Image(_)
+            | Body::Conversation(_),
+            _,
+        ) => None,
     }
 }
 

@@ -228,6 +228,13 @@ fn add_row(sum: &mut Sum, example: &Example) {
         }
         Body::Words(words) => sum.texts(words),
         Body::Image(image) => sum.bytes(image.digest()),
+        Body::Conversation(messages) => {
+            sum.count(messages.len());
+            for message in messages {
+                sum.text(message.role.name());
+                sum.text(&message.content);
+            }
+        }
     }
     let split = example.split.map(|split| match split {
         Split::Train => "train",
@@ -245,11 +252,12 @@ type ModelDigests = [Option<Digest>; 3];
 
 const SINGLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
-const TOKENIZER: [&str; 5] = [
+const TOKENIZER: [&str; 6] = [
     "tokenizer.json",
     "vocab.txt",
     "tokenizer_config.json",
     "special_tokens_map.json",
+    "chat_template.jinja",
     "preprocessor_config.json",
 ];
 
@@ -379,6 +387,7 @@ impl Sum {
             Body::Pair(..) => 1,
             Body::Words(_) => 2,
             Body::Image(_) => 3,
+            Body::Conversation(_) => 4,
         };
         let (kind, count) = match &example.labels {
             Labels::One(_) => (0, 1),

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use fedra_client::{Shards, Writing};
 use fedra_data::{
-    AnswerRules, EncodeRows, Encoded, Encoder, Example, ImageEncoder, Processor, Target, Task,
-    Tokenizer, Work,
+    AnswerRules, ChatTemplate, EncodeRows, Encoded, Encoder, Example, ImageEncoder, Processor,
+    Target, Task, Tokenizer, Work,
 };
 use fedra_model::Model;
 use fedra_model::hf::Config;
@@ -13,6 +13,7 @@ use fedra_plan::{ByteCount, Digest};
 
 use crate::config::{ConfigError, Experiment, ModelSource};
 use crate::error::Result;
+use crate::prepare::chat;
 use crate::prepare::partitioned_data::PartitionedData;
 use crate::prepare::public_text;
 use crate::prepare::row_cache::{RowCache, key_of_sequences};
@@ -50,7 +51,7 @@ const MANY_PIXELS: u64 = 1 << 30;
 /// Texts as tokens.
 pub(super) fn texts(
     (experiment, holdings, work): Asked<'_>,
-    (model, tokenizer): (&Model, Arc<Tokenizer>),
+    (model, tokenizer, chat): (&Model, Arc<Tokenizer>, Option<&ChatTemplate>),
     notes: &mut Vec<String>,
 ) -> Result<Rows> {
     let longest = experiment.max_tokens;
@@ -68,15 +69,21 @@ pub(super) fn texts(
     };
     let cache = RowCache::of(experiment);
 
-    let encoder = Encoder::new(tokenizer.as_ref(), longest)?.with_rules(rules.clone());
+    let mut encoder = Encoder::new(tokenizer.as_ref(), longest)?.with_rules(rules.clone());
+    if let Some(template) = chat {
+        notes.extend(chat::notes(template));
+        encoder = encoder.with_chat(template);
+    }
     let mut shards = match &cache {
         None => {
             let rows = (&holdings.table, &holdings.division);
             Shards::encode_with(work, &encoder, rows)?
         }
         Some(cache) => {
-            let key =
-                |rows: &[&Example]| key_of_sequences(rows, &tokenizer, (longest, rules.clone()));
+            let key = |rows: &[&Example]| {
+                let by = (tokenizer.as_ref(), chat);
+                key_of_sequences(rows, by, (longest, rules.clone()))
+            };
             cached(cache, (holdings, work), &encoder, (&key, notes))?
         }
     };

@@ -11,12 +11,13 @@ use std::sync::Arc;
 use fedra_client::{EVALUATION_TOKENS, Evaluator, Shards, base_of};
 use fedra_compute::{Device, Params};
 use fedra_data::{
-    AnswerForm, Encoded, LabelShape, Processor, Table, Task, Tokenizer, Work, open_tokenizer,
+    AnswerForm, Encoded, LabelShape, Processor, Table, Task, TemplateOrigin, Tokenizer, Work,
+    open_tokenizer,
 };
 use fedra_model::hf::config::Problem;
 use fedra_model::hf::{Answers, Companions, Config, TrainedHead, WhyFresh};
 use fedra_model::peft::AdapterFolder;
-use fedra_model::{Adapters, Classifier, Head, Loaded, Model, Wanted, load_part_as};
+use fedra_model::{Adapters, Classifier, Head, Loaded, Model, Preset, Wanted, load_part_as};
 use fedra_plan::{ByteCount, Digest, Layer, Layout, ParamId, Scope};
 
 use crate::config::{ConfigError, Experiment, ModelSource, Source, Vocabulary, hub};
@@ -25,7 +26,7 @@ use crate::prepare::fingerprint::Sum;
 use crate::prepare::partitioned_data::PartitionedData;
 use crate::prepare::pretrained::{OpenedModel, RowReader};
 use crate::prepare::row_cache::{RowCache, key_of_vocabulary};
-use crate::prepare::{classes, inputs, stored_weights};
+use crate::prepare::{chat, classes, inputs, stored_weights};
 use crate::process::available_bytes;
 
 /// A model and its examples.
@@ -101,11 +102,18 @@ impl Prepared {
                 open(experiment, path, (table, &mut notes), how)?
             }
         };
-        let Opened { model, params, companions, reader, first_weights } = opened;
+        let Opened { model, params, mut companions, reader, first_weights } = opened;
         let rows = match reader {
             RowReader::Tokenizer(tokenizer) => {
+                let end = model.config().eos_token_ids.first().copied();
+                let chat = chat::of_experiment(experiment, (&companions, &tokenizer), end)?;
+                if let Some(template) = &chat
+                    && *template.origin() != TemplateOrigin::Model
+                {
+                    companions = companions.with_chat_template(template.source());
+                }
                 let from = (experiment, &holdings, work);
-                inputs::texts(from, (&model, Arc::new(*tokenizer)), &mut notes)?
+                inputs::texts(from, (&model, Arc::new(*tokenizer), chat.as_ref()), &mut notes)?
             }
             RowReader::Processor(processor) => {
                 let from = (experiment, &holdings, work);
@@ -162,8 +170,13 @@ fn fresh(
     } else {
         let (tokenizer, companions) =
             vocabulary_of(experiment, (holdings, work, notes), vocabulary)?;
-        if !config.causal {
+        if !config.causal || is_sized(experiment) {
             config.vocab_size = tokenizer.vocabulary_size();
+        }
+        if is_sized(experiment) && matches!(vocabulary, Vocabulary::Declared(_)) {
+            // Its own tokens are those of a vocabulary that is grown.
+            (config.bos_token_id, config.eos_token_ids) =
+                (None, chat::ends(&companions, &tokenizer)?);
         }
         (RowReader::Tokenizer(Box::new(tokenizer)), companions)
     };
@@ -181,6 +194,12 @@ fn fresh(
     let first_weights = Some(digest_by_layer(model.layout(), &made)?);
     let params = made(&|id| held.contains(id))?;
     Ok(Opened { model, params, companions, reader, first_weights })
+}
+
+/// Whether a decoder has as many rows in its embedding as its vocabulary has pieces: the one that is no known
+/// model's shape.
+fn is_sized(experiment: &Experiment) -> bool {
+    experiment.raw.model.preset.as_deref() == Some(Preset::TinyDecoder.name())
 }
 
 /// The tokenizer of a preset for texts, and the files that say it.

@@ -14,7 +14,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-use fedra_data::{AnswerRules, Encoded, Example, Tokenizer};
+use fedra_data::{AnswerRules, ChatTemplate, Encoded, Example, Tokenizer};
 use fedra_plan::Digest;
 use sha2::{Digest as _, Sha256};
 
@@ -149,7 +149,7 @@ impl RowCache {
 /// What rows become under a tokenizer and these rules, as a name.
 pub fn key_of_sequences(
     rows: &[&Example],
-    tokenizer: &Tokenizer,
+    (tokenizer, chat): (&Tokenizer, Option<&ChatTemplate>),
     (longest, rules): (usize, AnswerRules),
 ) -> Digest {
     let AnswerRules { length_norm, max_new_tokens, end } = rules;
@@ -159,6 +159,11 @@ pub fn key_of_sequences(
     digest(|sum| {
         sum.texts(&[FORMAT, env!("CARGO_PKG_VERSION"), tokenizer.json()]);
         sum.numbers(&rules);
+        if let Some(template) = chat {
+            sum.text(template.source());
+            let names = template.names().iter().flat_map(|(name, token)| [name, token]);
+            sum.texts(&names.collect::<Vec<_>>());
+        }
         for row in rows {
             sum.row(row);
         }

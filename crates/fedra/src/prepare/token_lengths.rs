@@ -5,14 +5,16 @@
 
 use fedra_client::{Examples, Shards};
 use fedra_data::{Encoded, Encoder, LabelShape, Tokenizer, Work, open_tokenizer};
-use fedra_model::hf::Config;
+use fedra_model::hf::{Companions, Config};
 
 use crate::config::{Experiment, ModelSource, Vocabulary};
 use crate::error::{Context, Result};
+use crate::prepare::chat;
 use crate::prepare::inputs::answer_rules;
 use crate::prepare::partitioned_data::PartitionedData;
 use crate::prepare::prepared::{grow, training_texts};
 use crate::prepare::pretrained::Pretrained;
+use crate::prepare::turn_totals::TurnTotals;
 use crate::text::grid::{counted, grouped};
 
 /// The lengths of all examples.
@@ -29,6 +31,8 @@ pub struct TokenLengths {
     pub positions: usize,
     /// Whether lengths are exact.
     is_exact: bool,
+    /// What becomes of turns, where rows are conversations and were looked at for it.
+    pub turns: Option<TurnTotals>,
 }
 
 impl TokenLengths {
@@ -42,7 +46,7 @@ impl TokenLengths {
         lengths.sort_unstable();
         let cut = encoded().filter(|example| example.dropped > 0).count();
         let is_exact = cut == 0 || shards.task.shape() != LabelShape::PerWord;
-        Self { lengths, cut, limit, positions, is_exact }
+        Self { lengths, cut, limit, positions, is_exact, turns: None }
     }
 
     /// Those of an experiment's rows, by its model's tokenizer and without its weights.
@@ -50,36 +54,49 @@ impl TokenLengths {
         if experiment.image.is_some() {
             return Ok(Self::of_images(experiment, holdings));
         }
-        let (tokenizer, config): (Tokenizer, Config) = match &experiment.model {
-            ModelSource::Fresh(config, Vocabulary::Grown(limit)) => {
-                let grown = grow(&training_texts(holdings), &Work::default(), *limit)?;
-                (grown, Config::clone(config))
-            }
-            ModelSource::Fresh(config, Vocabulary::Declared(path)) => {
-                (open_tokenizer(path).context("model.tokenizer")?, Config::clone(config))
-            }
-            ModelSource::Fresh(_, Vocabulary::Absent) => {
-                return Ok(Self::of_images(experiment, holdings));
-            }
-            ModelSource::Folder(path) => {
-                let Pretrained { checkpoint, tokenizer } =
-                    Pretrained::open(path).context("model.path")?;
-                (tokenizer, checkpoint.config().clone())
-            }
-        };
+        let (tokenizer, config, companions): (Tokenizer, Config, Companions) =
+            match &experiment.model {
+                ModelSource::Fresh(config, Vocabulary::Grown(limit)) => {
+                    let grown = grow(&training_texts(holdings), &Work::default(), *limit)?;
+                    (grown, Config::clone(config), Companions::default())
+                }
+                ModelSource::Fresh(config, Vocabulary::Declared(path)) => {
+                    let tokenizer = open_tokenizer(path).context("model.tokenizer")?;
+                    let companions = Companions::open(path).context("model.tokenizer")?;
+                    (tokenizer, Config::clone(config), companions)
+                }
+                ModelSource::Fresh(_, Vocabulary::Absent) => {
+                    return Ok(Self::of_images(experiment, holdings));
+                }
+                ModelSource::Folder(path) => {
+                    let Pretrained { checkpoint, tokenizer } =
+                        Pretrained::open(path).context("model.path")?;
+                    (tokenizer, checkpoint.config().clone(), checkpoint.companions().clone())
+                }
+            };
         let positions = config.max_position_embeddings;
         let limit = experiment.max_tokens;
         let encoder = Encoder::new(&tokenizer, limit)?;
-        let encoder = encoder.with_rules(answer_rules(experiment, &config));
+        let mut encoder = encoder.with_rules(answer_rules(experiment, &config));
+        let end = config.eos_token_ids.first().copied();
+        let chat = chat::of_experiment(experiment, (&companions, &tokenizer), end)?;
+        if let Some(template) = &chat {
+            encoder = encoder.with_chat(template);
+        }
         let shards = Shards::encode(&encoder, &holdings.table, &holdings.division)?;
-        Ok(Self::of(&shards, limit, positions))
+        let mut lengths = Self::of(&shards, limit, positions);
+        lengths.turns = match chat {
+            Some(_) => Some(TurnTotals::of(&encoder, holdings)?),
+            None => None,
+        };
+        Ok(lengths)
     }
 
     /// Those of images, which all become as many tokens.
     fn of_images(experiment: &Experiment, holdings: &PartitionedData) -> Self {
         let tokens = experiment.max_tokens;
         let lengths = vec![tokens; Shards::used(&holdings.division).len()];
-        Self { lengths, cut: 0, limit: tokens, positions: tokens, is_exact: true }
+        Self { lengths, cut: 0, limit: tokens, positions: tokens, is_exact: true, turns: None }
     }
 
     /// The number of tokens that a share of the examples does not pass.

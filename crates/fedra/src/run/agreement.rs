@@ -73,6 +73,9 @@ pub fn agreement(experiment: &Experiment, prepared: &Prepared) -> Result<BTreeMa
     if let Some(tokenizer) = companions.tokenizer() {
         fact("model: its tokenizer", digest(|sum| sum.bytes(tokenizer)).to_string());
     }
+    if let Some(template) = companions.get(fedra_model::hf::companions::CHAT_TEMPLATE) {
+        fact("model: its chat template", digest(|sum| sum.bytes(template)).to_string());
+    }
     if let Some(processor) = companions.processor() {
         fact("model: its image processor", digest(|sum| sum.bytes(processor)).to_string());
     }

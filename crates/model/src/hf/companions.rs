@@ -16,10 +16,10 @@ use super::file;
 use crate::config::Config;
 use crate::error::ModelError;
 
-pub use fedra_files::model_folder::{COMPANIONS as NAMES, PROCESSOR, TOKENIZER};
+pub use fedra_files::model_folder::{CHAT_TEMPLATE, COMPANIONS as NAMES, PROCESSOR, TOKENIZER};
 
 /// Companions that are not JSON: words one a line, merges, what `SentencePiece` trained, and a template.
-const NOT_JSON: [&str; 4] = ["vocab.txt", "merges.txt", "tokenizer.model", "chat_template.jinja"];
+const NOT_JSON: [&str; 4] = ["vocab.txt", "merges.txt", "tokenizer.model", CHAT_TEMPLATE];
 
 /// The usual names of special tokens, by what a configuration calls them.
 const SPECIALS: [(&str, &[&str]); 6] = [
@@ -78,6 +78,13 @@ impl Companions {
             companions.insert(path, name, text.into_bytes())?;
         }
         Ok(companions)
+    }
+
+    /// The same with this chat template, which counts more than any that the tokenizer's configuration has.
+    #[must_use]
+    pub fn with_chat_template(mut self, template: &str) -> Self {
+        self.0.insert(CHAT_TEMPLATE, template.into());
+        self
     }
 
     /// The bytes of `tokenizer.json`.

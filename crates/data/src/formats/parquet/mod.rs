@@ -5,7 +5,8 @@
 //! ```
 //!
 //! Read: flat columns and lists of one level (in the standard and both older shapes) of text,
-//! whole and floating numbers and truth values; no compression, Snappy, gzip and Zstandard. A column
+//! whole and floating numbers and truth values, structures of these, and lists of such structures, which
+//! messages are; no compression, Snappy, gzip and Zstandard. A column
 //! that is not asked for is never opened, so what else a file holds does not matter. Checksums are
 //! not checked.
 //!
@@ -36,11 +37,12 @@ use self::guard::{EXPECTED, guarded, said};
 use self::pages::Pages;
 use self::schema::Column;
 use super::class_names::TableFeatures;
+use super::conversation;
 use super::fields::{Cell, Fields};
 use super::reader::{Limits, Reader};
 use crate::error::Mismatch;
 use crate::work::CHUNK;
-use crate::{DataError, Result, Stage, TableBuilder, Work};
+use crate::{DataError, Message, Result, Stage, TableBuilder, Work};
 
 /// A footer grows with columns times row groups; this is twenty thousand of them.
 const LARGEST_FOOTER: u64 = 16 << 20;
@@ -121,6 +123,21 @@ pub(super) fn readable_columns(path: &Path) -> Result<Vec<String>> {
     let columns = schema::columns(footer.file_metadata().schema());
     let readable = columns.into_iter().filter(|column| column.leaf.is_ok() && !column.is_inner);
     Ok(readable.map(|column| column.name).collect())
+}
+
+/// The names of the columns that hold lists of messages.
+pub(super) fn message_columns(path: &Path) -> Result<Vec<String>> {
+    let footer = Stored::open(path)?.footer()?;
+    let columns = schema::columns(footer.file_metadata().schema());
+    let is_there = |name: String| columns.iter().any(|column| column.name == name);
+    let tops = columns.iter().filter(|column| !column.is_inner).map(|column| &column.name);
+    let holds = |name: &&String| {
+        let both = |[role, content]: [&str; 2]| {
+            is_there(format!("{name}.{role}")) && is_there(format!("{name}.{content}"))
+        };
+        both(["role", "content"]) || both(["from", "value"])
+    };
+    Ok(tops.filter(holds).cloned().collect())
 }
 
 /// The names of the columns that hold encoded images: bytes that are no text, or a structure that has
@@ -346,6 +363,30 @@ impl Fields for OpenGroup<'_> {
             Some((_, CellValue::Bytes(bytes))) => Some(bytes),
             Some((_, CellValue::Text(_))) | None => None,
         })
+    }
+
+    fn messages(&mut self, name: &str) -> Result<Option<Vec<Message>>, Mismatch> {
+        for (role, content) in [("role", "content"), ("from", "value")] {
+            let [role, content] = [role, content].map(|field| format!("{name}.{field}"));
+            let lists = (self.take(&role)?, self.take(&content)?);
+            if let (Some(Cell::List(roles)), Some(Cell::List(contents))) = lists {
+                return conversation::of_lists(roles, contents).map(Some);
+            }
+        }
+        // A column of text may hold JSON, as in other tables; a list of messages that is null has no value.
+        let is_text = |column: &Column| column.name == name && column.leaf.is_ok();
+        if !self.columns.iter().any(is_text) {
+            return Ok(None);
+        }
+        match self.take(name)? {
+            Some(Cell::One(text)) if !text.trim().is_empty() => {
+                conversation::of_json(&text).map(Some)
+            }
+            Some(Cell::List(_)) => {
+                Err(("a list of texts".to_owned(), "a list of messages".to_owned()))
+            }
+            Some(Cell::One(_)) | None => Ok(None),
+        }
     }
 
     fn names(&self) -> Vec<&str> {

@@ -3,7 +3,8 @@
 //! A leaf's path tells how many of its ancestors may be absent (definition levels) and how many
 //! repeat (repetition levels). A flat column repeats nowhere and a list once; the three shapes that
 //! writers give a list differ only in where along the path the repeating node stands, so one rule
-//! reads them all. Structures, maps and lists of lists are refused, but only when asked for.
+//! reads them all. A field of a structure, or of a list of structures, is a column of its own, which is there
+//! for whoever asks for it. Structures as such, maps and lists of lists are refused, but only when asked for.
 
 use parquet::basic::{ConvertedType, LogicalType, Repetition, Type as Physical};
 use parquet::schema::types::Type;
@@ -51,27 +52,62 @@ pub(super) fn columns(root: &Type) -> Vec<Column> {
     root.get_fields().iter().flat_map(column).collect()
 }
 
-/// The fields of a structure that is no list and has no structure in it.
+/// The fields of a structure, or of a list of structures, that are values or lists of their own.
 fn inner(top: &Type, first: usize) -> Vec<Column> {
-    let repeats = |node: &Type| {
-        let info = node.get_basic_info();
-        info.has_repetition().then(|| info.repetition())
-    };
-    if !top.is_group() || repeats(top) == Some(Repetition::REPEATED) {
-        return Vec::new();
+    let Some((structure, above, element)) = structure(top) else { return Vec::new() };
+    let (mut columns, mut place) = (Vec::new(), first);
+    for field in structure.get_fields() {
+        // Inside of a list only plain values are read.
+        let is_plain = !field.is_group() && repeats(field) != Some(Repetition::REPEATED);
+        if is_plain || element.is_none() {
+            let leaf = leaf(field, place).map(|leaf| Leaf {
+                present: leaf.present + above,
+                element: element.or(leaf.element.map(|element| element + above)),
+                ..leaf
+            });
+            let name = format!("{}.{}", top.name(), field.name());
+            columns.push(Column { name, leaf, is_inner: true, classes: None });
+        }
+        place += count(field);
     }
-    let fields = top.get_fields();
-    if fields.iter().any(|field| field.is_group() || repeats(field) == Some(Repetition::REPEATED)) {
-        return Vec::new();
+    columns
+}
+
+/// The structure at or in a column, the definition level at which it is there, and that of an element where it is
+/// in a list. The standard shape of a list has a node between, the older one has not.
+fn structure(top: &Type) -> Option<(&Type, i16, Option<i16>)> {
+    let (mut node, mut present, mut element) = (top, 0, None);
+    for _ in 0..3 {
+        match repeats(node) {
+            None | Some(Repetition::REQUIRED) => {}
+            Some(Repetition::OPTIONAL) => present += 1,
+            Some(Repetition::REPEATED) if element.is_some() => return None,
+            Some(Repetition::REPEATED) => {
+                present += 1;
+                element = Some(present);
+            }
+        }
+        if !node.is_group() {
+            return None;
+        }
+        let is_list = |child: &Type| {
+            repeats(node) == Some(Repetition::REPEATED)
+                || repeats(child) == Some(Repetition::REPEATED)
+        };
+        match node.get_fields() {
+            [only] if only.is_group() && is_list(only) => node = only,
+            // A list of plain values is read as what it is.
+            [_] if element.is_some() => return None,
+            [only] if repeats(only) == Some(Repetition::REPEATED) => return None,
+            _ => return Some((node, present, element)),
+        }
     }
-    let above = i16::from(repeats(top) == Some(Repetition::OPTIONAL));
-    let column = |(place, field): (usize, &std::sync::Arc<Type>)| {
-        let leaf = leaf(field, first + place);
-        let leaf = leaf.map(|leaf| Leaf { present: leaf.present + above, ..leaf });
-        let name = format!("{}.{}", top.name(), field.name());
-        Column { name, leaf, is_inner: true, classes: None }
-    };
-    fields.iter().enumerate().map(column).collect()
+    None
+}
+
+fn repeats(node: &Type) -> Option<Repetition> {
+    let info = node.get_basic_info();
+    info.has_repetition().then(|| info.repetition())
 }
 
 /// How many leaves stand under a node.

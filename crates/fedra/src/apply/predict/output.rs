@@ -245,7 +245,9 @@ fn for_people((record, body): (&Record, &Body), prediction: &Prediction) -> Stri
             let named = record.fields.iter().find(|(name, _)| name == "image");
             excerpt(&named.map_or(String::new(), |(_, field)| field.to_cell()))
         }
-        Body::Text(_) | Body::Pair(..) | Body::Words(_) => excerpt(&body.to_text()),
+        Body::Text(_) | Body::Pair(..) | Body::Words(_) | Body::Conversation(_) => {
+            excerpt(&body.to_text())
+        }
     };
     let label =
         |one: &LabelProbability| format!("{} {:.3}", printable(&one.label), one.probability);

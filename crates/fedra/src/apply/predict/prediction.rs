@@ -126,7 +126,7 @@ fn of_words(
     };
     let given = match body {
         Body::Words(_) => Some(tags.map(str::to_owned).collect()),
-        Body::Text(_) | Body::Pair(..) | Body::Image(_) => None,
+        Body::Text(_) | Body::Pair(..) | Body::Image(_) | Body::Conversation(_) => None,
     };
     Prediction::Spans { spans: found, tags: given }
 }

@@ -2,9 +2,9 @@
 
 use fedra_data::{AnswerTemplates, ChoiceTemplates, LengthNorm, Prompt, Task};
 
-use super::values::{Result, at_least_one, required};
+use super::values::{Result, at_least_one, existing, required};
 use crate::config::ConfigError;
-use crate::config::raw_config::{Data, Source as Written};
+use crate::config::raw_config::{BUILT_IN_TEMPLATES as BUILT_IN, Data, Source as Written};
 
 /// Tokens that are written, unless the file says otherwise; at most half of all.
 const USUAL_NEW_TOKENS: usize = 64;
@@ -26,6 +26,7 @@ pub(super) fn check(data: &mut Data, task: Task, tokens: usize) -> Result<()> {
     if is_choice || is_generation {
         templates(data, task)?;
     }
+    conversations(data, task)?;
     if is_choice {
         answers(data)?;
         data.length_norm.get_or_insert(LengthNorm::default());
@@ -89,6 +90,51 @@ pub fn over_columns(data: &Data, task: Task) -> Result<()> {
         .when(task == Task::Generation && data.target.is_none())?;
     ConfigError::excludes("data.columns.text", "data.prompt, which names the columns that are read")
         .when(data.columns.text.is_some())
+}
+
+/// Keys of conversations, and those that conversations do not have.
+fn conversations(data: &mut Data, task: Task) -> Result<()> {
+    let is_chat = task == Task::Chat;
+    let columns = &data.columns;
+    for (key, given) in [
+        ("data.chat_template", data.chat_template.is_some()),
+        ("data.columns.messages", columns.messages.is_some()),
+        ("data.columns.prompt", columns.prompt.is_some()),
+        ("data.columns.answer", columns.answer.is_some()),
+        ("data.columns.system", columns.system.is_some()),
+    ] {
+        ConfigError::only(key, "to the task chat").when(given && !is_chat)?;
+    }
+    if !is_chat {
+        return Ok(());
+    }
+    for (key, given) in [
+        ("data.columns.text", columns.text.is_some()),
+        ("data.columns.label", columns.label.is_some()),
+    ] {
+        let instead =
+            "the task chat: data.columns.messages, or prompt and answer, name its columns";
+        ConfigError::excludes(key, instead).when(given)?;
+    }
+    let hint = "prompt is what a user asks, answer what the assistant says";
+    ConfigError::sentence("data.columns.prompt", "prompt and answer are named together")
+        .with_hint(hint)
+        .when(columns.prompt.is_some() != columns.answer.is_some())?;
+    ConfigError::excludes("data.columns.messages", "data.columns.prompt")
+        .when(columns.messages.is_some() && columns.prompt.is_some())?;
+    if data.source != Written::Rows {
+        let expected = "jsonl, csv, tsv or parquet: the task chat needs columns";
+        ConfigError::new("data.source", "a source without columns", expected).when(!matches!(
+            data.source,
+            Written::Jsonl | Written::Csv | Written::Tsv | Written::Parquet
+        ))?;
+    }
+    if let Some(path) = &mut data.chat_template
+        && !BUILT_IN.iter().any(|name| path.as_os_str() == *name)
+    {
+        *path = existing("data.chat_template", path)?;
+    }
+    Ok(())
 }
 
 fn answers(data: &Data) -> Result<()> {

@@ -1,0 +1,77 @@
+//! One message of a conversation.
+
+use crate::chat::guard;
+use crate::error::Mismatch;
+use crate::words::words;
+
+words! {
+    /// Who speaks.
+    #[derive(PartialOrd, Ord, Hash)]
+    pub enum Role {
+        /// Says what the assistant is to be like; at most once, in front.
+        System = "system",
+        /// Asks.
+        User = "user",
+        /// Answers; what a model learns to write.
+        Assistant = "assistant",
+    }
+}
+
+impl Role {
+    /// The role of a name as files write it.
+    pub fn parse(name: &str) -> Option<Self> {
+        match name {
+            "system" | "developer" => Some(Self::System),
+            "user" | "human" => Some(Self::User),
+            "assistant" | "gpt" | "model" => Some(Self::Assistant),
+            _ => None,
+        }
+    }
+}
+
+/// What somebody says.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Message {
+    /// Who.
+    pub role: Role,
+    /// What.
+    pub content: String,
+}
+
+impl Message {
+    /// A message.
+    pub fn new(role: Role, content: impl Into<String>) -> Self {
+        Self { role, content: content.into() }
+    }
+
+    /// A message as files write it.
+    pub(crate) fn named(role: &str, content: String) -> Result<Self, Mismatch> {
+        let Some(role) = Role::parse(role) else {
+            let found = format!("a message of {role:?}");
+            return Err((found, "system, user or assistant".to_owned()));
+        };
+        Ok(Self { role, content })
+    }
+}
+
+/// Whether nobody answers anything in a conversation.
+pub(crate) fn fault(messages: &[Message]) -> Option<(&'static str, &'static str)> {
+    let answers = |message: &&Message| message.role == Role::Assistant;
+    let says = |message: &Message| !message.content.trim().is_empty();
+    match messages.iter().rfind(answers) {
+        None => Some(("no message of the assistant", "at least one: it is what is learned")),
+        Some(_) if !messages.iter().filter(answers).any(says) => {
+            Some(("no word of the assistant", "at least one: it is what is learned"))
+        }
+        Some(_) => None,
+    }
+}
+
+/// What is wrong with messages that a template is to write.
+pub(crate) fn check(messages: &[Message]) -> Result<(), (String, &'static str)> {
+    if messages.iter().skip(1).any(|message| message.role == Role::System) {
+        let found = "a message of the system behind others".to_owned();
+        return Err((found, "it in front of the others"));
+    }
+    messages.iter().try_for_each(|message| guard::check(&message.content))
+}
