@@ -245,7 +245,6 @@ fn what_is_no_conversation_is_refused_by_its_key_or_line() {
     let place = Place::new();
     write_talks(&place);
     for (set, expected) in [
-        ("data.task=language", "data.columns"),
         ("data.columns={ text = \"clinic\" }", "data.columns.text"),
         ("data.columns={ prompt = \"clinic\" }", "prompt and answer are named together"),
         ("data.columns={ messages = \"none\" }", "column \"none\""),
@@ -253,9 +252,6 @@ fn what_is_no_conversation_is_refused_by_its_key_or_line() {
         ("data.prompt={clinic}", "data.prompt applies only to the tasks choice and generation"),
         ("model.preset=tiny-encoder", "a decoder"),
     ] {
-        if set == "data.task=language" {
-            continue;
-        }
         let refused = place.refused(&["plan", "talks.toml", "--set", set]);
         assert!(refused.contains(expected), "{set}: {refused}");
     }
