@@ -49,8 +49,10 @@ fn learned(encoded: &Encoded) -> Vec<bool> {
 }
 
 /// Conversations of which a template without marks changes what is said, or what stands before it: how many answers
-/// are not learned. Qwen 3's leaves thoughts out, Mistral's the system message once the last question is answered.
-const REWRITTEN: [(&str, usize, usize); 2] = [("qwen3", 2, 1), ("mistral", 1, 1)];
+/// are not learned. Qwen 3's leaves thoughts out, Mistral's the system message once the last question is answered, and
+/// the odd one counts the questions.
+const REWRITTEN: [(&str, usize, usize); 4] =
+    [("qwen3", 2, 1), ("mistral", 1, 1), ("odd", 1, 1), ("odd", 2, 2)];
 
 fn turns(encoder: &Encoder<'_>, messages: &[Message]) -> CutTurns {
     let mut builder = TableBuilder::new(Task::Chat);

@@ -59,8 +59,10 @@ fn inner(top: &Type, first: usize) -> Vec<Column> {
     for field in structure.get_fields() {
         // Inside of a list only plain values are read.
         let is_plain = !field.is_group() && repeats(field) != Some(Repetition::REPEATED);
-        if is_plain || element.is_none() {
-            let leaf = leaf(field, place).map(|leaf| Leaf {
+        let found = leaf(field, place);
+        let is_list = found.is_ok_and(|leaf| leaf.element.is_some());
+        if is_plain || (element.is_none() && is_list) {
+            let leaf = found.map(|leaf| Leaf {
                 present: leaf.present + above,
                 element: element.or(leaf.element.map(|element| element + above)),
                 ..leaf
