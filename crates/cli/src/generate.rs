@@ -94,16 +94,17 @@ struct Far {
     #[arg(long, value_name = "HOST:PORT")]
     server: Option<String>,
     /// Name of this client; with TLS, the name in the certificate [default: the certificate's, or "client"]
-    #[arg(long, value_name = "NAME", requires = "server")]
+    #[arg(long, value_name = "NAME", requires = "server", hide_short_help = true)]
     client: Option<String>,
     #[command(flatten)]
     ends: CutFlags,
     /// Encoding of the hidden states on the wire
     #[arg(long, value_name = "ENCODING", default_value = "f32", requires = "server",
-          value_parser = one_of(ENCODINGS))]
+          hide_short_help = true, value_parser = one_of(ENCODINGS))]
     encoding: RowEncoding,
     /// Noise on hidden states before they are sent: relative=GAMMA, absolute=SCALE or clipped=NORM,SIGMA
-    #[arg(long, value_name = "KIND=SIZE", requires = "server", value_parser = parse_noise)]
+    #[arg(long, value_name = "KIND=SIZE", requires = "server", hide_short_help = true,
+          value_parser = parse_noise)]
     noise: Option<NoiseKind>,
     #[command(flatten)]
     tls: Tls,

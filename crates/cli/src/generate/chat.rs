@@ -29,8 +29,8 @@ pub(super) struct Chat {
     #[arg(long, value_name = "TEXT", requires = "is_on")]
     system: Option<String>,
     /// Template to write the conversation by, in place of the model's own: a file in Jinja, plain or chatml
-    #[arg(long, value_name = "FILE", requires = "is_on")]
-    chat_template: Option<PathBuf>,
+    #[arg(long = "chat-template", value_name = "FILE", requires = "is_on")]
+    template: Option<PathBuf>,
 }
 
 /// Where the messages come from.
@@ -80,7 +80,7 @@ impl Chat {
     /// How conversations are written for a model; notes on it are said.
     pub fn template(&self, loaded: &Loaded, tokenizer: &Tokenizer) -> Result<ChatTemplate> {
         let end = loaded.model.config().eos_token_ids.first().copied();
-        let chosen = self.chat_template.as_deref();
+        let chosen = self.template.as_deref();
         let template = chat::template(chosen, (&loaded.companions, tokenizer), end)?;
         for note in chat::notes(&template) {
             console::say(format_args!("note: {note}"));

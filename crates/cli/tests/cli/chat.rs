@@ -35,16 +35,16 @@ fn talk(turns: &[&str]) -> Value {
 
 /// Forty conversations of two clinics; every tenth is long.
 fn write_talks(place: &Place) {
-    let mut rows = String::new();
+    let mut rows = Vec::new();
     for row in 0..40 {
         let (ill, helps) = [("head", "rest"), ("back", "walk"), ("foot", "sit")][row % 3];
         let (asked, answered) = (format!("my {ill} hurts"), format!("then {helps} well"));
         let turns = [asked.as_str(), answered.as_str()].repeat(if row % 10 == 0 { 6 } else { 1 });
         let clinic = ["north", "south"][row % 2];
         let line = json!({"messages": talk(&turns), "clinic": clinic});
-        rows.push_str(&format!("{line}\n"));
+        rows.push(line.to_string());
     }
-    fs::write(place.path("talks.jsonl"), rows).unwrap();
+    fs::write(place.path("talks.jsonl"), rows.join("\n")).unwrap();
     fs::write(place.path("talks.toml"), EXPERIMENT).unwrap();
 }
 
@@ -79,13 +79,13 @@ fn every_layout_reads_as_the_same_conversations() {
     let pairs: Vec<(String, String)> =
         (0..20).map(|n| (format!("my head hurts {n}"), "then rest well".to_owned())).collect();
     let lines = |row: &dyn Fn(&(String, String)) -> Value| -> String {
-        pairs.iter().map(|pair| format!("{}\n", row(pair))).collect()
+        pairs.iter().map(|pair| row(pair).to_string()).collect::<Vec<_>>().join("\n")
     };
     let messages = |(asked, answered): &(String, String)| talk(&[asked, answered]);
     let share = |(asked, answered): &(String, String)| json!([{"from": "human", "value": asked}, {"from": "gpt", "value": answered}]);
     let quoted = |value: Value| value.to_string().replace('"', "\"\"");
-    let table: String =
-        pairs.iter().map(|pair| format!("\"{}\"\n", quoted(messages(pair)))).collect();
+    let cell = |pair: &(String, String)| format!("\"{}\"", quoted(messages(pair)));
+    let table = pairs.iter().map(cell).collect::<Vec<_>>().join("\n");
     let files = [
         ("messages.jsonl", lines(&|pair| json!({ "messages": messages(pair) })), ""),
         ("shared.jsonl", lines(&|pair| json!({ "conversations": share(pair) })), ""),
@@ -172,7 +172,9 @@ fn conversations_are_learned_under_every_method_and_a_run_resumes() {
         let arguments: Vec<&str> =
             ["run", "talks.toml", "--quiet", "--out", name].into_iter().chain(sets).collect();
         place.succeed(&arguments);
-        assert_ne!(place.weights(name), place.weights("whole"), "{name}");
+        // Where a model is cut changes no bit of it.
+        let is_same = place.weights(name) == place.weights("whole");
+        assert_eq!(is_same, name == "cut", "{name}");
     }
     fs::write(place.path("talks.toml"), EXPERIMENT).unwrap();
     let scored: Value = serde_json::from_str(&place.succeed(&[

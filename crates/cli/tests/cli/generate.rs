@@ -133,7 +133,7 @@ fn what_cannot_be_generated_is_refused_with_status_2() {
     decoder(&place);
     let refused = |more: &[&str]| place.refused(&generate(more));
     let prompt = |more: &[&'static str]| refused(&[&["--prompt", PROMPT], more].concat());
-    assert!(refused(&[]).contains("--prompt <TEXT>"), "one source is needed");
+    assert!(refused(&[]).contains("--prompt, --prompt-file or -"), "one source is needed");
     assert!(prompt(&["--prompt-file", "x"]).contains("cannot be used with"));
     let told = prompt(&["--temperature", "0"]);
     assert!(

@@ -51,10 +51,9 @@ impl ChatTemplate {
         let (mut answers, mut passed_over) = (Vec::new(), 0);
         for (&place, span) in places.iter().zip(&spans) {
             let found = match span {
-                Some(span) => self.start(&messages[..place], (&text, span.start)).map(|start| {
-                    let ends = text[span.end..].starts_with(end);
-                    start..span.end + if ends { end.len() } else { 0 }
-                }),
+                Some(span) => self
+                    .start(&messages[..place], (&text, span.start))
+                    .map(|start| start..span.end + length_of_end(&text[span.end..], end)),
                 None if place + 1 == messages.len() => {
                     self.behind_prompt(&messages[..place], &text)
                 }
@@ -142,8 +141,8 @@ impl ChatTemplate {
         let answer = format!("{answer}{}", self.end_of_turn(&text[words.end..]));
         let (start, text) = (prompt.len(), prompt + &answer);
         let passed_over = messages[..place].iter().filter(|message| speaks(message)).count();
-        let end = text.len();
-        Ok(WrittenTurns { text, answers: vec![start..end], passed_over })
+        let answer = start..text.len();
+        Ok(WrittenTurns { text, answers: vec![answer], passed_over })
     }
 
     /// The special token that ends what the assistant says, where the template writes one.
@@ -156,6 +155,16 @@ impl ChatTemplate {
         let (at, end) = self.first_special(behind)?;
         Some(behind[at..end].to_owned())
     }
+}
+
+/// How much of the text behind an answer ends its turn as another one's ends. Blanks in front of that may be the
+/// answer's own.
+fn length_of_end(behind: &str, end: &str) -> usize {
+    let (shown, rest) = match end.trim_start() {
+        "" => (end, behind),
+        shown => (shown, behind.trim_start()),
+    };
+    if rest.starts_with(shown) { behind.len() - rest.len() + shown.len() } else { 0 }
 }
 
 /// Whether a message is an answer with words.
