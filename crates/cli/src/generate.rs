@@ -11,11 +11,11 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use fedra::apply::text_decoder::{TextDecoder, prompt_tokens, stop_tokens};
+use fedra::apply::generation_config::GenerationConfig;
+use fedra::apply::text_decoder::{TextDecoder, prompt_tokens};
 use fedra::prepare::pretrained::Pretrained;
 use fedra_client::generate::{
-    CachedDecoder, Ended, GenerateSettings, Generator, Leaving, RandomSampling, Sampling,
-    TextStream,
+    CachedDecoder, Ended, Generator, Leaving, RandomSampling, Sampling, TextStream,
 };
 use fedra_client::{ClientError, Perturbation};
 use fedra_compute::{Device, Seed};
@@ -226,12 +226,12 @@ impl Generate {
                 let Pretrained { tokenizer, .. } = Pretrained::open(&path)?;
                 let (loaded, cut) =
                     load_side(&path, (self.far.ends, Side::Client), (&device, folders.weights))?;
-                let stop_tokens = stop_tokens(&path, &loaded)?;
-                (TextDecoder { loaded, tokenizer, stop_tokens }, Some(cut))
+                let generation = GenerationConfig::of(&path, &loaded)?;
+                (TextDecoder { loaded, tokenizer, generation }, Some(cut))
             }
             (None, _) => (TextDecoder::open(&folders, &device)?, None),
         };
-        let TextDecoder { loaded, tokenizer, stop_tokens } = decoder;
+        let TextDecoder { loaded, tokenizer, generation } = decoder;
         device.check().context("the model does not fit on the device")?;
         if !loaded.model.is_decoder() {
             bail!(
@@ -240,7 +240,10 @@ impl Generate {
                 path.display()
             );
         }
-        Ok(OpenedDecoder { path, tokenizer, loaded, cut, device, stop_tokens })
+        if let Some(note) = generation.note() {
+            console::say(format_args!("note: {note}"));
+        }
+        Ok(OpenedDecoder { path, tokenizer, loaded, cut, device, generation })
     }
 
     /// A decoder that has read nothing.
@@ -269,11 +272,7 @@ impl Generate {
             self.decoder(&opened)
                 .map_err(|error| ClientError::Peer { reason: format!("{error:#}") })
         };
-        let settings = GenerateSettings {
-            sampling,
-            max_tokens: self.max_tokens,
-            stop_tokens: opened.stop_tokens.clone(),
-        };
+        let settings = opened.generation.settings(sampling, self.max_tokens);
         let asked = chat::Asked { settings, stops, as_json: self.json, make: Box::new(make) };
         self.chat.talk(turns, (&template, &opened.tokenizer), asked)
     }
@@ -282,8 +281,7 @@ impl Generate {
         let opened = self.open()?;
         let tokenizer = &opened.tokenizer;
         let prompt = prompt_tokens(tokenizer, text)?;
-        let stop_tokens = opened.stop_tokens.clone();
-        let settings = GenerateSettings { sampling, max_tokens: self.max_tokens, stop_tokens };
+        let settings = opened.generation.settings(sampling, self.max_tokens);
         let decoder = self.decoder(&opened)?;
         let mut generator = Generator::new(decoder, &prompt, settings)?;
         let stops = self.stop.iter().map(|stop| unescaped(stop)).collect();
@@ -352,7 +350,7 @@ struct OpenedDecoder {
     loaded: Loaded,
     cut: Option<Cut>,
     device: Device,
-    stop_tokens: Vec<u32>,
+    generation: GenerationConfig,
 }
 
 impl Choice {

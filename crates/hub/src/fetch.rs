@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::fs;
+use std::path::Path;
 
 use fedra_files::model_folder::INDEX;
 
@@ -97,15 +98,17 @@ struct Download<'a> {
 }
 
 impl Download<'_> {
-    /// Brings those of these files that the snapshot lacks.
+    /// Brings those of these files that the snapshot lacks, or has with another length than the hub.
     fn bring(&mut self, files: &[String]) -> Result<(), HubError> {
         let snapshot = self.repository.snapshot(&self.listing.commit);
-        let missing = files.iter().filter(|file| !snapshot.join(file).is_file());
         let (done, total) = (Cell::new(0), Cell::new(0));
         let idle = || (self.follow)(Progress { file: None, done: 0, total: total.get() });
         let mut remote = Vec::new();
-        for file in missing {
+        for file in files {
             let file = self.listing.file(&self.http, file, &idle)?;
+            if has_length(&snapshot.join(&file.name), file.size) {
+                continue;
+            }
             needed::check_size(&self.listing, &file.name, file.size)?;
             total.set(total.get() + file.size);
             remote.push(file);
@@ -130,11 +133,11 @@ impl Download<'_> {
         let place = (listing.commit.as_str(), file.name.as_str());
         let blob = repository.blob(&file.hash);
         // Content is named by its hash and moved there whole: one of this length is it.
-        if fs::metadata(&blob).is_ok_and(|it| it.is_file() && it.len() == file.size) {
+        if has_length(&blob, file.size) {
             repository.link(place, &file.hash, false)?;
             return Ok(0);
         }
-        if repository.snapshot(place.0).join(place.1).is_file() {
+        if has_length(&repository.snapshot(place.0).join(place.1), file.size) {
             return Ok(0);
         }
         let part = repository.incomplete(&file.hash, &lock);
@@ -143,4 +146,9 @@ impl Download<'_> {
         repository.link(place, &file.hash, true)?;
         Ok(bytes)
     }
+}
+
+/// Whether a file is there with so many bytes.
+fn has_length(path: &Path, size: u64) -> bool {
+    fs::metadata(path).is_ok_and(|it| it.is_file() && it.len() == size)
 }

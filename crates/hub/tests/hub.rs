@@ -158,10 +158,10 @@ fn what_is_in_the_cache_costs_no_connection_with_and_without_offline_mode() {
     assert_eq!((unpinned.snapshot, unpinned.bytes), (snapshot.clone(), 0));
     assert_eq!(place.hub(&[]).fetch(&pinned, &|_| true).unwrap().files, 0);
     assert_eq!(place.server.asked().len(), requests);
-    // A branch is asked for again, and nothing of it is fetched twice.
+    // A branch is asked for again, and the length of each of its five files; nothing of it is fetched twice.
     let sent = place.server.sent();
     assert_eq!(place.fetch().unwrap().bytes, 0);
-    assert_eq!((place.server.asked().len(), place.server.sent()), (requests + 1, sent));
+    assert_eq!((place.server.asked().len(), place.server.sent()), (requests + 1 + 5, sent));
     // A server that is gone changes nothing.
     let Place { server, home } = place;
     let endpoint = server.endpoint.clone();
@@ -230,6 +230,29 @@ fn a_part_of_other_content_is_thrown_away_and_fetched_again() {
         );
         fs::remove_dir_all(place.repository()).unwrap();
         fs::create_dir_all(&blobs).unwrap();
+    }
+}
+
+#[test]
+fn files_of_the_cache_with_another_length_are_fetched_again() {
+    for links in [true, false] {
+        let place = Place::new();
+        let more: &[(&str, &str)] = &[("HF_HUB_DISABLE_SYMLINKS", "1")];
+        let hub = place.hub(if links { &[] } else { more });
+        let folder = hub.fetch(&name(), &|_| true).unwrap().snapshot.folder;
+        for file in ["model.safetensors", "config.json"] {
+            // Through the link, where there is one.
+            let cut = fs::OpenOptions::new().write(true).open(folder.join(file)).unwrap();
+            cut.set_len(1).unwrap();
+        }
+        let again = hub.fetch(&name(), &|_| true).unwrap();
+        assert_eq!((again.files, again.bytes), (2, WEIGHTS as u64 + 2), "links: {links}");
+        for file in ["model.safetensors", "config.json"] {
+            assert!(
+                fs::read(folder.join(file)).unwrap() == files()[file],
+                "{file}, links: {links}"
+            );
+        }
     }
 }
 

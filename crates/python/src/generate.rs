@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use fedra::apply::text_decoder::{TextDecoder, prompt_tokens};
 use fedra_client::generate::{
-    CachedDecoder, GenerateSettings, Generator, RandomSampling, Sampling, TextStream,
+    CachedDecoder, Generator, RandomSampling, Sampling, TextStream,
 };
 use fedra_compute::Seed;
 use pyo3::prelude::*;
@@ -55,11 +55,11 @@ pub fn generate<'py>(
     let device = opened(py, device, precision)?;
     let open = || TextDecoder::open(&choice.folders()?, &device);
     let decoder = py.detach(open).map_err(|error| raised(py, &error))?;
-    let TextDecoder { loaded, tokenizer, stop_tokens } = decoder;
+    let TextDecoder { loaded, tokenizer, generation } = decoder;
     let prompt = prompt_tokens(&tokenizer, prompt).map_err(|error| raised(py, &error))?;
     let heard = heard.map(|heard| heard.clone().unbind());
     let write = || -> Result<Result<serde_json::Value, PyErr>, fedra::Error> {
-        let settings = GenerateSettings { sampling, max_tokens, stop_tokens };
+        let settings = generation.settings(sampling, max_tokens);
         let cached = CachedDecoder::whole(&device, &loaded.model, &loaded.params)?;
         let mut generator = Generator::new(cached, &prompt, settings)?;
         let stream = TextStream::new(&tokenizer, stop).after(&prompt)?;

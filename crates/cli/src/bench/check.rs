@@ -22,7 +22,7 @@ use crate::console;
 use crate::device::{DeviceFlags, peers_precision};
 
 /// Configurations of tiny models: every family, and every property that a family may have.
-const FAMILIES: &str = include_str!("check/families.json");
+pub(super) const FAMILIES: &str = include_str!("check/families.json");
 const CLASSES: usize = 3;
 /// Lengths of a batch's sequences, as far as a model takes them.
 const LENGTHS: [usize; 5] = [1, 7, 12, 3, 16];

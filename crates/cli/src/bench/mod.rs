@@ -2,6 +2,7 @@
 
 mod check;
 mod decode;
+mod families;
 mod fold;
 mod frozen;
 mod private_step;
@@ -19,6 +20,8 @@ use clap::Subcommand;
 pub enum Bench {
     /// One training step: forward, backward, optimiser
     Step(step::Step),
+    /// One training step of every family, at the same shape
+    Families(families::FamiliesBench),
     /// The next token of sequences that are decoded together
     Decode(decode::DecodeBench),
     /// Whether a device computes what the processor does
@@ -39,6 +42,7 @@ impl Bench {
             Self::Step(step) => {
                 step.pool()?.install(|| if step.dp { private_step::run(&step) } else { step.run() })
             }
+            Self::Families(families) => families.run(),
             Self::Decode(decode) => decode.run(),
             Self::Check(check) => check.run(),
             Self::Round(round) => round.run(),

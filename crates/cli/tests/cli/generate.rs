@@ -198,3 +198,23 @@ fn an_encoder_is_refused_as_one_that_cannot_write() {
     let expected = "is an encoder, which reads texts and cannot continue them; give a decoder";
     assert!(told.starts_with("error: --model: ") && told.contains(expected), "{told}");
 }
+
+#[test]
+fn rules_of_generation_config_hold_and_what_is_not_applied_is_said() {
+    let place = Place::new();
+    decoder(&place);
+    let tokens = |place: &Place| -> (Vec<u64>, String) {
+        let output = place.fedra(&generate(&["--prompt", PROMPT, "--json"]));
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let tokens = report["tokens"].as_array().unwrap().iter().map(|it| it.as_u64().unwrap());
+        (tokens.collect(), text(&output.stderr))
+    };
+    let (free, said) = tokens(&place);
+    assert!(!said.contains("generation_config"), "{said}");
+    let config = format!(r#"{{"suppress_tokens": [{}], "num_beams": 4}}"#, free[0]);
+    fs::write(place.path("decoder/generation_config.json"), config).unwrap();
+    let (ruled, said) = tokens(&place);
+    assert!(!ruled.contains(&free[0]), "{free:?} {ruled:?}");
+    let note = "note: generation_config.json sets num_beams, which Fedra does not apply";
+    assert!(said.contains(note), "{said}");
+}

@@ -134,3 +134,20 @@ fn quick_commands_print_one_object() {
         assert!(serde_json::from_str::<Value>(&told).is_ok_and(|told| told.is_object()), "{told}");
     }
 }
+
+#[test]
+fn every_family_is_timed_at_one_shape_beside_the_one_it_is_measured_against() {
+    let place = Place::new();
+    let arguments = ["bench", "families", "--batch", "1", "--steps", "1", "--turns", "1", "--json"];
+    let told: Value = serde_json::from_str(&place.succeed(&arguments)).unwrap();
+    let rows = told["families"].as_array().unwrap();
+    let named = |name: &str| rows.iter().find(|row| row["family"] == name).unwrap();
+    assert_eq!(rows.len(), 22);
+    for (name, against) in [("modernbert", "bert"), ("qwen3", "llama"), ("dinov2", "vit")] {
+        assert_eq!(named(name)["against"], against);
+        assert_eq!(named(against)["ratio"], 1.0);
+        let parameters = |name: &str| named(name)["parameters"].as_f64().unwrap();
+        let share = parameters(name) / parameters(against);
+        assert!((0.85..1.15).contains(&share), "{name}: {share}");
+    }
+}

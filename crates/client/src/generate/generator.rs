@@ -8,6 +8,7 @@ use std::ops::ControlFlow;
 use super::cached_decoder::CachedDecoder;
 use super::sampling::Sampling;
 use super::text_stream::TextStream;
+use super::token_rules::{TextSoFar, TokenRules};
 use crate::{ClientError, Result};
 use fedra_compute::Tensor;
 
@@ -23,6 +24,8 @@ pub struct GenerateSettings {
     pub max_tokens: usize,
     /// Tokens that end the text and are not part of it.
     pub stop_tokens: Vec<u32>,
+    /// What the model's own settings say about each token.
+    pub rules: TokenRules,
 }
 
 /// Why there is no further token.
@@ -56,7 +59,7 @@ impl Ended {
 /// Writes what follows a prompt.
 ///
 /// ```
-/// use fedra_client::generate::{CachedDecoder, Ended, GenerateSettings, Generator, Sampling};
+/// use fedra_client::generate::{CachedDecoder, Ended, GenerateSettings, Generator, Sampling, TokenRules};
 /// use fedra_compute::{Device, Seed};
 /// use fedra_model::hf::Config;
 /// use fedra_model::{Head, Model};
@@ -68,8 +71,8 @@ impl Ended {
 /// let device = Device::cpu();
 /// let params = model.fresh_params(&device, Seed(1))?;
 ///
-/// let settings =
-///     GenerateSettings { sampling: Sampling::Greedy, max_tokens: 5, stop_tokens: Vec::new() };
+/// let (stop_tokens, rules) = (Vec::new(), TokenRules::default());
+/// let settings = GenerateSettings { sampling: Sampling::Greedy, max_tokens: 5, stop_tokens, rules };
 /// let decoder = CachedDecoder::whole(&device, &model, &params)?;
 /// let mut generator = Generator::new(decoder, &[7, 3], settings)?;
 /// let tokens = generator.by_ref().collect::<Result<Vec<u32>, _>>()?;
@@ -123,7 +126,7 @@ impl<'a> Generator<'a> {
             Some(logits) => logits,
             None => self.decoder.read(&std::mem::take(&mut self.unread))?,
         };
-        let token = self.settings.sampling.choose_from(&logits, self.written as u64)?;
+        let token = self.choose(&logits)?;
         if self.settings.stop_tokens.contains(&token) {
             self.ended = Some(Ended::StopToken);
             return Ok(None);
@@ -136,6 +139,19 @@ impl<'a> Generator<'a> {
             self.ended = Some(Ended::ContextFull);
         }
         Ok(Some(token))
+    }
+
+    /// The token that follows, where the rules allow it.
+    fn choose(&self, logits: &Tensor) -> Result<u32> {
+        let GenerateSettings { sampling, stop_tokens, rules, .. } = &self.settings;
+        let index = self.written as u64;
+        if rules.is_empty() {
+            return sampling.choose_from(logits, index);
+        }
+        let text = TextSoFar { tokens: &self.decoder.tokens, written: self.written, stop_tokens };
+        let mut logits = logits.to_host().into_owned();
+        rules.apply(&mut logits, text);
+        sampling.choose(&logits, index)
     }
 
     /// Continues after the peer failed and can be reached again.

@@ -15,6 +15,7 @@
 mod generator;
 mod sampling;
 mod text_stream;
+mod token_rules;
 
 mod cached_decoder;
 mod chat_session;
@@ -34,3 +35,4 @@ pub use session_error::SessionError;
 pub use sessions::{Answer, DecodeSessions, DecodeStep, SessionKey, SessionLimits};
 pub use shared_sessions::{Gathering, SessionUsage, SharedSessions};
 pub use text_stream::{NewText, TextStream};
+pub use token_rules::{TextSoFar, TokenRules};

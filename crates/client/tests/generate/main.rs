@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "the functions that serve tests are tests too")]
 
 mod cut;
+mod rules;
 mod sampling;
 mod sessions;
 mod shared;

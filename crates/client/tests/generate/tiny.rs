@@ -2,7 +2,7 @@
 
 use fedra_client::generate::{
     CachedDecoder, DecodeSessions, DecodeStep, GenerateSettings, Generator, LocalPeer, Sampling,
-    SessionKey, SessionLimits,
+    SessionKey, SessionLimits, TokenRules,
 };
 use fedra_compute::{Device, Params, Seed};
 use fedra_model::hf::Config;
@@ -101,7 +101,12 @@ pub fn cut(first: u16, last: u16) -> Cut {
 }
 
 pub fn greedy(max_tokens: usize) -> GenerateSettings {
-    GenerateSettings { sampling: Sampling::Greedy, max_tokens, stop_tokens: Vec::new() }
+    GenerateSettings {
+        sampling: Sampling::Greedy,
+        max_tokens,
+        stop_tokens: Vec::new(),
+        rules: TokenRules::default(),
+    }
 }
 
 pub fn all_tokens(

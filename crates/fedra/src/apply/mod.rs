@@ -1,6 +1,7 @@
 //! What is done with a finished run: predictions for new rows, scores on labelled ones, pages.
 
 pub mod evaluate;
+pub mod generation_config;
 pub mod output_file;
 pub mod pages;
 pub mod predict;

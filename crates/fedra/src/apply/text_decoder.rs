@@ -1,6 +1,4 @@
-//! A decoder that writes text, opened with its adapters, its tokenizer and the tokens that end a text.
-
-use std::path::Path;
+//! A decoder that writes text, opened with its adapters, its tokenizer and what its folder says about text.
 
 use fedra_compute::{Device, Seed};
 use fedra_data::Tokenizer;
@@ -8,10 +6,10 @@ use fedra_model::hf::TrainedHead;
 use fedra_model::peft::AdapterFolder;
 use fedra_model::{Classifier, Head, Loaded, Wanted, WeightStorage, load_part_as, open_checkpoint};
 use fedra_plan::Layout;
-use serde_json::Value;
 
+use crate::apply::generation_config::GenerationConfig;
 use crate::apply::trained_model::ModelFolders;
-use crate::error::{Context, Result, refuse};
+use crate::error::{Result, refuse};
 use crate::prepare::pretrained::Pretrained;
 
 /// A decoder.
@@ -20,8 +18,8 @@ pub struct TextDecoder {
     pub loaded: Loaded,
     /// What cuts texts.
     pub tokenizer: Tokenizer,
-    /// Tokens that end a text.
-    pub stop_tokens: Vec<u32>,
+    /// What ends a text, and what holds for its tokens.
+    pub generation: GenerationConfig,
 }
 
 impl TextDecoder {
@@ -46,8 +44,8 @@ impl TextDecoder {
             }
             opened.load((&loaded.model, &mut loaded.params), &Classifier::Stored, device)?;
         }
-        let stop_tokens = stop_tokens(&folders.model, &loaded)?;
-        Ok(Self { loaded, tokenizer, stop_tokens })
+        let generation = GenerationConfig::of(&folders.model, &loaded)?;
+        Ok(Self { loaded, tokenizer, generation })
     }
 }
 
@@ -62,26 +60,4 @@ pub fn prompt_tokens(tokenizer: &Tokenizer, text: &str) -> Result<Vec<u32>> {
         );
     }
     Ok(tokens)
-}
-
-/// The end tokens: those of `generation_config.json`, or else of `config.json`.
-pub fn stop_tokens(folder: &Path, loaded: &Loaded) -> Result<Vec<u32>> {
-    const FILE: &str = "generation_config.json";
-    let declared = loaded.model.config().eos_token_ids.clone();
-    let Some(bytes) = loaded.companions.get(FILE) else { return Ok(declared) };
-    let file = folder.join(FILE);
-    let written: Value = serde_json::from_slice(bytes)
-        .with_context(|| format!("{}: expected a JSON object", file.display()))?;
-    let number = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
-    let found = &written["eos_token_id"];
-    if found.is_null() {
-        return Ok(declared);
-    }
-    let ids: Option<Vec<u32>> = match found.as_array() {
-        Some(ids) => ids.iter().map(number).collect(),
-        None => number(found).map(|id| vec![id]),
-    };
-    ids.with_context(|| {
-        format!("{}: eos_token_id: found {found}, expected a token or a list", file.display())
-    })
 }

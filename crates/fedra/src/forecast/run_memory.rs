@@ -66,7 +66,9 @@ impl RunMemory {
         let noted = ByteCount(NOTED * placement.clients as u64);
         // As far as it is in memory, and what those at work have of it.
         let in_memory = if placement.on_disk { threads } else { placement.keepers as u64 };
-        let kept = (in_memory + threads * JOBS_AHEAD as u64) * placement.each.bytes().0;
+        // A state beside the one that it replaces: in the first round there is none to replace.
+        let next = if experiment.rounds == 1 { 0 } else { threads * JOBS_AHEAD as u64 };
+        let kept = (in_memory + next) * placement.each.bytes().0;
         let clients = ByteCount(kept) + noted;
         let mut all = Self { prepared: held, clients, ..Self::default() };
         for (_, plan) in stages {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use fedra_client::generate::{
     Answer, CachedDecoder, DecodePeer, DecodeSessions, Gathering, GenerateSettings, Generator,
-    Sampling, SessionLimits, SharedSessions,
+    Sampling, SessionLimits, SharedSessions, TokenRules,
 };
 use fedra_compute::{Device, Params, Seed};
 use fedra_model::hf::Config;
@@ -72,7 +72,12 @@ pub fn dial(
 }
 
 fn settings() -> GenerateSettings {
-    GenerateSettings { sampling: Sampling::Greedy, max_tokens: 20, stop_tokens: Vec::new() }
+    GenerateSettings {
+        sampling: Sampling::Greedy,
+        max_tokens: 20,
+        stop_tokens: Vec::new(),
+        rules: TokenRules::default(),
+    }
 }
 
 #[test]
