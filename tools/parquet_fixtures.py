@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the small Parquet files that crates/data/tests/parquet.rs reads.
+"""Writes the small Parquet files that crates/data/tests/data/parquet.rs reads.
 
     python tools/parquet_fixtures.py            (needs pyarrow, pandas and polars; see requirements.txt)
 

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 
 use crate::device_failure::DeviceFailure;
-use crate::generate::SessionError;
+use crate::session_error::SessionError;
 use fedra_compute::ComputeError;
 use fedra_data::DataError;
 use fedra_engine::{EngineError, Failure};

@@ -40,6 +40,7 @@
 
 mod attention;
 mod local_fleet;
+mod memory_dry_run;
 mod shard_digest;
 mod shards;
 mod split;
@@ -77,6 +78,7 @@ mod labelled_batch;
 mod convert;
 mod device_failure;
 mod error;
+mod session_error;
 
 pub mod generate;
 
@@ -93,6 +95,7 @@ pub use fedra_model::{highest, sigmoid, softmax};
 pub use guard::{Agreed, PrivacyGuard};
 pub use join_on_drop::JoinOnDrop;
 pub use local_fleet::LocalFleet;
+pub use memory_dry_run::MemoryDryRun;
 pub use meter::{Meter, Observer, Silent};
 pub use ordered_jobs::AHEAD as JOBS_AHEAD;
 pub use predictor::{Logits, ModelInput, Predictor};
@@ -101,8 +104,8 @@ pub use scores::{Counts, Scores, marks_spans};
 pub use shard_digest::DataSecret;
 pub use shards::{Shard, Shards};
 pub use split::{
-    Connect, HeldUp, LocalPeer, MOST_ROWS_CROSSING, MemoryDryRun, Occasion, Peer, Perturbation,
-    Purpose, ServerSegment,
+    Connect, HeldUp, LocalPeer, MOST_ROWS_CROSSING, Occasion, Peer, Perturbation, Purpose,
+    ServerSegment,
 };
 pub use trainer::{Course, TrainResult, TrainTask, Trainer};
 pub use worker::{EVALUATION_TOKENS, PREFIX_CACHE};

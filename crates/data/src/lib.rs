@@ -58,6 +58,8 @@ mod small;
 mod batch;
 mod tokenise;
 
+mod image_encoder;
+
 mod scores;
 
 pub use batch::epoch;
@@ -73,7 +75,8 @@ pub use formats::{
     TextFile, TextFormat, TextRow, TextSink, Uncoded, WordsAre, idx_files, image_columns,
     image_files, messages_of_json,
 };
-pub use images::{Augment, AugmentDraw, Image, ImageEncoder, Normalisation, Pixels, Processor};
+pub use image_encoder::ImageEncoder;
+pub use images::{Augment, AugmentDraw, Image, Normalisation, Pixels, Processor};
 pub use partition::{Division, Holding, Partition, Shares};
 pub use printable::{printable, printable_json, turns_direction};
 pub use reading_report::{LeftOut, ReadingReport, Trimmed, folded};

@@ -4,6 +4,9 @@
 //! began and could not go on is another matter ([`Breakdown`]): something may be lost, something is
 //! kept, and what is kept is said, with how to go on from it.
 
+pub mod config_error;
+pub mod occupied;
+
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -15,8 +18,9 @@ use fedra_hub::{HubError, ModelName};
 use fedra_model::ModelError;
 use fedra_plan::PlanError;
 
-use crate::config::{ConfigError, Problem};
-use crate::folder::occupied::Occupied;
+pub use self::config_error::ConfigError;
+use self::config_error::Problem;
+use self::occupied::Occupied;
 use crate::run_files::{CHECKPOINT, EXPERIMENT, SITES};
 
 /// What this crate's functions return.

@@ -99,8 +99,8 @@ pub use fedra_compute as compute;
 
 pub use apply::evaluate::{evaluate, evaluate_on};
 pub use apply::trained_model::{ModelChoice, TrainedModel};
-pub use config::config_error::ConfigError;
 pub use config::{Experiment, Overrides, ParsedExperiment};
+pub use error::ConfigError;
 pub use error::{Error, Result};
 pub use folder::lock::is_at_work;
 pub use folder::output_folder::OverwritePolicy;

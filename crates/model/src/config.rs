@@ -5,9 +5,9 @@
 
 use serde_json::{Map, Value};
 
+use crate::config_json::labels::Labels;
 use crate::error::ModelError;
 use crate::family::Family;
-use crate::hf::config::labels::Labels;
 use crate::image_input::ImageInput;
 use fedra_compute::Activation;
 

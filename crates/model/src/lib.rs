@@ -18,6 +18,7 @@ mod block;
 mod cache;
 mod candidates;
 mod config;
+mod config_json;
 mod embedding;
 mod families;
 mod family;

@@ -94,6 +94,24 @@ impl ParamValues {
         }
     }
 
+    /// All elements times a factor, each rounded once.
+    pub fn scaled(&self, factor: f64) -> Self {
+        let scaled = |values: &[f32]| {
+            values.iter().map(|value| (f64::from(*value) * factor) as f32).collect()
+        };
+        self.iter().map(|(id, values)| (id, scaled(values))).collect()
+    }
+
+    /// The sum of the squares of all elements, in id order.
+    pub fn squares(&self) -> f64 {
+        self.iter().flat_map(|(_, values)| values).map(|value| f64::from(*value).powi(2)).sum()
+    }
+
+    /// All elements end to end, in id order.
+    pub fn flattened(&self) -> Vec<f32> {
+        self.values.values().flatten().copied().collect()
+    }
+
     /// Whether no element of a parameter is NaN or infinite.
     pub fn is_finite(&self, id: ParamId) -> bool {
         self.get(id).is_none_or(|values| values.iter().all(|value| value.is_finite()))

@@ -21,17 +21,16 @@ mod cached_decoder;
 mod chat_session;
 mod peer;
 
-mod session_error;
 mod sessions;
 mod shared_sessions;
 
+pub use crate::session_error::SessionError;
 pub use cached_decoder::{CachedDecoder, Leaving};
 pub use chat_session::{ChatAnswer, ChatSession, MakeDecoder};
 pub use fedra_model::{Candidate, RandomSampling};
 pub use generator::{Ended, GenerateSettings, Generator, Written};
 pub use peer::{DecodePeer, LocalPeer};
 pub use sampling::Sampling;
-pub use session_error::SessionError;
 pub use sessions::{Answer, DecodeSessions, DecodeStep, SessionKey, SessionLimits};
 pub use shared_sessions::{Gathering, SessionUsage, SharedSessions};
 pub use text_stream::{NewText, TextStream};

@@ -6,8 +6,8 @@
 //! which gives the same bits and needs no memory for old answers. Any other position is refused, so a
 //! frame that arrives twice or late changes nothing. Time is an argument; nothing here has a clock.
 
-use super::session_error::SessionError;
 use crate::Result;
+use crate::session_error::SessionError;
 use fedra_compute::{Device, Params, Tape, Tensor};
 use fedra_model::{KeyValueCache, Model, ModelError, Packing};
 use fedra_plan::Layer;

@@ -5,9 +5,9 @@
 //! write at the same pace meet. A long step (a prompt) runs alone, one between two batches: whoever
 //! reads does not stop those who write.
 
-use super::session_error::SessionError;
 use super::sessions::{DecodeSessions, DecodeStep, SessionKey};
 use crate::join_on_drop::JoinOnDrop;
+use crate::session_error::SessionError;
 use fedra_compute::ThreadPool;
 use std::collections::VecDeque;
 use std::io;

@@ -19,7 +19,6 @@ mod clocks;
 mod copies;
 mod joint;
 mod local_peer;
-mod memory_dry_run;
 mod noise;
 mod peer;
 mod probing;
@@ -32,8 +31,8 @@ pub(crate) use client_segments::{
 };
 pub use clocks::HeldUp;
 pub use local_peer::LocalPeer;
-pub use memory_dry_run::MemoryDryRun;
 pub use noise::{Occasion, Perturbation};
 pub use peer::{Connect, Peer, Purpose};
 pub use server_segment::ServerSegment;
 pub use turn::MOST_ROWS as MOST_ROWS_CROSSING;
+pub(crate) use turn::{Blocks, Crosses, Learner, Pass, Turn};

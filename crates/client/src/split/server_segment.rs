@@ -327,7 +327,7 @@ impl ServerSegment {
     }
 
     /// Blocks that live at the server for anybody, in any round.
-    pub(super) fn is_hosted(&self, id: ParamId) -> bool {
+    pub(crate) fn is_hosted(&self, id: ParamId) -> bool {
         let Layer::Block(block) = id.layer else { return false };
         let cuts = self.split.cuts(self.model.layout().blocks()).unwrap_or_default();
         cuts.iter().filter_map(Cut::server_blocks).any(|blocks| blocks.contains(&block))

@@ -9,7 +9,6 @@
 
 mod augment;
 mod decode;
-mod encoder;
 mod header;
 mod image;
 mod orientation;
@@ -23,7 +22,6 @@ mod tests;
 
 pub use augment::{Augment, AugmentDraw};
 pub(crate) use decode::Transparency;
-pub use encoder::ImageEncoder;
 pub use image::Image;
 pub use pixels::{Normalisation, Pixels};
 pub use processor::Processor;

@@ -18,7 +18,7 @@ pub struct Processor {
     /// Height and width.
     pub(super) crop: Option<(usize, usize)>,
     pub(super) rule: Arc<Normalisation>,
-    pub(super) transparency: Transparency,
+    pub(crate) transparency: Transparency,
 }
 
 /// The size that an image is brought to.

@@ -9,7 +9,7 @@ use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
 use super::reading;
-use crate::config::config_error::{ConfigError, Problem, nearest};
+use crate::error::config_error::{ConfigError, Problem, nearest};
 
 /// Tables whose other keys depend on one of them, and the words that this one takes.
 pub const TAGGED: [(&str, &str, [&str; 3]); 2] = [

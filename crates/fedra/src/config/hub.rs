@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use fedra_hub::{Hub, ModelName};
 
-use super::config_error::ConfigError;
+use crate::error::config_error::ConfigError;
 
 /// The folder behind a path that may be a name of the hub, which is pinned; `None` for any other path.
 pub fn pinned(key: &str, path: &mut PathBuf) -> Result<Option<PathBuf>, ConfigError> {

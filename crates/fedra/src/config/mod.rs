@@ -11,7 +11,6 @@
 //! [`Experiment::with_recipe`]).
 
 mod checked;
-pub mod config_error;
 pub mod hub;
 mod image_processor;
 mod lora_roles;
@@ -39,7 +38,8 @@ pub use check::{of_engine as config_error_of, prompt as prompt_of};
 pub use checked::{DataFile, Experiment, ModelSource, Source, Vocabulary};
 pub(crate) use compute_device::peak_of_gpu;
 pub use compute_device::{ComputeDevice, DeviceReport, OpenedDevice};
-pub use config_error::{ConfigError, Found, Problem};
+
+pub use crate::error::config_error::{ConfigError, Found, Problem};
 pub use device_name::DeviceName;
 pub use image_processor::image_processor;
 pub use kind::{read_setting, text_of};

@@ -7,7 +7,6 @@ pub mod held_ledger;
 pub mod json_file;
 pub(crate) mod lock;
 pub mod model_card;
-pub mod occupied;
 pub mod output_folder;
 pub(crate) mod predictions;
 pub(crate) mod regular_file;
@@ -17,3 +16,5 @@ pub mod run_folder;
 pub(crate) mod run_status;
 pub mod scratch;
 pub mod summary;
+
+pub use crate::error::occupied;

@@ -14,9 +14,9 @@ use fedra_engine::RoundReport;
 use fedra_privacy::{Ledger, shown};
 
 use crate::config::{ConfigError, Experiment, ModelSource};
+use crate::error::occupied::{Forced, Occupied, ResumedBy};
 use crate::error::{Context, Error, Result, refuse};
 use crate::folder::lock::{self, Lock};
-use crate::folder::occupied::{Forced, Occupied, ResumedBy};
 use crate::folder::summary::Summary;
 use crate::folder::{json_file, regular_file, run_folder};
 use crate::prepare::fingerprint::Inputs;

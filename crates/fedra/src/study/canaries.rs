@@ -162,19 +162,16 @@ impl CanaryRun {
             let steps = self.work.steps(self.steps.public_rows(examples)) as f64;
             let (share, root) = (self.steps.rate(self.work.step_batch(), examples), steps.sqrt());
             let scale = -mean / (f64::from(rate) * clip * root);
-            let mut released: Vec<f32> =
-                flat(update).map(|value| (f64::from(value) * scale) as f32).collect();
+            let mut released = update.scaled(scale);
             let CanaryClient { rows, canaries, .. } = &self.clients[place];
             for row in rows.encoded() {
-                let own = read.gradient(row)?;
-                let part = (share * root) as f32;
-                released.iter_mut().zip(own).for_each(|(sum, one)| *sum -= part * one);
+                released.add_scaled(-((share * root) as f32), &read.gradient(row)?);
             }
-            let mut gradients = Vec::with_capacity(canaries.len() * released.len());
+            let mut gradients = Vec::with_capacity(canaries.len() * released.elements());
             for canary in canaries {
-                gradients.extend(read.gradient(canary)?);
+                gradients.extend(read.gradient(canary)?.flattened());
             }
-            see(Sight { client: place, released, gradients })?;
+            see(Sight { client: place, released: released.flattened(), gradients })?;
         }
         Ok(())
     }
@@ -192,7 +189,7 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     /// The gradient of a row over the clip norm: one plain step at rate one is its negative.
-    fn gradient(&self, row: &Encoded) -> Result<Vec<f32>> {
+    fn gradient(&self, row: &Encoded) -> Result<ParamValues> {
         let work =
             Work { batch: 1, ..Work::new(OptimiserConfig::Sgd { rate: 1.0, weight_decay: 0.0 }) };
         let trainer = Trainer { model: self.model, device: self.device, cache: ByteCount(0) };
@@ -210,17 +207,12 @@ impl Reader<'_> {
         };
         let mut params = self.params.clone();
         let change = trainer.train(&mut params, &task)?.change;
-        let square: f64 = flat(&change).map(|value| f64::from(value).powi(2)).sum();
         let factor = match self.reading {
-            Reading::Clipped => -1.0 / square.sqrt().max(self.clip),
+            Reading::Clipped => -1.0 / change.squares().sqrt().max(self.clip),
             Reading::Unclipped => -1.0 / self.clip,
         };
-        Ok(flat(&change).map(|value| (f64::from(value) * factor) as f32).collect())
+        Ok(change.scaled(factor))
     }
-}
-
-fn flat(values: &ParamValues) -> impl Iterator<Item = f32> + '_ {
-    values.iter().flat_map(|(_, values)| values.iter().copied())
 }
 
 /// Refuses what cannot be audited in this way.

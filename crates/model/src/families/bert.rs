@@ -9,9 +9,9 @@ use crate::config::{
     AttentionBias, ClassifierHead, ClassifierLayers, Config, LanguageHead, Mlp, Norm, NormKind,
     NormPlace, Pooling, Positions, QkNorm,
 };
+use crate::config_json::fields::{Fields, limit};
 use crate::error::ModelError;
 use crate::family::{Copied, Family, Module, Place, module};
-use crate::hf::config::fields::{Fields, limit};
 
 pub(crate) static FAMILY: Family = Family {
     model_type: "bert",

@@ -8,9 +8,9 @@ use crate::config::{
     AttentionBias, ClassifierHead, ClassifierLayers, Config, LanguageHead, Mlp, Norm, NormKind,
     NormPlace, Pooling, Positions, QkNorm, Rope, RopeScaling,
 };
+use crate::config_json::fields::{Fields, limit};
 use crate::error::ModelError;
 use crate::family::{Family, Module, Place, module};
-use crate::hf::config::fields::{Fields, limit};
 use fedra_compute::Activation;
 
 /// The projections of a block.

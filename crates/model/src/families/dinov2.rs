@@ -8,9 +8,9 @@ use serde_json::{Map, Value, json};
 
 use super::images::{self, ATTENTION, ATTENTION_MODULES, EMBEDDING, HEAD};
 use crate::config::{ClassifierHead, Config, Mlp, Norm, Pooling};
+use crate::config_json::fields::{Fields, limit};
 use crate::error::ModelError;
 use crate::family::{Family, Module, Place, module};
-use crate::hf::config::fields::{Fields, limit};
 use crate::image_input::ImageInput;
 
 pub(crate) static DINOV2: Family = Family {

@@ -7,9 +7,9 @@ use serde_json::{Map, Value, json};
 
 use super::sizes;
 use crate::config::{ClassifierHead, ClassifierLayers, Config, Pooling};
+use crate::config_json::fields::Fields;
 use crate::error::ModelError;
 use crate::family::{Family, Module, Place, module};
-use crate::hf::config::fields::Fields;
 
 pub(crate) static FAMILY: Family = Family {
     model_type: "distilbert",

@@ -9,9 +9,9 @@ use serde_json::{Map, Value, json};
 
 use super::{decoder, rope, windows};
 use crate::config::{AttentionBias, Config, Mlp, Norm, NormKind, NormPlace, Positions, QkNorm};
+use crate::config_json::fields::{Fields, limit};
 use crate::error::ModelError;
 use crate::family::{Family, Module, Place, module};
-use crate::hf::config::fields::{Fields, limit};
 
 pub(crate) static GEMMA: Family = decoder::family(
     ("gemma", "Gemma", "Gemma"),

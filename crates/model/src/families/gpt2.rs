@@ -7,9 +7,9 @@ use serde_json::{Map, Value, json};
 
 use super::{decoder, sizes};
 use crate::config::{AttentionBias, Config, Mlp, Norm, NormKind, Positions};
+use crate::config_json::fields::{Fields, limit};
 use crate::error::ModelError;
 use crate::family::{ClassKind, Family, Module, Place, module, of_class};
-use crate::hf::config::fields::{Fields, limit};
 
 pub(crate) static FAMILY: Family = Family {
     model_type: "gpt2",

@@ -9,10 +9,10 @@ use crate::config::{
     AttentionBias, ClassifierHead, ClassifierLayers, Config, LanguageHead, Mlp, Norm, NormKind,
     NormPlace, Pooling, Positions,
 };
+use crate::config_json::fields::{Fields, INITIALIZER_RANGE, limit};
+use crate::config_json::labels::Labels;
 use crate::error::ModelError;
 use crate::family::{Family, Module, Place, module};
-use crate::hf::config::fields::{Fields, INITIALIZER_RANGE, limit};
-use crate::hf::config::labels::Labels;
 use crate::image_input::ImageInput;
 
 /// The modules of the embedding that all have.

@@ -4,9 +4,9 @@ use serde_json::{Map, Value, json};
 
 use super::decoder;
 use crate::config::{AttentionBias, Config};
+use crate::config_json::fields::Fields;
 use crate::error::ModelError;
 use crate::family::Family;
-use crate::hf::config::fields::Fields;
 
 pub(crate) static FAMILY: Family = decoder::family(
     ("llama", "LLaMA", "Llama"),

@@ -4,9 +4,9 @@ use serde_json::{Map, Value};
 
 use super::{decoder, windows};
 use crate::config::Config;
+use crate::config_json::fields::Fields;
 use crate::error::ModelError;
 use crate::family::Family;
-use crate::hf::config::fields::Fields;
 
 pub(crate) static FAMILY: Family = decoder::family(
     ("mistral", "Mistral", "Mistral"),

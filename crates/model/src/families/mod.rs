@@ -26,9 +26,9 @@ mod windows;
 use serde_json::{Map, Value};
 
 use crate::config::Config;
+use crate::config_json::fields::Fields;
 use crate::error::ModelError;
 use crate::family::Family;
-use crate::hf::config::fields::Fields;
 
 /// The properties that a file describes.
 type Read = fn(&Fields<'_>) -> Result<Config, ModelError>;

@@ -10,9 +10,9 @@ use crate::config::{
     AttentionBias, ClassifierHead, ClassifierLayers, Config, LanguageHead, Mlp, Norm, NormKind,
     NormPlace, Pooling, Positions, Rope, Window,
 };
+use crate::config_json::fields::{Fields, limit};
 use crate::error::ModelError;
 use crate::family::{Family, Module, Place, module};
-use crate::hf::config::fields::{Fields, limit};
 
 pub(crate) static FAMILY: Family = Family {
     model_type: "modernbert",

@@ -6,9 +6,9 @@ use serde_json::{Map, Value, json};
 
 use super::decoder;
 use crate::config::{AttentionBias, Config, NormPlace, QkNorm};
+use crate::config_json::fields::Fields;
 use crate::error::ModelError;
 use crate::family::{Family, Module, Place, module};
-use crate::hf::config::fields::Fields;
 
 pub(crate) static FAMILY: Family = decoder::family(
     ("olmo2", "OLMo 2", "Olmo2"),

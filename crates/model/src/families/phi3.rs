@@ -6,9 +6,9 @@ use serde_json::{Map, Value, json};
 
 use super::{decoder, windows};
 use crate::config::Config;
+use crate::config_json::fields::Fields;
 use crate::error::ModelError;
 use crate::family::{Family, Module, Place, module};
-use crate::hf::config::fields::Fields;
 
 pub(crate) static FAMILY: Family =
     decoder::family(("phi3", "Phi-3", "Phi3"), &[&decoder::OUTSIDE, &BLOCK, &decoder::NORMS]);

@@ -6,9 +6,9 @@ use serde_json::{Map, Value, json};
 
 use super::decoder;
 use crate::config::{AttentionBias, Config, QkNorm};
+use crate::config_json::fields::Fields;
 use crate::error::ModelError;
 use crate::family::Family;
-use crate::hf::config::fields::Fields;
 
 pub(crate) static QWEN2: Family = decoder::family(
     ("qwen2", "Qwen 2", "Qwen2"),

@@ -5,9 +5,9 @@ use fedra_plan::Role;
 
 use super::bert::{self, BLOCK, EMBEDDING};
 use crate::config::{Config, Positions};
+use crate::config_json::fields::Fields;
 use crate::error::ModelError;
 use crate::family::{ClassKind, Copied, Family, Module, Place, module, of_class};
-use crate::hf::config::fields::Fields;
 
 pub(crate) static ROBERTA: Family = family("roberta", "RoBERTa", "Roberta");
 pub(crate) static XLM_ROBERTA: Family = family("xlm-roberta", "XLM-RoBERTa", "XLMRoberta");

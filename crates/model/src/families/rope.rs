@@ -4,8 +4,8 @@
 use serde_json::{Map, Value, json};
 
 use crate::config::{LongRope, Rope, RopeScaling};
+use crate::config_json::fields::{Fields, limit};
 use crate::error::ModelError;
-use crate::hf::config::fields::{Fields, limit};
 
 /// What rotary positions use unless the file says otherwise.
 pub(super) const THETA: f64 = 10_000.0;

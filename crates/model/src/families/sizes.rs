@@ -1,9 +1,9 @@
 //! The sizes and tokens that all families have.
 
 use crate::config::Config;
+use crate::config_json::fields::{Fields, INITIALIZER_RANGE, limit};
+use crate::config_json::labels::Labels;
 use crate::error::ModelError;
-use crate::hf::config::fields::{Fields, INITIALIZER_RANGE, limit};
-use crate::hf::config::labels::Labels;
 
 /// The sizes and tokens that all families have, over the properties of one.
 pub(super) fn read(fields: &Fields<'_>, properties: Config) -> Result<Config, ModelError> {

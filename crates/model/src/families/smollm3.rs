@@ -5,9 +5,9 @@ use serde_json::{Map, Value, json};
 
 use super::decoder;
 use crate::config::{AttentionBias, Config, Positions, Rope};
+use crate::config_json::fields::Fields;
 use crate::error::ModelError;
 use crate::family::Family;
-use crate::hf::config::fields::Fields;
 
 pub(crate) static FAMILY: Family = decoder::family(
     ("smollm3", "SmolLM3", "SmolLM3"),

@@ -5,9 +5,9 @@ use fedra_plan::Role;
 
 use super::images::{self, ATTENTION, ATTENTION_MODULES, EMBEDDING, HEAD};
 use crate::config::Config;
+use crate::config_json::fields::{Fields, limit};
 use crate::error::ModelError;
 use crate::family::{Family, Module, Place, module};
-use crate::hf::config::fields::{Fields, limit};
 use crate::image_input::ImageInput;
 
 pub(crate) static VIT: Family = Family {

@@ -4,8 +4,8 @@
 use serde_json::{Map, Value, json};
 
 use crate::config::{Config, Window};
+use crate::config_json::fields::{Fields, limit};
 use crate::error::ModelError;
-use crate::hf::config::fields::{Fields, limit};
 
 /// What the library calls a block with a window, and one without.
 const KINDS: [&str; 2] = ["sliding_attention", "full_attention"];

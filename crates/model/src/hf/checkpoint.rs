@@ -15,10 +15,10 @@ use fedra_compute::{QuantisedMatrix, WeightFormat};
 use fedra_plan::{Layer, Layout, ParamId, Part, Role, Shape};
 
 use super::companions::Companions;
-use super::config::fields::UNQUANTISED;
 use super::names::{Architecture, Meaning};
 use super::weights::Weights;
 use crate::config::Config;
+use crate::config_json::fields::UNQUANTISED;
 use crate::error::ModelError;
 use crate::family::ClassKind;
 use crate::image_input::ImageInput;

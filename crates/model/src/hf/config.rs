@@ -5,26 +5,22 @@
 //! Every size is at least one and at most the limit named beside it; no product of two of them
 //! overflows.
 
-pub(crate) mod fields;
-pub(crate) mod labels;
 mod missing;
 
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-use self::fields::Fields;
-pub use fields::limit;
-pub use labels::{Labels, Problem};
-
-use self::fields::INITIALIZER_RANGE;
 use super::dtype::Precision;
 use super::file;
 use super::names::Architecture;
 use crate::config::{Config, Positions};
+use crate::config_json::fields::{Fields, INITIALIZER_RANGE};
 use crate::error::ModelError;
 use crate::families;
 
+pub use crate::config_json::fields::limit;
+pub use crate::config_json::labels::{Labels, Problem};
 pub use fedra_files::model_folder::CONFIG as FILE;
 
 /// Largest configuration file; its bulk is label names.

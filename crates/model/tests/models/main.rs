@@ -30,6 +30,10 @@ mod peft;
 
 mod folders;
 mod heads;
+mod hf_config;
+mod hf_folder;
+mod hf_safetensors;
+mod hf_weights;
 mod images;
 mod refusals;
 mod transformers;
