@@ -240,6 +240,23 @@ fn planned_memory_holds_in_both_places() {
     }
 }
 
+/// From the second round on, states that clients at work have replaced are there beside the new ones.
+#[test]
+fn a_first_round_is_planned_without_states_that_are_replaced() {
+    let place = Place::new();
+    let plan = |rounds: &str| {
+        let model = ["model.width=128", "model.blocks=4", "threads=1", rounds];
+        let state = ["federation.clients=3", "work.moments=kept", "data.partition.by=iid"];
+        let all = sets(&[&model[..], &state].concat());
+        place.succeed(&[&["plan", "tiny.toml"], &all[..]].concat())
+    };
+    let (first, later) = (plan("federation.rounds=1"), plan("federation.rounds=2"));
+    assert!(first.contains("6.6 MB each between rounds"), "{first}");
+    assert!(first.contains("; 19.8 MB client state"), "{first}");
+    // One thread has two clients under way.
+    assert!(later.contains("; 33.0 MB client state"), "{later}");
+}
+
 #[test]
 fn advice_writes_only_where_it_was_told_to_and_is_the_same() {
     let place = Place::new();
