@@ -54,12 +54,15 @@ pub(super) enum Source {
     Probe,
     Quantised,
     Rows,
-    TensorAttention,
+    TensorAttention32,
+    TensorAttention64,
+    TensorAttention96,
+    TensorAttention128,
 }
 
 impl Source {
     #[cfg(test)]
-    const ALL: [Self; 13] = [
+    const ALL: [Self; 16] = [
         Self::Attention,
         Self::Decode,
         Self::Draws,
@@ -72,7 +75,10 @@ impl Source {
         Self::Probe,
         Self::Quantised,
         Self::Rows,
-        Self::TensorAttention,
+        Self::TensorAttention32,
+        Self::TensorAttention64,
+        Self::TensorAttention96,
+        Self::TensorAttention128,
     ];
 
     const fn file(self) -> (&'static str, &'static str) {
@@ -89,27 +95,33 @@ impl Source {
             Self::Probe => ("probe.cu", include_str!("kernels/probe.cu")),
             Self::Quantised => ("quantised.cu", include_str!("kernels/quantised.cu")),
             Self::Rows => ("rows.cu", include_str!("kernels/rows.cu")),
-            Self::TensorAttention => {
+            Self::TensorAttention32
+            | Self::TensorAttention64
+            | Self::TensorAttention96
+            | Self::TensorAttention128 => {
                 ("tensor_attention.cu", include_str!("kernels/tensor_attention.cu"))
             }
         }
     }
 
     /// What stands in front of the file.
-    const fn headers(self) -> [&'static str; 3] {
+    const fn headers(self) -> [&'static str; 4] {
         match self {
-            Self::Attention | Self::Probe => [COMMON, ATTENTION, ""],
-            Self::Decode => [COMMON, ATTENTION, EIGHT],
-            Self::FewRows => [COMMON, EIGHT, ""],
-            Self::TensorAttention => [COMMON, ATTENTION, TENSOR],
-            Self::Examples => [COMMON, TENSOR, ""],
+            Self::Attention | Self::Probe => [COMMON, ATTENTION, "", ""],
+            Self::Decode => [COMMON, ATTENTION, EIGHT, ""],
+            Self::FewRows => [COMMON, EIGHT, "", ""],
+            Self::TensorAttention32 => [COMMON, ATTENTION, TENSOR, "#define HEAD 32"],
+            Self::TensorAttention64 => [COMMON, ATTENTION, TENSOR, "#define HEAD 64"],
+            Self::TensorAttention96 => [COMMON, ATTENTION, TENSOR, "#define HEAD 96"],
+            Self::TensorAttention128 => [COMMON, ATTENTION, TENSOR, "#define HEAD 128"],
+            Self::Examples => [COMMON, TENSOR, "", ""],
             Self::Draws
             | Self::Elementwise
             | Self::Losses
             | Self::Norm
             | Self::Optimiser
             | Self::Quantised
-            | Self::Rows => [COMMON, "", ""],
+            | Self::Rows => [COMMON, "", "", ""],
         }
     }
 

@@ -30,6 +30,26 @@ __device__ inline void four_turned(u32 *r, const u16 *p) {
                  : "r"(shared_address(p)));
 }
 
+// Copies into shared memory that go on while warps compute. A thread closes a group of its copies, and waits until
+// no more than the newest N groups are on their way.
+__device__ inline void copy_begun(u16 *into, const u16 *from, bool there) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(into)), "l"(from), "r"(there ? 16 : 0));
+}
+
+__device__ inline void copy_begun(float *into, const float *from, bool there) {
+    u32 address = (u32)__cvta_generic_to_shared(into);
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(address), "l"(from), "r"(there ? 4 : 0));
+}
+
+__device__ inline void close_group() {
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+template <int N>
+__device__ inline void await_groups() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+}
+
 // Rows of D numbers in shared memory, apart by a little more so that eight rows are in different banks.
 template <int D>
 struct Tile {
@@ -44,6 +64,18 @@ struct Tile {
             uint4 eight = make_uint4(0, 0, 0, 0);
             if (r < (int)rows) eight = *(const uint4 *)(source + (row + r) * columns + column + c);
             *(uint4 *)(start + r * STRIDE + c) = eight;
+        }
+    }
+
+    // Begins to copy COUNT rows of one head by THREADS threads, zeros behind the first `rows`.
+    template <int COUNT, int THREADS>
+    __device__ void fetch(Numbers from, u64 row, u32 rows, u32 columns, u32 column) const {
+        const u16 *source = (const u16 *)from.start + row * columns + column;
+#pragma unroll
+        for (int i = threadIdx.x; i < COUNT * (D / 8); i += THREADS) {
+            int r = i / (D / 8), c = i % (D / 8) * 8;
+            bool there = r < (int)rows;
+            copy_begun(start + r * STRIDE + c, source + (there ? (u64)r * columns + c : 0), there);
         }
     }
 

@@ -19,12 +19,14 @@ const KERNELS: [(usize, [&str; 3]); 5] = [
 ];
 
 /// Kernels that use tensor cores, for heads of just so many features.
-const TENSOR_KERNELS: [(usize, [&str; 3]); 4] = [
-    (32, ["tensor_attention_32", "tensor_attention_queries_32", "tensor_attention_keys_32"]),
-    (64, ["tensor_attention_64", "tensor_attention_queries_64", "tensor_attention_keys_64"]),
-    (96, ["tensor_attention_96", "tensor_attention_queries_96", "tensor_attention_keys_96"]),
-    (128, ["tensor_attention_128", "tensor_attention_queries_128", "tensor_attention_keys_128"]),
+const TENSOR_KERNELS: [(usize, Source); 4] = [
+    (32, Source::TensorAttention32),
+    (64, Source::TensorAttention64),
+    (96, Source::TensorAttention96),
+    (128, Source::TensorAttention128),
 ];
+const TENSOR_NAMES: [&str; 3] =
+    ["tensor_attention", "tensor_attention_queries", "tensor_attention_keys"];
 
 /// Queries, or keys, of a block without tensor cores.
 const BLOCK: usize = 16;
@@ -33,10 +35,17 @@ const BLOCK: usize = 16;
 struct Way {
     source: Source,
     names: [&'static str; 3],
-    /// Queries, or keys, of a block.
-    block: usize,
+    /// Of the two kernels for queries, and of that for keys.
+    blocks: [Block; 2],
     /// Bytes of shared memory of the three kernels.
     shared: [usize; 3],
+}
+
+/// The block of a kernel: the queries or keys that it does, and its threads.
+#[derive(Clone, Copy)]
+struct Block {
+    rows: usize,
+    threads: u32,
 }
 
 /// Tensor cores where everything is bf16 and rows are whole vectors of eight.
@@ -46,16 +55,19 @@ fn way(given: &Attended<'_>, others: &[&Tensor]) -> Way {
     let fits = |tensor: &Tensor| tensor.is_bf16() && tensor.cols().is_multiple_of(8);
     let is_half = read.chain(others.iter().copied()).all(fits);
     let exact = TENSOR_KERNELS.iter().find(|(of, _)| *of == width);
-    if let Some((d, names)) = exact.filter(|_| is_half) {
-        let row = 2 * (d + 8);
-        let shared = [3 * 64 * row, 4 * 64 * row, (2 * 64 + 2 * 32) * row];
-        return Way { source: Source::TensorAttention, names: *names, block: 64, shared };
+    if let Some((d, source)) = exact.filter(|_| is_half) {
+        let of_queries = Block { rows: 128, threads: if *d <= 64 { 128 } else { 256 } };
+        let blocks = [of_queries, Block { rows: 64, threads: 128 }];
+        // Every kernel has room for 256 rows, each eight numbers longer than it need be.
+        let shared = [2 * 256 * (d + 8); 3];
+        return Way { source: *source, names: TENSOR_NAMES, blocks, shared };
     }
     let (d, names) =
         KERNELS.iter().find(|(most, _)| *most >= width).expect("heads are at most 256 wide");
     let backward = 4 * (64 * (d + 1) + 2 * 16 * d);
     let shared = [4 * (32 * (d + 1) + 32 * d + 16 * d), backward, backward];
-    Way { source: Source::Attention, names: *names, block: BLOCK, shared }
+    let blocks = [Block { rows: BLOCK, threads: 128 }; 2];
+    Way { source: Source::Attention, names: *names, blocks, shared }
 }
 
 /// What a kernel is told, and the tables that must stay until it is on the stream.
@@ -120,8 +132,8 @@ fn described(cuda: &Cuda, given: &Attended<'_>, over: Over, block: usize) -> Des
     Described { words: Words(words), tiles: tiles.len() / 2, _tables: tables }
 }
 
-fn grid(tiles: usize, heads: usize, shared: usize) -> Grid {
-    let grid = Grid::blocks((tiles as u32, heads as u32), (128, 1));
+fn grid(tiles: usize, heads: usize, (threads, shared): (u32, usize)) -> Grid {
+    let grid = Grid::blocks((tiles as u32, heads as u32), (threads, 1));
     Grid { shared: shared as u32, ..grid }
 }
 
@@ -130,10 +142,11 @@ pub(crate) fn attention(
     given: &Attended<'_>,
     (out, log_sums): (&mut Tensor, Option<&mut Tensor>),
 ) {
-    let Way { source, names: [name, ..], block, shared: [shared, ..] } = way(given, &[out]);
-    let described = described(cuda, given, Over::Queries, block);
+    let Way { source, names: [name, ..], blocks: [block, _], shared: [shared, ..] } =
+        way(given, &[out]);
+    let described = described(cuda, given, Over::Queries, block.rows);
     let log_sums = log_sums.map_or(0, |log_sums| log_sums.numbers_mut().address);
-    let grid = grid(described.tiles, given.geometry.heads, shared);
+    let grid = grid(described.tiles, given.geometry.heads, (block.threads, shared));
     if described.tiles > 0 {
         let given = arguments![described.words, out.numbers_mut(), log_sums];
         cuda.launch((source, name), grid, given);
@@ -167,7 +180,7 @@ pub(crate) fn probe(
         received.as_ref().map_or(0, |received| received.address),
         masses.address
     ];
-    let grid = grid(spans.len(), geometry.kv_heads, shared);
+    let grid = grid(spans.len(), geometry.kv_heads, (128, shared));
     cuda.launch((Source::Probe, "probe"), grid, arguments);
     if let (Some(found), Some(received)) = (probe.received, received) {
         found.copy_from_slice(&cuda.read::<f32>(received.address, found.len()));
@@ -183,7 +196,8 @@ pub(crate) fn attention_backward(
 ) {
     let geometry = given.geometry;
     let written: Vec<&Tensor> = dq.as_deref().into_iter().chain([&*dkv, dout]).collect();
-    let Way { source, names: [_, for_queries, for_keys], block, shared } = way(given, &written);
+    let Way { source, names: [_, for_queries, for_keys], blocks: [queries, keys], shared } =
+        way(given, &written);
     let count = out.rows() * geometry.heads;
     let inner = cuda.take(count.max(1));
     let (log_sums, dout) = (log_sums.numbers().address, dout.numbers());
@@ -193,16 +207,16 @@ pub(crate) fn attention_backward(
     let stride = dkv.cols();
     let dkv = dkv.numbers_mut();
     let (dq, stride) = dq.map_or((dkv, stride), |dq| (dq.numbers_mut(), dq.cols()));
-    let of_queries = described(cuda, given, Over::Queries, block);
+    let of_queries = described(cuda, given, Over::Queries, queries.rows);
     if of_queries.tiles > 0 {
-        let grid = grid(of_queries.tiles, geometry.heads, shared[1]);
+        let grid = grid(of_queries.tiles, geometry.heads, (queries.threads, shared[1]));
         let inner = inner.address;
         let given = arguments![of_queries.words, dout, log_sums, inner, dq, stride as u32];
         cuda.launch((source, for_queries), grid, given);
     }
-    let of_keys = described(cuda, given, Over::Keys, block);
+    let of_keys = described(cuda, given, Over::Keys, keys.rows);
     if of_keys.tiles > 0 {
-        let grid = grid(of_keys.tiles, geometry.kv_heads, shared[2]);
+        let grid = grid(of_keys.tiles, geometry.kv_heads, (keys.threads, shared[2]));
         let given = arguments![of_keys.words, dout, log_sums, inner.address, dkv];
         cuda.launch((source, for_keys), grid, given);
     }
