@@ -1,24 +1,25 @@
 // Attention by tensor cores: bf16 factors, f32 sums. The formulas are those of attention.cu. Heads have HEAD
 // features, which whoever compiles this defines.
 //
-// Forward and for the gradients of queries a block does 128 queries of a head and goes through the keys; for the
-// gradients of keys and values it does 64 keys and goes through the queries. What it goes through comes in steps
-// into two stages of shared memory, so that the next step is on its way while one is computed. Scores live in
-// registers only. Exponents are of two: c = s log2(e).
+// Forward and for the gradients of queries a block does 128 queries of a head (64 of a wide one) and goes through the
+// keys; for the gradients of keys and values it does 64 keys and goes through the queries. What it goes through comes in
+// steps into two stages of shared memory, so that the next step is on its way while one is computed. Scores live in
+// registers only, and no mask is looked at where a warp sees all keys of a step.
 
 #define LOG2_E 1.4426950408889634f
 #define LN_2 0.6931471805599453f
 
-// Rows of 16 that a warp of a block of queries has, and its warps: 128 rows together.
-constexpr int STRIPS = HEAD <= 64 ? 2 : 1, OWN = 16 * STRIPS, QUERIES = 128, QUERY_THREADS = 32 * QUERIES / OWN;
-// Keys of a block, a warp for 16.
-constexpr int KEYS = 64, KEY_THREADS = 2 * KEYS;
+constexpr int THREADS = 128;
+// Rows of 16 queries that a warp has, and queries of a block.
+constexpr int STRIPS = HEAD <= 64 ? 2 : 1, OWN = 16 * STRIPS, QUERIES = THREADS / 32 * OWN;
+// Keys of a block, 16 of a warp.
+constexpr int KEYS = THREADS / 2;
 // Keys of a step through them, and queries of a step through these.
 constexpr int KEY_STEP = 64, QUERY_STEP = HEAD <= 64 ? 64 : 32;
 // Factors of 16 columns.
 constexpr int PARTS = HEAD / 16;
 // Blocks that a multiprocessor should have room for.
-constexpr int QUERY_BLOCKS = HEAD <= 64 ? 2 : 1, KEY_BLOCKS = HEAD <= 64 ? 3 : 2;
+constexpr int QUERY_BLOCKS = HEAD <= 32 ? 3 : 2, KEY_BLOCKS = HEAD <= 32 ? 4 : HEAD <= 64 ? 3 : 2;
 
 typedef Tile<HEAD> Rows;
 
@@ -107,8 +108,8 @@ struct Queries {
     // Begins to copy the keys and values of a step into its stage.
     __device__ void fetch(const Attention &a, u16 *memory, u32 step) const {
         u32 base = begin + step * KEY_STEP, rows = min(end - base, (u32)KEY_STEP), column = kv_head * HEAD;
-        keys(memory, step).fetch<KEY_STEP, QUERY_THREADS>(s.kv, s.k_first + base, rows, a.kv_stride, a.key_column + column);
-        values(memory, step).fetch<KEY_STEP, QUERY_THREADS>(s.kv, s.k_first + base, rows, a.kv_stride, a.value_column + column);
+        keys(memory, step).fetch<KEY_STEP, THREADS>(s.kv, s.k_first + base, rows, a.kv_stride, a.key_column + column);
+        values(memory, step).fetch<KEY_STEP, THREADS>(s.kv, s.k_first + base, rows, a.kv_stride, a.value_column + column);
     }
 
     static __device__ Rows keys(u16 *memory, u32 step) {
@@ -214,13 +215,13 @@ __device__ __forceinline__ void forward_step(
     }
 }
 
-extern "C" __global__ void __launch_bounds__(QUERY_THREADS, QUERY_BLOCKS) tensor_attention(Attention a, Numbers out, float *log_sums) {
+extern "C" __global__ void __launch_bounds__(THREADS, QUERY_BLOCKS) tensor_attention(Attention a, Numbers out, float *log_sums) {
     extern __shared__ __align__(16) u16 memory[];
     Lane lane;
     Queries own(a, lane);
     // Queries pass through the second stage.
     Rows q = Queries::keys(memory, 1);
-    q.fetch<QUERIES, QUERY_THREADS>(a.q, own.s.q_first + own.first, own.count, a.q_stride, own.head * HEAD);
+    q.fetch<QUERIES, THREADS>(a.q, own.s.q_first + own.first, own.count, a.q_stride, own.head * HEAD);
     close_group();
     if (own.steps() > 0) own.fetch(a, memory, 0);
     close_group();
@@ -323,7 +324,7 @@ __device__ __forceinline__ void query_step(
     }
 }
 
-extern "C" __global__ void __launch_bounds__(QUERY_THREADS, QUERY_BLOCKS) tensor_attention_queries(
+extern "C" __global__ void __launch_bounds__(THREADS, QUERY_BLOCKS) tensor_attention_queries(
     Attention a, Numbers dout, const float *log_sums, const float *inner, Numbers dq, u32 dq_stride) {
     extern __shared__ __align__(16) u16 memory[];
     Lane lane;
@@ -331,8 +332,8 @@ extern "C" __global__ void __launch_bounds__(QUERY_THREADS, QUERY_BLOCKS) tensor
     // Queries and gradients pass through both stages.
     Rows q = {memory}, d = {memory + QUERIES * Rows::STRIDE};
     u32 row = own.s.q_first + own.first;
-    q.fetch<QUERIES, QUERY_THREADS>(a.q, row, own.count, a.q_stride, own.head * HEAD);
-    d.fetch<QUERIES, QUERY_THREADS>(dout, row, own.count, a.heads * HEAD, own.head * HEAD);
+    q.fetch<QUERIES, THREADS>(a.q, row, own.count, a.q_stride, own.head * HEAD);
+    d.fetch<QUERIES, THREADS>(dout, row, own.count, a.heads * HEAD, own.head * HEAD);
     close_group();
     float log_sum[STRIPS][2] = {}, product[STRIPS][2] = {};
     for (int m = 0; m < STRIPS; m++) {
@@ -455,7 +456,7 @@ __device__ inline void seeing(const Attention &a, const Span &s, u32 first, u32 
     *end = behind > s.offset ? min(behind - s.offset, s.queries) : 0;
 }
 
-extern "C" __global__ void __launch_bounds__(KEY_THREADS, KEY_BLOCKS) tensor_attention_keys(
+extern "C" __global__ void __launch_bounds__(THREADS, KEY_BLOCKS) tensor_attention_keys(
     Attention a, Numbers dout, const float *log_sums, const float *inner, Numbers dkv) {
     extern __shared__ __align__(16) u16 memory[];
     __shared__ float sums[2][2][QUERY_STEP];
@@ -468,8 +469,8 @@ extern "C" __global__ void __launch_bounds__(KEY_THREADS, KEY_BLOCKS) tensor_att
     u32 first = a.tiles[2 * blockIdx.x + 1], kv_head = blockIdx.y, sharing = a.heads / a.kv_heads;
     u32 count = min(s.keys - first, (u32)KEYS), own = first + 16 * lane.warp;
     u32 key_column = a.key_column + kv_head * HEAD, value_column = a.value_column + kv_head * HEAD;
-    k.fetch<KEYS, KEY_THREADS>(s.kv, s.k_first + first, count, a.kv_stride, key_column);
-    v.fetch<KEYS, KEY_THREADS>(s.kv, s.k_first + first, count, a.kv_stride, value_column);
+    k.fetch<KEYS, THREADS>(s.kv, s.k_first + first, count, a.kv_stride, key_column);
+    v.fetch<KEYS, THREADS>(s.kv, s.k_first + first, count, a.kv_stride, value_column);
     close_group();
     await_groups<0>();
     __syncthreads();
@@ -482,8 +483,8 @@ extern "C" __global__ void __launch_bounds__(KEY_THREADS, KEY_BLOCKS) tensor_att
         u32 head = kv_head * sharing + step / steps, base = begin + step % steps * QUERY_STEP;
         u32 rows = min(end - base, (u32)QUERY_STEP), row = s.q_first + base;
         Rows q = {stages + step % 2 * 2 * SIZE}, d = {q.start + SIZE};
-        q.fetch<QUERY_STEP, KEY_THREADS>(a.q, row, rows, a.q_stride, head * HEAD);
-        d.fetch<QUERY_STEP, KEY_THREADS>(dout, row, rows, a.heads * HEAD, head * HEAD);
+        q.fetch<QUERY_STEP, THREADS>(a.q, row, rows, a.q_stride, head * HEAD);
+        d.fetch<QUERY_STEP, THREADS>(dout, row, rows, a.heads * HEAD, head * HEAD);
         // Zeros behind the last query: its score, gradient and product are zero, and so is all that they add.
         if (threadIdx.x < 2 * QUERY_STEP) {
             u32 which = threadIdx.x / QUERY_STEP, i = threadIdx.x % QUERY_STEP;

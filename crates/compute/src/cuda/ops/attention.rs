@@ -35,17 +35,10 @@ const BLOCK: usize = 16;
 struct Way {
     source: Source,
     names: [&'static str; 3],
-    /// Of the two kernels for queries, and of that for keys.
-    blocks: [Block; 2],
+    /// Queries of a block, and keys of one.
+    blocks: [usize; 2],
     /// Bytes of shared memory of the three kernels.
     shared: [usize; 3],
-}
-
-/// The block of a kernel: the queries or keys that it does, and its threads.
-#[derive(Clone, Copy)]
-struct Block {
-    rows: usize,
-    threads: u32,
 }
 
 /// Tensor cores where everything is bf16 and rows are whole vectors of eight.
@@ -56,9 +49,8 @@ fn way(given: &Attended<'_>, others: &[&Tensor]) -> Way {
     let is_half = read.chain(others.iter().copied()).all(fits);
     let exact = TENSOR_KERNELS.iter().find(|(of, _)| *of == width);
     if let Some((d, source)) = exact.filter(|_| is_half) {
-        let of_queries = Block { rows: 128, threads: if *d <= 64 { 128 } else { 256 } };
-        let blocks = [of_queries, Block { rows: 64, threads: 128 }];
-        // Every kernel has room for 256 rows, each eight numbers longer than it need be.
+        let blocks = [if *d <= 64 { 128 } else { 64 }, 64];
+        // Every kernel has room for 256 rows, each eight numbers longer than a head is wide.
         let shared = [2 * 256 * (d + 8); 3];
         return Way { source: *source, names: TENSOR_NAMES, blocks, shared };
     }
@@ -66,8 +58,7 @@ fn way(given: &Attended<'_>, others: &[&Tensor]) -> Way {
         KERNELS.iter().find(|(most, _)| *most >= width).expect("heads are at most 256 wide");
     let backward = 4 * (64 * (d + 1) + 2 * 16 * d);
     let shared = [4 * (32 * (d + 1) + 32 * d + 16 * d), backward, backward];
-    let blocks = [Block { rows: BLOCK, threads: 128 }; 2];
-    Way { source: Source::Attention, names: *names, blocks, shared }
+    Way { source: Source::Attention, names: *names, blocks: [BLOCK; 2], shared }
 }
 
 /// What a kernel is told, and the tables that must stay until it is on the stream.
@@ -132,8 +123,8 @@ fn described(cuda: &Cuda, given: &Attended<'_>, over: Over, block: usize) -> Des
     Described { words: Words(words), tiles: tiles.len() / 2, _tables: tables }
 }
 
-fn grid(tiles: usize, heads: usize, (threads, shared): (u32, usize)) -> Grid {
-    let grid = Grid::blocks((tiles as u32, heads as u32), (threads, 1));
+fn grid(tiles: usize, heads: usize, shared: usize) -> Grid {
+    let grid = Grid::blocks((tiles as u32, heads as u32), (128, 1));
     Grid { shared: shared as u32, ..grid }
 }
 
@@ -144,9 +135,9 @@ pub(crate) fn attention(
 ) {
     let Way { source, names: [name, ..], blocks: [block, _], shared: [shared, ..] } =
         way(given, &[out]);
-    let described = described(cuda, given, Over::Queries, block.rows);
+    let described = described(cuda, given, Over::Queries, block);
     let log_sums = log_sums.map_or(0, |log_sums| log_sums.numbers_mut().address);
-    let grid = grid(described.tiles, given.geometry.heads, (block.threads, shared));
+    let grid = grid(described.tiles, given.geometry.heads, shared);
     if described.tiles > 0 {
         let given = arguments![described.words, out.numbers_mut(), log_sums];
         cuda.launch((source, name), grid, given);
@@ -180,7 +171,7 @@ pub(crate) fn probe(
         received.as_ref().map_or(0, |received| received.address),
         masses.address
     ];
-    let grid = grid(spans.len(), geometry.kv_heads, (128, shared));
+    let grid = grid(spans.len(), geometry.kv_heads, shared);
     cuda.launch((Source::Probe, "probe"), grid, arguments);
     if let (Some(found), Some(received)) = (probe.received, received) {
         found.copy_from_slice(&cuda.read::<f32>(received.address, found.len()));
@@ -207,16 +198,16 @@ pub(crate) fn attention_backward(
     let stride = dkv.cols();
     let dkv = dkv.numbers_mut();
     let (dq, stride) = dq.map_or((dkv, stride), |dq| (dq.numbers_mut(), dq.cols()));
-    let of_queries = described(cuda, given, Over::Queries, queries.rows);
+    let of_queries = described(cuda, given, Over::Queries, queries);
     if of_queries.tiles > 0 {
-        let grid = grid(of_queries.tiles, geometry.heads, (queries.threads, shared[1]));
+        let grid = grid(of_queries.tiles, geometry.heads, shared[1]);
         let inner = inner.address;
         let given = arguments![of_queries.words, dout, log_sums, inner, dq, stride as u32];
         cuda.launch((source, for_queries), grid, given);
     }
-    let of_keys = described(cuda, given, Over::Keys, keys.rows);
+    let of_keys = described(cuda, given, Over::Keys, keys);
     if of_keys.tiles > 0 {
-        let grid = grid(of_keys.tiles, geometry.kv_heads, (keys.threads, shared[2]));
+        let grid = grid(of_keys.tiles, geometry.kv_heads, shared[2]);
         let given = arguments![of_keys.words, dout, log_sums, inner.address, dkv];
         cuda.launch((source, for_keys), grid, given);
     }
