@@ -275,8 +275,7 @@ impl Fleet for LocalFleet {
         }
         let (fleet, mut revocable) = (&*self, requests.iter().map(|request| request.revocable));
         let split = requests.first().and_then(|request| request.split.clone());
-        // Clients that wait for each other have to be at work all at once.
-        // Clients that meet in each step wait for each other.
+        // Clients that meet in each step wait for each other: they have to be at work all at once.
         let at_once = match split.as_deref().map(SplitConfig::is_joined) {
             Some(true) => requests.len(),
             Some(false) | None => ThreadPool::current_threads(),
@@ -294,9 +293,14 @@ impl Fleet for LocalFleet {
                 (Verdict::Taken, None) | (Verdict::Refused, _) => Ok(()),
             }
         };
+        // Both halves of a model that is cut share a device, and the server's half learns meanwhile.
+        let apart = fleet.middle.is_none() && at_once.min(requests.len()) > 1;
         so_many_in_order(
             (requests.len(), at_once),
-            |number| fleet.train_one(&requests[number], &meter),
+            |number| {
+                let train = || fleet.train_one(&requests[number], &meter);
+                if apart { fleet.device.aside(train) } else { train() }
+            },
             |trained| {
                 settle(trained).inspect_err(|_| {
                     // Whoever waits for a client of a round that has ended would wait for ever.

@@ -60,6 +60,15 @@ impl Device {
         }
     }
 
+    /// Runs work of this thread beside that of other threads, where the device computes for several at a time. What
+    /// the work reads must not change meanwhile.
+    pub fn aside<T>(&self, work: impl FnOnce() -> T) -> T {
+        match self {
+            Self::Cpu(_) | Self::Meta(_) => work(),
+            Self::Cuda(cuda) => cuda.aside(work),
+        }
+    }
+
     /// A device without numbers, which counts from nothing. Tensors read as zeros.
     pub fn meta() -> Self {
         Self::Meta(Counter::default())

@@ -24,6 +24,8 @@ pub enum Preset {
     ModernBertBase,
     /// A 4-block `ViT` of width 64 for grey images of 28 x 28 pixels in patches of 7.
     VitTiny,
+    /// A Vision Transformer of 6 blocks of width 192 for grey images of 28 x 28 pixels in patches of 4.
+    VitMini,
     /// `ViT-S`: 12 blocks of width 384 for colour images of 224 x 224 pixels in patches of 16.
     VitSmall,
 }
@@ -40,6 +42,7 @@ impl Preset {
         Self::Llama2,
         Self::ModernBertBase,
         Self::VitTiny,
+        Self::VitMini,
         Self::VitSmall,
     ];
 
@@ -55,6 +58,7 @@ impl Preset {
             Self::Llama2 => "llama2-7b",
             Self::ModernBertBase => "modernbert-base",
             Self::VitTiny => "vit-tiny",
+            Self::VitMini => "vit-mini",
             Self::VitSmall => "vit-s",
         }
     }
@@ -82,6 +86,7 @@ impl Preset {
             // A vocabulary that is grown has its padding in front.
             Self::ModernBertBase => Config { pad_token_id: Some(0), ..Config::modernbert() },
             Self::VitTiny => images(4, 64, 4, ImageInput::new((28, 28), 7, 1)),
+            Self::VitMini => images(6, 192, 3, ImageInput::new((28, 28), 4, 1)),
             Self::VitSmall => images(12, 384, 6, ImageInput::new((224, 224), 16, 3)),
         }
     }

@@ -1,7 +1,8 @@
 //! `fedra bench check`: whether a device computes what the processor does.
 //!
 //! Steps of tiny models of every family and head run on both, at odd sizes: loss and gradients of all that
-//! learns, a step of the optimiser, private gradients, decoding from a cache, the scores of a probe. A
+//! learns, a step of the optimiser, private gradients, adapters over quantised weights, decoding from a cache, the
+//! scores of a probe. A
 //! difference is `|a - b| / |b|` over all numbers of a result; a bound belongs to a precision.
 
 use anyhow::{Result, bail};
@@ -10,11 +11,14 @@ use fedra::config::DeviceReport;
 use fedra::text::grid::Grid;
 use fedra_compute::{
     Clipping, Device, Gradients, LossWeights, Optimiser, Params, Precision, RowWeights, Seed,
-    Solver, Tape, Tensor,
+    Solver, Tape, Tensor, WeightFormat,
 };
 use fedra_model::hf::Config;
-use fedra_model::{Batch, BlockProbe, Head, KeyValueCache, Model, Relevant, Targets, Weighted};
-use fedra_plan::Scope;
+use fedra_model::{
+    Adapters, Batch, BlockProbe, Head, KeyValueCache, Model, Relevant, Targets, WeightStorage,
+    Weighted,
+};
+use fedra_plan::{Part, Role, Scope};
 use serde_json::{Value, json};
 use std::path::Path;
 
@@ -23,9 +27,15 @@ use crate::device::{DeviceFlags, peers_precision};
 
 /// Configurations of tiny models: every family, and every property that a family may have.
 pub(super) const FAMILIES: &str = include_str!("check/families.json");
+/// The same with heads as wide as tensor cores take them.
+const WIDE_HEADS: &str = include_str!("check/wide_heads.json");
 const CLASSES: usize = 3;
-/// Lengths of a batch's sequences, as far as a model takes them.
+/// Lengths of a batch's sequences.
 const LENGTHS: [usize; 5] = [1, 7, 12, 3, 16];
+/// The same for models that read longer ones.
+const LONG: [usize; 4] = [1, 70, 33, 150];
+/// Rank of the adapters over quantised weights.
+const RANK: usize = 4;
 
 /// Compare a device with the processor: losses, gradients and steps of every family and head
 #[derive(Args)]
@@ -53,7 +63,8 @@ impl Check {
             Precision::Tf32 => 3e-2,
             Precision::Bf16 => 0.3,
         };
-        let configurations: Vec<Value> = serde_json::from_str(FAMILIES)?;
+        let mut configurations: Vec<Value> = serde_json::from_str(FAMILIES)?;
+        configurations.extend(serde_json::from_str::<Vec<Value>>(WIDE_HEADS)?);
         let mut found = Vec::new();
         for (number, configuration) in configurations.iter().enumerate() {
             let json = configuration.to_string();
@@ -73,6 +84,11 @@ impl Check {
                 add("optimiser", step);
                 add("private", case.private()?);
                 add("probe", case.probe()?);
+                for format in [WeightFormat::Bf16, WeightFormat::Int8, WeightFormat::Int4] {
+                    let (loss, gradients, _) =
+                        Case::new(adapted(&config, head, format)?, &device)?.step()?;
+                    add("quantised", loss.max(gradients));
+                }
                 if case.model.is_decoder() && matches!(case.model.head(), Head::Language) {
                     add("cache", case.decode()?);
                 }
@@ -85,7 +101,7 @@ impl Check {
     fn print(&self, (device, found): (&Device, &[Found]), bound: f64) -> Result<()> {
         let wrong = |found: &&Found| found.difference.is_nan() || found.difference > bound;
         let failed: Vec<&Found> = found.iter().filter(wrong).collect();
-        let kinds = ["loss", "gradients", "optimiser", "private", "probe", "cache"];
+        let kinds = ["loss", "gradients", "optimiser", "private", "probe", "quantised", "cache"];
         let worst = kinds.map(|kind| {
             let of_kind = found.iter().filter(|found| found.what == kind);
             of_kind.max_by(|a, b| a.difference.total_cmp(&b.difference))
@@ -135,6 +151,23 @@ fn heads(config: &Config) -> Vec<(&'static str, Head)> {
     ]
 }
 
+/// A model whose adapters learn over weights in this format.
+fn adapted(config: &Config, head: Head, format: WeightFormat) -> Result<Model> {
+    let adapters = Adapters::new(RANK, 2.0 * RANK as f32, [Role::Query, Role::Value])?;
+    let model = Model::new(config.clone(), head, Some(adapters))?;
+    let frozen = Scope::everything(model.layout()) - &learning(&model);
+    let storage = WeightStorage::new(format, model.layout(), &frozen);
+    Ok(model.stored_as(storage))
+}
+
+/// Adapters, where there are any; else everything.
+fn learning(model: &Model) -> Scope {
+    match model.adapters() {
+        Some(_) => Scope::of_parts(model.layout(), [Part::LoraA, Part::LoraB]),
+        None => Scope::everything(model.layout()),
+    }
+}
+
 /// A model on both sides, and a batch.
 struct Case {
     model: Model,
@@ -153,6 +186,7 @@ impl Case {
         let config = model.config();
         let lengths: Vec<usize> = match config.image {
             Some(image) => vec![image.tokens(); 3],
+            None if model.longest() >= LONG[3] => LONG.to_vec(),
             None => LENGTHS.iter().map(|length| *length.min(&model.longest())).collect(),
         };
         let tokens: usize = lengths.iter().sum();
@@ -170,7 +204,7 @@ impl Case {
         };
         let target = |place: usize| (place % 5 != 3).then(|| draw.below(below) as u32);
         let targets = (0..count).map(target).collect();
-        let scope = Scope::everything(model.layout());
+        let scope = learning(&model);
         let sides = [(device.clone(), there), (host, params)];
         Ok(Self { model, scope, batch, targets, sides })
     }

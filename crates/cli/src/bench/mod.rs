@@ -1,6 +1,7 @@
 //! `fedra bench`: measurements that another person can repeat.
 
 mod check;
+mod clients;
 mod decode;
 mod families;
 mod fold;
@@ -24,6 +25,8 @@ pub enum Bench {
     Families(families::FamiliesBench),
     /// The next token of sequences that are decoded together
     Decode(decode::DecodeBench),
+    /// Training steps per second of several clients on one device
+    Clients(clients::ClientsBench),
     /// Whether a device computes what the processor does
     Check(check::Check),
     /// One round of many clients that train nothing: the overhead of the federation
@@ -44,6 +47,7 @@ impl Bench {
             }
             Self::Families(families) => families.run(),
             Self::Decode(decode) => decode.run(),
+            Self::Clients(clients) => clients.run(),
             Self::Check(check) => check.run(),
             Self::Round(round) => round.run(),
             Self::Fold(fold) => fold.run(),

@@ -26,6 +26,15 @@ pub(super) const STATIC_SHARED: c_int = 1;
 pub(super) type Address = u64;
 pub(super) type Handle = *mut c_void;
 
+/// A handle of the driver, which any thread may use.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Context(pub Handle);
+
+// SAFETY: the driver's contexts, streams, modules and functions may be used by every thread.
+unsafe impl Send for Context {}
+// SAFETY: as above.
+unsafe impl Sync for Context {}
+
 /// How a kernel is launched, as the driver reads it.
 #[repr(C)]
 #[derive(Debug)]
@@ -74,6 +83,7 @@ functions! {
         copy: c"cuMemcpyDtoDAsync_v2" (Address, Address, usize, Handle);
         stream: c"cuStreamCreate" (*mut Handle, c_uint);
         synchronise: c"cuStreamSynchronize" (Handle);
+        synchronise_all: c"cuCtxSynchronize" ();
         load: c"cuModuleLoadData" (*mut Handle, *const c_void);
         function: c"cuModuleGetFunction" (*mut Handle, Handle, *const c_char);
         launch_with: c"cuLaunchKernelEx" (*const Launch, Handle, *mut *mut c_void, *mut *mut c_void);

@@ -1,21 +1,22 @@
-//! An opened GPU: its memory, its stream, and what is added to that.
+//! An opened GPU: its memory, its lanes, and what is added to them.
 
 use super::arena::{self, Arena, STRETCH};
 use super::arguments::{Argument, Arguments, Grid, Numbers, arguments};
 use super::compiler::Source;
 use super::driver::{
-    Address, DYNAMIC_SHARED, Driver, Gpu, Handle, Launch, OUT_OF_MEMORY, STATIC_SHARED,
+    Address, Context, DYNAMIC_SHARED, Driver, Gpu, Handle, Launch, OUT_OF_MEMORY, STATIC_SHARED,
 };
 use super::error::CudaError;
-use super::products::{Product, Products, WORKSPACE};
-use super::uploads::{Plain, Uploads};
+use super::lane::{self, Entered, LANES, Lane};
+use super::products::{Product, WORKSPACE};
+use super::uploads::Plain;
 use crate::cpu::bf16;
-use crate::pool::Usage;
+use crate::pool::{Usage, worker};
 use crate::precision::Precision;
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// An opened GPU. Clones are the same.
@@ -28,30 +29,15 @@ struct Shared {
     gpu: Gpu,
     precision: Precision,
     context: Context,
-    stream: Context,
     /// Bytes of shared memory that a block may have.
     block_memory: i32,
-    products: Products,
+    /// The first is there from the start.
+    lanes: [OnceLock<Lane<Buffer>>; LANES],
     arena: Mutex<Arena>,
     functions: Mutex<HashMap<(Source, &'static str), Context>>,
     modules: Mutex<HashMap<Source, Context>>,
-    uploads: Mutex<Uploads<Buffer>>,
-    workspace: OnceLock<Address>,
-    counters: OnceLock<Address>,
-    /// Whether the last work was a kernel that waits by itself for those in front of it.
-    overlaps: AtomicBool,
-    jumps: OnceLock<Table>,
     failure: Mutex<Option<CudaError>>,
 }
-
-/// A handle of the driver, which any thread may use.
-#[derive(Clone, Copy, Debug)]
-struct Context(Handle);
-
-// SAFETY: the driver's contexts, streams, modules and functions may be used by every thread.
-unsafe impl Send for Context {}
-// SAFETY: as above.
-unsafe impl Sync for Context {}
 
 thread_local! {
     /// The context that this thread works with.
@@ -84,27 +70,56 @@ impl Cuda {
             let capability = format!("{}.{}", gpu.capability.0, gpu.capability.1);
             return Err(CudaError::TooOld { number, name: gpu.name, capability });
         }
-        let mut stream = std::ptr::null_mut();
-        // SAFETY: writes a handle; a stream that waits for nobody else's work (1).
-        driver.check("cuStreamCreate", unsafe { (driver.call.stream)(&raw mut stream, 1) })?;
+        let first = Lane::open(driver)?;
+        let lanes = [const { OnceLock::new() }; LANES];
+        lanes[0].get_or_init(|| first);
         Ok(Self(Arc::new(Shared {
             driver,
             precision,
             context: Context(context),
-            stream: Context(stream),
             block_memory: driver.shared_memory(number)?,
-            products: Products::open()?,
+            lanes,
             arena: Mutex::default(),
             functions: Mutex::default(),
             modules: Mutex::default(),
-            uploads: Mutex::default(),
-            workspace: OnceLock::new(),
-            counters: OnceLock::new(),
-            overlaps: AtomicBool::new(false),
-            jumps: OnceLock::new(),
             failure: Mutex::default(),
             gpu,
         })))
+    }
+
+    /// Runs work of this thread beside that of other threads (see [`lane`]). What it reads must not change meanwhile.
+    pub fn aside<T>(&self, work: impl FnOnce() -> T) -> T {
+        let number = 1 + worker() % (LANES - 1);
+        let opened = self.0.lanes[number].get().is_some() || {
+            self.with_context(|driver, _| {
+                let lane = Lane::open(driver)?;
+                self.0.lanes[number].get_or_init(|| lane);
+                Ok(())
+            });
+            self.0.lanes[number].get().is_some()
+        };
+        if !opened {
+            return work();
+        }
+        self.synchronise();
+        let _entered = Entered::new(self.address(), number);
+        let result = work();
+        self.synchronise();
+        result
+    }
+
+    /// The number of this thread's lane.
+    fn lane_number(&self) -> usize {
+        lane::current(self.address())
+    }
+
+    fn lane(&self) -> &Lane<Buffer> {
+        self.0.lanes[self.lane_number()].get().expect("a thread enters a lane that is there")
+    }
+
+    /// What tells it from others.
+    fn address(&self) -> usize {
+        Arc::as_ptr(&self.0).addr()
     }
 
     /// Which GPU it is.
@@ -130,7 +145,7 @@ impl Cuda {
         }
     }
 
-    /// Waits until all work is done.
+    /// Waits until all work of this thread's lane is done.
     pub fn synchronise(&self) {
         self.with_context(|driver, stream| {
             // SAFETY: a stream of this context.
@@ -165,10 +180,19 @@ impl Cuda {
 
     /// Memory for this many f32, with arbitrary contents.
     pub(crate) fn take(&self, floats: usize) -> Buffer {
-        let bytes = arena::rounded(4 * floats as u64);
-        let taken = lock(&self.0.arena).take(bytes);
-        let address = taken.or_else(|| self.grow(bytes)).unwrap_or(0);
-        Buffer { address, bytes, len: floats, cuda: self.clone(), rounded: Mutex::default() }
+        let (bytes, lane) = (arena::rounded(4 * floats as u64), self.lane_number());
+        let taken = lock(&self.0.arena).take(lane, bytes).map(|address| (lane, address));
+        let (lane, address) = taken.or_else(|| self.grow(lane, bytes)).unwrap_or((lane, 0));
+        Buffer { address, bytes, len: floats, cuda: self.clone(), lane, rounded: Mutex::default() }
+    }
+
+    /// Gives memory back to the lane that it was taken of.
+    fn give_back(&self, lane: usize, address: Address, bytes: u64) {
+        if lane != self.lane_number() {
+            // That lane hands it out again, and does not wait for what this one still does with it.
+            self.synchronise();
+        }
+        lock(&self.0.arena).give_back(lane, address, bytes);
     }
 
     /// Memory that has these bytes, a multiple of four.
@@ -178,8 +202,8 @@ impl Cuda {
         buffer
     }
 
-    /// Asks the driver for more.
-    fn grow(&self, bytes: u64) -> Option<Address> {
+    /// Asks the driver for more, and other lanes where there is no more. Says which lane the memory goes back to.
+    fn grow(&self, lane: usize, bytes: u64) -> Option<(usize, Address)> {
         let mut arena = lock(&self.0.arena);
         for stretch in [bytes.max(STRETCH).next_multiple_of(2 << 20), bytes] {
             if arena.room().is_some_and(|room| room < stretch) {
@@ -193,9 +217,17 @@ impl Cuda {
                 if status == OUT_OF_MEMORY { Ok(()) } else { driver.check("cuMemAlloc", status) }
             });
             if status == 0 && address != 0 {
-                arena.add(address, stretch);
-                return arena.take(bytes);
+                arena.add(lane, address, stretch);
+                return arena.take(lane, bytes).map(|address| (lane, address));
             }
+        }
+        // Nobody takes or gives back meanwhile, so what is free stays so until all work is done.
+        self.with_context(|driver, _| {
+            // SAFETY: it has no arguments.
+            driver.check("cuCtxSynchronize", unsafe { (driver.call.synchronise_all)() })
+        });
+        if let Some(taken) = arena.take_of_any(bytes) {
+            return Some(taken);
         }
         let (held, limit) = (arena.held, arena.limit);
         let (mut free, mut total) = (0, 0);
@@ -247,7 +279,7 @@ impl Cuda {
 
     /// Runs something that is no kernel of ours with the device's context.
     fn apart(&self, run: impl FnOnce(&'static Driver, Handle) -> Result<(), CudaError>) {
-        self.0.overlaps.store(false, Ordering::Relaxed);
+        self.lane().overlaps.store(false, Ordering::Relaxed);
         self.with_context(run);
     }
 
@@ -256,7 +288,7 @@ impl Cuda {
         if lock(&self.0.failure).is_some() {
             return;
         }
-        let Shared { driver, context, stream, .. } = &*self.0;
+        let Shared { driver, context, .. } = &*self.0;
         if CURRENT.get() != context.0 {
             // SAFETY: the context is retained until the process ends.
             let status = unsafe { (driver.call.set_current)(context.0) };
@@ -265,7 +297,7 @@ impl Cuda {
             }
             CURRENT.set(context.0);
         }
-        if let Err(error) = run(driver, stream.0) {
+        if let Err(error) = run(driver, self.lane().stream.0) {
             self.fail(error);
         }
     }
@@ -279,10 +311,11 @@ impl Cuda {
         if product.rows == 0 || product.cols == 0 {
             return false;
         }
-        let workspace = self.lasting(&self.0.workspace, WORKSPACE as usize / 4);
+        let lane = self.lane();
+        let workspace = self.lasting(&lane.workspace, WORKSPACE as usize / 4);
         let mut done = true;
         self.apart(|_, stream| {
-            done = self.0.products.run(product, workspace, stream)?;
+            done = lane.products.run(product, workspace, stream)?;
             Ok(())
         });
         if !done {
@@ -291,7 +324,7 @@ impl Cuda {
         done && product.sums.is_some()
     }
 
-    /// Memory that stays as long as the device.
+    /// Memory that stays as long as the device, for one lane.
     fn lasting(&self, place: &OnceLock<Address>, floats: usize) -> Address {
         *place.get_or_init(|| {
             let buffer = self.take(floats);
@@ -304,8 +337,9 @@ impl Cuda {
 
     /// Counters that are zero, and that whoever counts with them leaves at zero; [`COUNTERS`] of them.
     pub(super) fn counters(&self) -> Address {
-        let known = self.0.counters.get().is_some();
-        let address = self.lasting(&self.0.counters, COUNTERS);
+        let lane = self.lane();
+        let known = lane.counters.get().is_some();
+        let address = self.lasting(&lane.counters, COUNTERS);
         if !known {
             self.write(address, &vec![0_u32; COUNTERS]);
         }
@@ -319,12 +353,12 @@ impl Cuda {
             self.write(buffer.address, bytes);
             buffer
         };
-        Table(lock(&self.0.uploads).get(T::bytes(data), send))
+        Table(lock(&self.lane().uploads).get(T::bytes(data), send))
     }
 
     /// The tables by which dropout's generators jump, made and sent once.
     pub(super) fn jumps(&self, make: impl FnOnce() -> Vec<u64>) -> Table {
-        self.0.jumps.get_or_init(|| self.upload(&make())).clone()
+        Table(self.lane().jumps.get_or_init(|| self.upload(&make()).0).clone())
     }
 
     /// Copies numbers, from one precision to another where they differ.
@@ -353,7 +387,7 @@ impl Cuda {
         let Grid { blocks, depth, threads, shared, waits } = grid;
         let waits = waits && self.0.gpu.capability >= (9, 0);
         // Only behind another that waits: whatever writes weights, a copy or a kernel, is done before.
-        let overlaps = self.0.overlaps.swap(waits, Ordering::Relaxed) && waits;
+        let overlaps = self.lane().overlaps.swap(waits, Ordering::Relaxed) && waits;
         self.with_context(|driver, stream| {
             if overlaps {
                 let sizes = [blocks.0, blocks.1, depth, threads.0, threads.1, 1, shared];
@@ -444,6 +478,8 @@ pub(crate) struct Buffer {
     bytes: u64,
     len: usize,
     cuda: Cuda,
+    /// The lane that it goes back to.
+    lane: usize,
     /// The same numbers as bf16, which products read; whoever writes to the buffer forgets or renews it.
     rounded: Mutex<Option<Arc<Buffer>>>,
 }
@@ -508,6 +544,10 @@ impl Buffer {
         }
         let rounded = Arc::new(self.cuda.take(count.div_ceil(2)));
         self.cuda.convert(rounded.numbers(true), self.numbers(false), count);
+        if self.lane != self.cuda.lane_number() {
+            // Other lanes share these numbers, and do not wait for this one's work.
+            self.cuda.synchronise();
+        }
         *kept = Some(rounded.clone());
         rounded
     }
@@ -521,7 +561,7 @@ impl Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         if self.address != 0 {
-            lock(&self.cuda.0.arena).give_back(self.address, self.bytes);
+            self.cuda.give_back(self.lane, self.address, self.bytes);
         }
     }
 }

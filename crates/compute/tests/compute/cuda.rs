@@ -5,7 +5,7 @@
 use fedra_compute::{
     Activation, Angles, Attention, AttentionProbe, Clipping, Cuda, Device, ExampleGradients,
     Gradients, Logits, Lora, LossWeights, Mask, Precision, Projected, Projection, SecretKey, Seed,
-    Sequences, Span, Tape, Tensor, Value, Weight,
+    Sequences, Span, Tape, Tensor, Value, Weight, set_worker,
 };
 use fedra_plan::{Layer, ParamId, Part, Role};
 use std::sync::Arc;
@@ -91,6 +91,30 @@ fn attention_of_every_width_mask_and_window_is_the_processors() {
             }
         }
     }
+}
+
+#[test]
+fn threads_that_work_aside_find_the_bits_of_one_alone() {
+    let Some(device) = gpu(Precision::Bf16) else { return };
+    let all = |device: &Device| -> Vec<Vec<f32>> {
+        [8, 32, 64].map(|width| gradients(device, width, Mask::Causal, Some(20))).to_vec()
+    };
+    let alone = all(&device);
+    std::thread::scope(|scope| {
+        for worker in 0..8 {
+            let (device, alone, all) = (&device, &alone, &all);
+            scope.spawn(move || {
+                set_worker(worker);
+                for _ in 0..10 {
+                    let kept = device.aside(|| Tensor::zeros(device, 1000, 1000));
+                    let found = device.aside(|| all(device));
+                    assert!(found == *alone, "thread {worker} found other bits");
+                    // Memory of a lane that others give back.
+                    drop(kept);
+                }
+            });
+        }
+    });
 }
 
 #[test]

@@ -41,7 +41,8 @@ impl GpuMemory {
         let Some(precision) = experiment.device.gpu() else { return Ok(None) };
         let (model, batches) = (&prepared.model, batches.clone().on_gpu(precision));
         let nothing = ByteCount(0);
-        // Products of all share what they work with.
+        // Clients that are at work beside each other have each its own for their products, unless a server's half is
+        // on the same GPU.
         let workspace = Device::meta_gpu(precision).usage().live_bytes as u64;
         let mut most = Self { precision, client: nothing, server: nothing, run: nothing, at_once };
         let weights = fresh_bytes(model).0;
@@ -59,7 +60,8 @@ impl GpuMemory {
             let held = plan.memory(Side::Client, model.layout()).in_training(0);
             let spared = model.storage().spared(model.layout(), &plan.held_by(Side::Client));
             let held = held.0 - spared.0;
-            let beside = at_once * client.0.saturating_sub(held + workspace);
+            let shared = if recipe.split.is_some() || at_once == 1 { workspace } else { 0 };
+            let beside = at_once * client.0.saturating_sub(held + shared);
             let training = ByteCount(weights + workspace + beside) + server;
             most.client = most.client.max(client);
             most.server = most.server.max(server);
