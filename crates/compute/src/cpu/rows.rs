@@ -43,11 +43,14 @@ pub struct Occurrences {
 impl Occurrences {
     /// Sorts an index by row, keeping the order of equal rows.
     pub fn of(index: &[u32]) -> Self {
-        let mut places: Vec<u32> = (0..index.len() as u32).collect();
-        places.sort_by_key(|&place| index[place as usize]);
+        // The row in front of the place in one number: no two are equal, and nothing is looked up.
+        let pair = |(place, row): (usize, &u32)| u64::from(*row) << 32 | place as u64;
+        let mut pairs: Vec<u64> = index.iter().enumerate().map(pair).collect();
+        pairs.sort_unstable();
+        let places: Vec<u32> = pairs.iter().map(|pair| *pair as u32).collect();
         let (mut rows, mut starts) = (Vec::new(), Vec::new());
-        for (i, &place) in places.iter().enumerate() {
-            let row = index[place as usize];
+        for (i, pair) in pairs.iter().enumerate() {
+            let row = (pair >> 32) as u32;
             if rows.last() != Some(&row) {
                 rows.push(row);
                 starts.push(i);

@@ -6,6 +6,7 @@ use super::error::CudaError;
 use super::library::{Library, Wanted, functions};
 use std::ffi::{CString, c_char, c_int};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::panic::resume_unwind;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
@@ -109,7 +110,7 @@ impl Source {
         match self {
             Self::Attention | Self::Probe => [COMMON, ATTENTION, "", ""],
             Self::Decode => [COMMON, ATTENTION, EIGHT, ""],
-            Self::FewRows => [COMMON, EIGHT, "", ""],
+            Self::FewRows => [COMMON, EIGHT, TENSOR, ""],
             Self::TensorAttention32 => [COMMON, ATTENTION, TENSOR, "#define HEAD 32"],
             Self::TensorAttention64 => [COMMON, ATTENTION, TENSOR, "#define HEAD 64"],
             Self::TensorAttention96 => [COMMON, ATTENTION, TENSOR, "#define HEAD 96"],
@@ -125,8 +126,33 @@ impl Source {
         }
     }
 
+    /// The files that are compiled with this one: a step of training uses all the usual ones.
+    pub fn company(self) -> Vec<Self> {
+        const USUAL: [Source; 5] =
+            [Source::Elementwise, Source::Norm, Source::Rows, Source::Losses, Source::Optimiser];
+        if USUAL.contains(&self) { USUAL.to_vec() } else { vec![self] }
+    }
+
+    /// Machine code of some files for a GPU of this capability: from the cache, or compiled now, side by side.
+    pub fn codes(sources: &[Self], capability: (u32, u32)) -> Result<Vec<Vec<u8>>, CudaError> {
+        std::thread::scope(|scope| {
+            let compile = |source: &Self| {
+                let source = *source;
+                std::thread::Builder::new().spawn_scoped(scope, move || source.code(capability))
+            };
+            let threads: Vec<_> = sources.iter().map(compile).collect();
+            let code = |(thread, source): (_, &Self)| match thread {
+                Ok(thread) => std::thread::ScopedJoinHandle::join(thread)
+                    .unwrap_or_else(|panic| resume_unwind(panic)),
+                // No more threads are to be had.
+                Err(_) => source.code(capability),
+            };
+            threads.into_iter().zip(sources).map(code).collect()
+        })
+    }
+
     /// Machine code for a GPU of this capability: from the cache, or compiled now.
-    pub fn code(self, (major, minor): (u32, u32)) -> Result<Vec<u8>, CudaError> {
+    fn code(self, (major, minor): (u32, u32)) -> Result<Vec<u8>, CudaError> {
         let compiler = compiler()?;
         let target = format!("sm_{major}{minor}");
         let mut hasher = DefaultHasher::new();

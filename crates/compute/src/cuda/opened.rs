@@ -433,17 +433,20 @@ impl Cuda {
         let driver = self.0.driver;
         let module = {
             let mut modules = lock(&self.0.modules);
-            if let Some(module) = modules.get(&source) {
-                *module
-            } else {
-                let code = source.code(self.0.gpu.capability)?;
-                let mut module = std::ptr::null_mut();
-                // SAFETY: the code is a whole image, as the compiler wrote it.
-                let status = unsafe { (driver.call.load)(&raw mut module, code.as_ptr().cast()) };
-                driver.check("cuModuleLoadData", status)?;
-                modules.insert(source, Context(module));
-                Context(module)
+            if !modules.contains_key(&source) {
+                let company = source.company();
+                for (source, code) in
+                    company.iter().zip(Source::codes(&company, self.0.gpu.capability)?)
+                {
+                    let mut module = std::ptr::null_mut();
+                    // SAFETY: the code is a whole image, as the compiler wrote it.
+                    let status =
+                        unsafe { (driver.call.load)(&raw mut module, code.as_ptr().cast()) };
+                    driver.check("cuModuleLoadData", status)?;
+                    modules.insert(*source, Context(module));
+                }
             }
+            modules[&source]
         };
         let mut function = std::ptr::null_mut();
         let called = std::ffi::CString::new(name).expect("names have no zero");

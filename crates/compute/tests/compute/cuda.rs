@@ -126,7 +126,7 @@ fn too_large_a_tensor_is_an_error_that_says_how_much_was_needed() {
     let device = Device::Cuda(device);
     drop(Tensor::zeros(&device, 1 << 20, 1 << 20));
     let error = device.check().unwrap_err().to_string();
-    assert!(error.starts_with("out of GPU memory: 4398046511104 bytes more"), "{error}");
+    assert!(error.starts_with("out of GPU memory: 4.4 TB more were needed"), "{error}");
 }
 
 /// What three sequences of different lengths give when each reads its tokens and then writes three more, one at a time.
@@ -224,7 +224,7 @@ fn products_with_few_rows_are_the_processors() {
         found.extend(&*gated.tensor.to_host());
         found
     };
-    for rows in 1..=9 {
+    for rows in (1..=9).chain([16, 17, 31, 32, 33]) {
         for inputs in [8, 264, 600, 1024] {
             let found = difference(&all(&device, rows, inputs), &all(&host, rows, inputs));
             assert!(found < 2e-2, "{rows} rows of {inputs}: {found:e}");

@@ -83,18 +83,6 @@ __device__ void forward(const Attention &a, Numbers out, float *log_sums) {
     }
 }
 
-// rowsum(O * dO): a warp for each row and head.
-extern "C" __global__ void attention_inner(Numbers out, Numbers dout, float *inner, u64 count, u32 width) {
-    u64 warp = (u64)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
-    if (warp >= count) return;
-    float sum = 0.f;
-    for (u32 i = threadIdx.x % 32; i < width; i += 32) {
-        sum = fmaf(get(out, warp * width + i), get(dout, warp * width + i), sum);
-    }
-    sum = warp_sum(sum);
-    if (threadIdx.x % 32 == 0) inner[warp] = sum;
-}
-
 template <int NC>
 __device__ void query_slopes(
     const Attention &a, Numbers dout, const float *log_sums, const float *inner, Numbers dq, u32 dq_stride) {

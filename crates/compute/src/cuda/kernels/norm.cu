@@ -22,11 +22,36 @@ __device__ inline void over(u32 cols, F four, G one) {
     }
 }
 
+// A row of four numbers a thread, which are read once; weights are read before the kernel in front is done.
+__device__ inline void forward_at_once(
+    u32 centred, float epsilon, Numbers x, Numbers weight, Numbers bias, Numbers y, float *stats, u32 cols) {
+    u32 i = 4 * threadIdx.x;
+    u64 row = blockIdx.x, first = row * cols;
+    bool there = i < cols;
+    Four f = {}, w = {}, b = {};
+    if (there) w = get4(weight, i);
+    if (there && bias.start) b = get4(bias, i);
+    after_previous();
+    if (there) f = get4(x, first + i);
+    float mean = centred ? block_sum(f.v[0] + f.v[1] + (f.v[2] + f.v[3])) / cols : 0.f, square = 0.f;
+    for (int k = 0; k < 4; k++) {
+        f.v[k] = there ? f.v[k] - mean : 0.f;
+        square = fmaf(f.v[k], f.v[k], square);
+    }
+    float inverse = 1.f / sqrtf(block_sum(square) / cols + epsilon);
+    for (int k = 0; k < 4; k++) f.v[k] = fmaf(f.v[k] * inverse, w.v[k], b.v[k]);
+    if (there) put4(y, first + i, f);
+    if (i == 0) stats[2 * row] = mean, stats[2 * row + 1] = inverse;
+}
+
 template <bool WIDE>
 __device__ void forward(
     u32 centred, float epsilon, Numbers x, Numbers weight, Numbers bias, Numbers y, float *stats, u32 rows, u32 cols) {
     typedef Team<WIDE> T;
     let_next_begin();
+    if (WIDE && cols % 4 == 0 && cols <= 4 * blockDim.x) {
+        return forward_at_once(centred, epsilon, x, weight, bias, y, stats, cols);
+    }
     after_previous();
     u64 row = T::row();
     if (row >= rows) return;

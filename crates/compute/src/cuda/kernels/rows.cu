@@ -107,3 +107,20 @@ extern "C" __global__ void sum_parts(Numbers into, const float *partial, u32 par
     for (int k = 1; k < 8; k++) sum += sums[k][threadIdx.x];
     put(into, column, sum);
 }
+
+// The inner products of the rows of two tensors of so many rows: a warp for each.
+extern "C" __global__ void inner_products(Numbers x, Numbers y, float *into, u64 rows, u32 cols) {
+    u64 row = (u64)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
+    if (row >= rows) return;
+    float sum = 0.f;
+    if (cols % 4 == 0) {
+        for (u32 i = 4 * (threadIdx.x % 32); i < cols; i += 128) {
+            Four a = get4(x, row * cols + i), b = get4(y, row * cols + i);
+            for (int k = 0; k < 4; k++) sum = fmaf(a.v[k], b.v[k], sum);
+        }
+    } else {
+        for (u32 i = threadIdx.x % 32; i < cols; i += 32) sum = fmaf(get(x, row * cols + i), get(y, row * cols + i), sum);
+    }
+    sum = warp_sum(sum);
+    if (threadIdx.x % 32 == 0) into[row] = sum;
+}

@@ -194,7 +194,7 @@ pub(crate) fn attention_backward(
     let (log_sums, dout) = (log_sums.numbers().address, dout.numbers());
     let width = geometry.width as u32;
     let sums = arguments![out.numbers(), dout, inner.address, count as u64, width];
-    cuda.launch((Source::Attention, "attention_inner"), Grid::warps(count as u64), sums);
+    cuda.launch((Source::Rows, "inner_products"), Grid::warps(count as u64), sums);
     let stride = dkv.cols();
     let dkv = dkv.numbers_mut();
     let (dq, stride) = dq.map_or((dkv, stride), |dq| (dq.numbers_mut(), dq.cols()));

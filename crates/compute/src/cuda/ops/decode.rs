@@ -13,11 +13,13 @@ use crate::tensor::Tensor;
 use std::sync::Arc;
 
 /// For up to so many rows the kernel of projections and that of gated ones.
-const FEW_ROWS: [(usize, [&str; 2]); 4] = [
+const FEW_ROWS: [(usize, [&str; 2]); 6] = [
     (1, ["few_rows_1_2", "few_rows_gated_1"]),
     (2, ["few_rows_2_2", "few_rows_gated_2"]),
     (4, ["few_rows_4_2", "few_rows_gated_4"]),
     (8, ["few_rows_8_2", "few_rows_gated_8"]),
+    (16, ["some_rows_2", "some_rows_gated_2"]),
+    (32, ["some_rows_4", "some_rows_gated_4"]),
 ];
 /// For heads of up to so many features, the kernel for heads with keys of their own and that for shared keys.
 const ATTENTION: [(usize, [&str; 2]); 4] = [
@@ -34,6 +36,8 @@ const CHUNK: usize = 128;
 const MANY_OUTPUTS: usize = 8192;
 /// Warps of a block that multiplies.
 const WARPS: usize = 4;
+/// Rows up to which a warp has outputs of its own; the warps of a block share outputs of more.
+const APART: usize = 8;
 
 /// The kernels for products with so few rows, where there are any: all in bf16, rows in whole vectors of eight.
 fn few_rows(cuda: &Cuda, given: &Linear<'_>) -> Option<[&'static str; 2]> {
@@ -79,8 +83,10 @@ pub(super) fn linear(cuda: &Cuda, given: &Linear<'_>, y: &mut Tensor) -> bool {
     // With few outputs, a warp for each of them keeps more of the GPU busy than a warp for two.
     let (name, grid) = if rows == 1 && outputs < MANY_OUTPUTS {
         ("few_rows_1_1", warps(outputs))
-    } else {
+    } else if rows as usize <= APART {
         (name, warps(outputs.div_ceil(2)))
+    } else {
+        (name, shared(outputs))
     };
     cuda.launch((FewRows, name), grid.waiting(), given);
     true
@@ -104,7 +110,13 @@ pub(crate) fn linear_gated(
     let (rows, inputs, outputs) = (y.rows() as u32, given.x.cols() as u32, y.cols());
     let (x, y, kind) = (given.x.numbers().address, y.numbers_mut(), kind(activation));
     let given = arguments![beside[0], beside[1], x, rows, inputs, y, kind];
-    cuda.launch((FewRows, name), warps(outputs).waiting(), given);
+    let grid = if rows as usize <= APART { warps(outputs) } else { shared(outputs) };
+    cuda.launch((FewRows, name), grid.waiting(), given);
+}
+
+/// Blocks of sixteen outputs.
+fn shared(outputs: usize) -> Grid {
+    Grid::blocks((outputs.div_ceil(16).max(1) as u32, 1), (32 * WARPS as u32, 1))
 }
 
 fn warps(items: usize) -> Grid {
