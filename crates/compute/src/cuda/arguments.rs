@@ -16,7 +16,7 @@ impl Numbers {
 }
 
 /// The arguments of a kernel, in order, laid out as C would.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Arguments {
     pub words: Vec<u64>,
     /// Where each argument begins.
@@ -69,6 +69,11 @@ impl Argument for Words {
 }
 
 impl Arguments {
+    /// None yet, with room for what most kernels take.
+    pub fn new() -> Self {
+        Self { words: Vec::with_capacity(48), starts: Vec::with_capacity(16) }
+    }
+
     pub fn with(mut self, argument: &dyn Argument) -> Self {
         self.starts.push(self.words.len());
         argument.words(&mut self.words);
@@ -79,7 +84,7 @@ impl Arguments {
 /// The arguments of a kernel.
 macro_rules! arguments {
     ($($argument:expr),* $(,)?) => {
-        $crate::cuda::arguments::Arguments::default()$(.with(&$argument))*
+        $crate::cuda::arguments::Arguments::new()$(.with(&$argument))*
     };
 }
 pub(super) use arguments;
