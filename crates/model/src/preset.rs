@@ -32,7 +32,7 @@ pub enum Preset {
 
 impl Preset {
     /// Every preset.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Tiny,
         Self::MiniLm,
         Self::BertBase,
