@@ -1,7 +1,7 @@
 //! Errors of the library as exceptions of the package, in the words of somebody who wrote Python.
 
 use fedra::Error;
-use fedra::folder::occupied::GoesOn;
+use fedra::folder::occupied::{Forced, ResumedBy};
 use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
 
@@ -13,13 +13,16 @@ pub fn raised(py: Python<'_>, error: &Error) -> PyErr {
             raise(py, "ConfigError", &words, |it| it.setattr("key", &refusal.key))
         }
         Error::Occupied(occupied) => {
-            let goes_on = match occupied.goes_on {
-                Some(GoesOn::Resume) => "resume=True continues it; ",
-                Some(GoesOn::Serve) | None => "",
+            let resumed = match occupied.resumed_by {
+                Some(ResumedBy::Resume) => "resume=True continues it; ",
+                Some(ResumedBy::Serve) | None => "",
+            };
+            let forced = match occupied.forced {
+                Forced::Replaced => "replaces it",
+                Forced::Kept => "begins a run among these files",
             };
             let free = occupied.free.display();
-            let words =
-                format!("{words}\nhint: {goes_on}overwrite=True replaces it; {free} is free");
+            let words = format!("{words}\nhint: {resumed}overwrite=True {forced}; {free} is free");
             raise(py, "FolderOccupied", &words, |it| it.setattr("folder", &occupied.folder))
         }
         Error::BrokeDown { how, .. } => raise(py, "RunError", &format!("{words} ({how})"), |it| {

@@ -4,9 +4,7 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use fedra::apply::text_decoder::{TextDecoder, prompt_tokens};
-use fedra_client::generate::{
-    CachedDecoder, Generator, RandomSampling, Sampling, TextStream,
-};
+use fedra_client::generate::{CachedDecoder, Generator, RandomSampling, Sampling, TextStream};
 use fedra_compute::Seed;
 use pyo3::prelude::*;
 use serde_json::json;

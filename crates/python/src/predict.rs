@@ -261,7 +261,7 @@ pub fn choice(
     let round = if best { WhichRound::Best } else { WhichRound::Last };
     let path = hub::folder(py, "model", &path)?;
     let base = base.map(|base| hub::folder(py, "base", &base)).transpose()?;
-    Ok(ModelChoice { path, round, base })
+    Ok(ModelChoice { path, round, base, weights: None })
 }
 
 /// The device that arguments name; the processor unless they do.
