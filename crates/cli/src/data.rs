@@ -8,7 +8,9 @@ use fedra::prepare::data_notes;
 use fedra::prepare::partitioned_data::PartitionedData;
 use fedra::prepare::token_lengths::TokenLengths;
 use fedra::text::grid::{Grid, grouped};
-use fedra_data::{Body, Example, LabelShape, Labels, Small, Table, Task, printable};
+use fedra_data::{
+    Body, Example, LabelShape, Labels, Message, Preference, Small, Table, Task, printable,
+};
 
 use crate::console;
 use crate::device::DeviceFlags;
@@ -173,6 +175,7 @@ fn in_words(task: Task) -> &'static str {
         LabelShape::One if task == Task::Choice => "the likeliest of several answers",
         LabelShape::Absent if task == Task::Generation => "a text after a prompt",
         LabelShape::Absent if task == Task::Chat => "what the assistant says in conversations",
+        LabelShape::Absent if task == Task::Preference => "which of two answers is preferred",
         LabelShape::One => "one label per row",
         LabelShape::Many => "any number of labels per row",
         LabelShape::PerWord => "one label per word",
@@ -197,10 +200,14 @@ fn asked(example: &Example, table: &Table) -> Option<String> {
             }
         }
         Labels::Text(text) => answers.push(format!("  to write: {}", printable(text))),
-        Labels::Absent if matches!(example.body, Body::Conversation(_)) => {
+        Labels::Absent | Labels::Preference(_) if matches!(example.body, Body::Conversation(_)) => {
             return conversation(example);
         }
-        Labels::One(_) | Labels::Many(_) | Labels::PerWord(_) | Labels::Absent => return None,
+        Labels::One(_)
+        | Labels::Many(_)
+        | Labels::PerWord(_)
+        | Labels::Absent
+        | Labels::Preference(_) => return None,
     }
     let prompt = example.body.to_text();
     let letters = prompt.chars().count();
@@ -213,18 +220,24 @@ fn asked(example: &Example, table: &Table) -> Option<String> {
     Some(all.join("\n"))
 }
 
-/// A conversation, message by message.
+/// A conversation, message by message, and the answers of which one is preferred.
 fn conversation(example: &Example) -> Option<String> {
     let Body::Conversation(messages) = &example.body else { return None };
     let mut lines = vec!["the first conversation".to_owned()];
-    for message in messages.iter().take(MOST_MESSAGES) {
+    let said = |(name, message): (&str, &Message)| {
         let text: String = message.content.trim().chars().take(MOST_LETTERS / 3).collect();
         let more = if text.len() < message.content.trim().len() { " .." } else { "" };
-        let text = format!("{}: {text}{more}", message.role.name());
-        lines.extend(text.lines().map(|line| format!("  | {}", printable(line))));
-    }
+        let text = format!("{name}: {text}{more}");
+        text.lines().map(|line| format!("  | {}", printable(line))).collect::<Vec<_>>()
+    };
+    let named = messages.iter().map(|message| (message.role.name(), message));
+    lines.extend(named.take(MOST_MESSAGES).flat_map(said));
     if messages.len() > MOST_MESSAGES {
         lines.push(format!("  .. and {} more messages", messages.len() - MOST_MESSAGES));
+    }
+    if let Labels::Preference(Preference { chosen, rejected }) = &example.labels {
+        lines.extend(chosen.iter().flat_map(|message| said(("chosen", message))));
+        lines.extend(rejected.iter().flat_map(|message| said(("rejected", message))));
     }
     Some(lines.join("\n"))
 }

@@ -8,9 +8,9 @@
 //! Where the answer is a text there are two ways: the likelihoods of given answers are compared
 //! ([`crate::likelihood`]), or the model writes one and words are compared ([`crate::writing`]).
 
-use fedra_compute::{Device, Params, Tape, Tensor};
+use fedra_compute::{Device, Params, Tape, Tensor, Value};
 use fedra_data::{Encoded, EncodedText, LabelSet, Rouge, Target, Task};
-use fedra_model::{Batch, Head, Model};
+use fedra_model::{Batch, Head, Model, Reading};
 
 use crate::error::{ClientError, Result};
 use crate::examples::Examples;
@@ -18,6 +18,7 @@ use crate::labelled_batch::{LabelledBatch, check_head};
 use crate::likelihood::{ChoiceBatch, Guess};
 use crate::meter::Meter;
 use crate::ordered_jobs::{by_batch, placed};
+use crate::preference::{JudgedPair, PreferenceObjective};
 use crate::scores::{Counts, Scores};
 use crate::split::{ClientSegments, Passing};
 use fedra_model::{highest, log_sum_exp};
@@ -98,6 +99,11 @@ impl Evaluator<'_> {
         check_head(self.model, self.task, self.labels)?;
         if self.task == Task::Generation {
             let reason = "the task generation: a cut model is not asked to write text, score it \
+                          where it is whole";
+            return Err(ClientError::peer(reason));
+        }
+        if self.task == Task::Preference {
+            let reason = "the task preference: a cut model judges no pairs of answers, score it \
                           where it is whole";
             return Err(ClientError::peer(reason));
         }
@@ -193,6 +199,9 @@ impl Evaluator<'_> {
             }
         };
         let (start, batch) = ((hidden, first), &question.batch);
+        if question.is_of_pairs() {
+            return self.judge(params, (examples, chosen), (question, &mut tape), start);
+        }
         if self.model.head() == Head::Language {
             // Logits of a whole vocabulary for every token would not fit; the fused loss does.
             let targets = question.targets();
@@ -209,6 +218,30 @@ impl Evaluator<'_> {
             Answer::of_rows(target, &mut rows)
         });
         Ok(answers.collect())
+    }
+
+    /// What the model makes of pairs of answers, against itself without its adapters.
+    fn judge(
+        &self,
+        params: &Params,
+        (examples, chosen): (&Examples, &[usize]),
+        (question, tape): (&LabelledBatch, &mut Tape),
+        (hidden, first): (Value, usize),
+    ) -> Result<Vec<Answer>> {
+        let Some(rule) = examples.preference() else {
+            let expected = "examples that say how pairs are judged (Examples::with_preference)";
+            return Err(ClientError::targets("two answers", expected));
+        };
+        let (model, weights) = (self.model, params.frozen());
+        let (range, packing) = (first..model.blocks(), question.batch.packing());
+        let hidden = model.run_blocks(tape, weights, hidden, packing, range, &Reading::All)?;
+        let names: Vec<u64> = chosen.iter().map(|&example| example as u64).collect();
+        let mut objective = PreferenceObjective::new(model, rule)?;
+        let given = (model, self.device, params);
+        let judged = objective.judge(given, (question, &names), &hidden.tensor)?;
+        let answer =
+            |pair: JudgedPair| Answer { margin: pair.margin, ..Answer::of_loss(pair.loss, 1) };
+        Ok(judged.into_iter().map(answer).collect())
     }
 
     pub(crate) fn count(
@@ -246,6 +279,7 @@ impl Evaluator<'_> {
                 score.add(&[choice.label], &answer.guesses[..1]);
             }
             (Counts::Rouge(score), Target::Text(_)) => score.add(answer.rouge),
+            (Counts::Pairs(pairs), Target::Preference(_)) => pairs.add(answer.margin),
             (Counts::Loss, _) => {}
             _ => unreachable!("the head has just answered targets of this kind"),
         }
@@ -318,12 +352,14 @@ pub(crate) struct Answer {
     targets: u64,
     /// Of the text that it wrote, where that is the task.
     rouge: Rouge,
+    /// Of a pair of answers, where that is the task.
+    margin: f64,
 }
 
 impl Answer {
     /// A sum of losses over so many targets, with nothing guessed yet.
     fn of_loss(loss_sum: f64, targets: u64) -> Self {
-        Self { guesses: Vec::new(), loss_sum, targets, rouge: Rouge::default() }
+        Self { guesses: Vec::new(), loss_sum, targets, rouge: Rouge::default(), margin: 0.0 }
     }
 
     /// The likeliest of several answers.
@@ -340,7 +376,7 @@ impl Answer {
             Target::PerToken(labels) => {
                 Self::classes(rows.by_ref().take(labels.len()).zip(labels.iter().copied()))
             }
-            Target::Choice(_) | Target::Text(_) => {
+            Target::Choice(_) | Target::Text(_) | Target::Preference(_) => {
                 unreachable!("a language head answers these, and has no rows of logits")
             }
         }

@@ -85,7 +85,9 @@ impl Evaluator<'_> {
                     let probabilities = words.map(|(row, _)| softmax(row)).collect();
                     (Truth::Words(labels.iter().flatten().copied().collect()), probabilities)
                 }
-                Target::Choice(_) | Target::Text(_) => unreachable!("the task has labels"),
+                Target::Choice(_) | Target::Text(_) | Target::Preference(_) => {
+                    unreachable!("the task has labels")
+                }
             };
             let cut = examples.cut(example).to_vec();
             each(Examined { example, truth, answer: answer.guesses, probabilities, cut });
@@ -109,7 +111,7 @@ impl Evaluator<'_> {
             let rows = chosen.iter().map(|&example| match &examples.encoded()[example].target {
                 Target::PerToken(labels) => labels.len(),
                 Target::One(_) | Target::Many(_) => 1,
-                Target::Choice(_) | Target::Text(_) => 0,
+                Target::Choice(_) | Target::Text(_) | Target::Preference(_) => 0,
             });
             Ok(rows_of_each(&logits.tensor, rows))
         })

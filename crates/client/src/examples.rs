@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fedra_data::{DataError, EncodeRows, Encoded, Example, Labels};
+use fedra_engine::PreferenceLoss;
 use fedra_seed::Seed;
 
 use crate::writing::Writing;
@@ -26,6 +27,8 @@ struct Parts {
     cut: BTreeMap<usize, Vec<u32>>,
     /// How a model writes text in answer to them, where that is the task.
     writing: Option<Writing>,
+    /// How pairs of answers are judged, where they are pairs.
+    preference: Option<PreferenceLoss>,
 }
 
 impl Examples {
@@ -86,10 +89,24 @@ impl Examples {
         self.0.writing.as_ref()
     }
 
+    /// The same examples, which are pairs of answers and judged by this loss.
+    #[must_use]
+    pub fn with_preference(mut self, loss: PreferenceLoss) -> Self {
+        Arc::make_mut(&mut self.0).preference = Some(loss);
+        self
+    }
+
+    /// How pairs of answers are judged, if they are pairs.
+    pub fn preference(&self) -> Option<PreferenceLoss> {
+        self.0.preference
+    }
+
     /// Those for which there is a `true`, in their order; without one, an example is not kept.
     #[must_use]
     pub fn kept(&self, keep: &[bool]) -> Self {
-        let mut kept = Parts { writing: self.0.writing.clone(), ..Parts::default() };
+        let Parts { writing, preference, .. } = &*self.0;
+        let (writing, preference) = (writing.clone(), *preference);
+        let mut kept = Parts { writing, preference, ..Parts::default() };
         for (place, encoded) in self.0.encoded.iter().enumerate() {
             if keep.get(place) == Some(&true) {
                 if let Some(lost) = self.0.cut.get(&place) {
@@ -119,6 +136,7 @@ impl Examples {
         let lost = others.0.cut.iter().map(|(example, cut)| (before + example, cut.clone()));
         mine.cut.extend(lost);
         mine.writing = mine.writing.take().or_else(|| others.0.writing.clone());
+        mine.preference = mine.preference.or(others.0.preference);
     }
 }
 

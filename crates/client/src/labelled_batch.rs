@@ -39,7 +39,17 @@ impl LabelledBatch {
         draws: Option<Seed>,
     ) -> Result<Self> {
         let sequences = || chosen.iter().map(|&index| &examples[index]);
-        let mut batch = Batch::new(&sequences().map(|it| &it.ids).collect::<Vec<_>>())?;
+        let pairs = sequences().filter(|it| matches!(it.target, Target::Preference(_))).count();
+        let mut batch = if pairs == 0 {
+            Batch::new(&sequences().map(|it| &it.ids).collect::<Vec<_>>())?
+        } else if pairs == chosen.len() {
+            let lengths = sequences().flat_map(Encoded::scored_lengths).collect();
+            let ids = sequences().flat_map(|pair| &pair.ids).copied().collect();
+            Batch::packed(ids, lengths)?.in_pairs()?
+        } else {
+            let expected = "pairs of answers alone, or no pair";
+            return Err(ClientError::targets("some pairs of answers", expected));
+        };
         if sequences().any(|sequence| !sequence.types.is_empty()) {
             let types = |sequence: &Encoded| match sequence.types.as_slice() {
                 [] => vec![0; sequence.ids.len()],
@@ -66,6 +76,12 @@ impl LabelledBatch {
                     | Target::Text(EncodedText { prompt, .. }),
                     Head::Tokens { .. } | Head::Language,
                 ) => classes.extend(told_after(*prompt, &sequence.ids)),
+                (Target::Preference(pair), Head::Language) => {
+                    classes.extend_from_slice(&pair.told);
+                }
+                (Target::Preference(_), head) => {
+                    return Err(mismatch("two answers, of which one is preferred", head));
+                }
                 (Target::One(_), head) => return Err(mismatch("one class per sequence", head)),
                 (Target::Many(_), head) => {
                     return Err(mismatch("several codes per sequence", head));
@@ -79,6 +95,19 @@ impl LabelledBatch {
         let answers =
             if labels.is_empty() { Answers::Classes(classes) } else { Answers::Labels(labels) };
         Ok(Self { batch, answers })
+    }
+
+    /// Whether each two sequences are a pair of answers, of which one is preferred.
+    pub fn is_of_pairs(&self) -> bool {
+        self.batch.packing().examples() != self.batch.packing().sequences()
+    }
+
+    /// A name for each sequence, where each example has this one.
+    pub fn names(&self, examples: &[u64]) -> Vec<u64> {
+        if !self.is_of_pairs() {
+            return examples.to_vec();
+        }
+        examples.iter().flat_map(|&name| [2 * name, 2 * name + 1]).collect()
     }
 
     /// The targets, for a loss.

@@ -59,6 +59,7 @@ mod heads;
 mod local_steps;
 mod moments;
 mod objective;
+mod preference;
 mod private_training;
 mod request_key;
 mod step;
@@ -100,7 +101,7 @@ pub use meter::{Meter, Observer, Silent};
 pub use ordered_jobs::AHEAD as JOBS_AHEAD;
 pub use predictor::{Logits, ModelInput, Predictor};
 pub use prober::{Prober, probed_batches};
-pub use scores::{Counts, Scores, marks_spans};
+pub use scores::{Counts, PairCounts, Scores, marks_spans};
 pub use shard_digest::DataSecret;
 pub use shards::{Shard, Shards};
 pub use split::{

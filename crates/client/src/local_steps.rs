@@ -4,7 +4,7 @@
 //! nothing that follows.
 
 use fedra_compute::{ComputeError, Device, Gradients, Params, Precision, Tape, Tensor};
-use fedra_data::{Encoded, epoch};
+use fedra_data::{Encoded, Target, epoch};
 use fedra_engine::{ClassWeights, MomentsLife, StepPlace};
 use fedra_model::{ModelError, PrefixCache};
 use fedra_plan::{Cut, Plan, Scope};
@@ -18,10 +18,11 @@ use crate::error::{ClientError, Result};
 use crate::meter::Meter;
 use crate::moments;
 use crate::objective::Objective;
+use crate::preference::{PreferenceObjective, check_pairs};
 use crate::private_training::PrivateTraining;
 use crate::split::ClientSegments;
 use crate::step::Step;
-use crate::trainer::{Course, TrainResult, TrainTask, Trainer, optimiser};
+use crate::trainer::{Course, RoundMemory, TrainResult, TrainTask, Trainer, optimiser};
 
 impl Trainer<'_> {
     /// Trains `params` in place. On an error they are left half-trained: train a clone.
@@ -82,7 +83,9 @@ impl Trainer<'_> {
             return Err(nothing("example to train on"));
         }
         let plan = Plan::new(self.model.layout(), task.scope.clone(), Cut::none())?;
-        let mut cache = if cut.is_none() { self.cache_for(&plan, task) } else { None };
+        let prefix = if cut.is_none() { self.cache_for(&plan, task) } else { None };
+        let preference = self.preference(task, cut.is_some())?;
+        let mut memory = RoundMemory { prefix, preference };
         let mut optimiser = optimiser(self.device, task.work)?;
         if let Some(kept) = task.moments {
             moments::given_to(&mut optimiser, kept, (params, task.scope, self.device))?;
@@ -111,7 +114,7 @@ impl Trainer<'_> {
                     break;
                 }
                 meter.check()?;
-                let mut gradients = private.gradients(self, params, task, &mut cache)?;
+                let mut gradients = private.gradients(self, params, task, &mut memory)?;
                 steps += 1;
                 if let Some(norm) = task.work.clip {
                     gradients.clip(norm);
@@ -134,7 +137,7 @@ impl Trainer<'_> {
                     step.cut((params, plan), ends, (number, task.work.clip))?
                 } else {
                     let (found, gradients) =
-                        self.whole_step(params, (task, number), &step, &mut cache)?;
+                        self.whole_step(params, (task, number), &step, &mut memory)?;
                     (Some(found), gradients)
                 };
                 if let Some(found) = found.filter(|found| !found.is_finite()) {
@@ -193,26 +196,50 @@ impl Trainer<'_> {
         worth.then(|| PrefixCache::new(usize::from(blocks), self.cache.0 as usize))
     }
 
+    /// How pairs of answers are learned, where the examples are pairs.
+    fn preference(
+        &self,
+        task: &TrainTask<'_>,
+        is_cut: bool,
+    ) -> Result<Option<PreferenceObjective>> {
+        let Some(loss) = task.work.preference else {
+            let is_pair = |example: &Encoded| matches!(example.target, Target::Preference(_));
+            if task.examples.iter().any(is_pair) {
+                return Err(ClientError::targets(
+                    "pairs of answers",
+                    "work with a loss of preferences",
+                ));
+            }
+            return Ok(None);
+        };
+        check_pairs(task.examples)?;
+        if is_cut {
+            let reason = "preferences: a cut model is not trained on pairs of answers, train it where it is whole";
+            return Err(ClientError::peer(reason));
+        }
+        PreferenceObjective::new(self.model, loss).map(Some)
+    }
+
     /// The loss of a step and its gradients, clipped; no gradients where the loss is no number.
     fn whole_step(
         &self,
         params: &Params,
         (task, number): (&TrainTask<'_>, u32),
         step: &Step<'_>,
-        cache: &mut Option<PrefixCache>,
+        memory: &mut RoundMemory,
     ) -> Result<(f32, Gradients)> {
         let (mut loss_sum, mut sum) = (0.0, Gradients::default());
         for part in step.parts() {
             let drops = step.dropout.of(number, part.places.clone());
             let mut tape = Tape::new(self.device).with_dropout(drops);
             let targets = step.objective.part(part.question, step.divisor().targets);
-            let asked = (&part.question.batch, targets, part.names);
-            let loss = self.loss(&mut tape, (params, task.scope), asked, cache)?;
-            loss_sum += loss.tensor.item();
+            let asked = (part.question, targets, part.names);
+            let loss = self.loss(&mut tape, (params, task.scope), asked, memory)?;
+            loss_sum += loss.item();
             if !loss_sum.is_finite() {
                 return Ok((loss_sum, Gradients::default()));
             }
-            sum.add(tape.backward(&[(&loss, Tensor::scalar(self.device, 1.0))])?)?;
+            sum.add(tape.backward(&[(&loss.value, Tensor::scalar(self.device, 1.0))])?)?;
         }
         if let Some(norm) = task.work.clip {
             sum.clip(norm);

@@ -78,7 +78,7 @@ impl MemoryDryRun<'_> {
         let (model, task, labels) = (self.model, self.task, self.labels);
         let evaluator =
             Evaluator { model, device: &device, task, labels, tokens: EVALUATION_TOKENS };
-        evaluator.rehearse(&params, &self.scored.iter().cloned().collect())?;
+        evaluator.rehearse(&params, &self.scored())?;
         Ok(ByteCount(device.usage().peak_bytes as u64))
     }
 
@@ -121,10 +121,19 @@ impl MemoryDryRun<'_> {
         Ok(ByteCount(device.usage().peak_bytes as u64))
     }
 
+    /// The largest batch of scoring, with what judges it.
+    fn scored(&self) -> Examples {
+        let examples: Examples = self.scored.iter().cloned().collect();
+        match self.work.preference {
+            None => examples,
+            Some(loss) => examples.with_preference(loss),
+        }
+    }
+
     fn score(&self, (model, device): (&Model, &Device), params: &Params) -> Result<()> {
         let (labels, tokens) = (self.labels, EVALUATION_TOKENS);
         let evaluator = Evaluator { model, device, task: self.task, labels, tokens };
-        let examples: Examples = self.scored.iter().cloned().collect();
+        let examples = self.scored();
         let Some(ends) = &mut self.ends(device)? else {
             return evaluator.rehearse(params, &examples);
         };

@@ -32,8 +32,12 @@ impl Objective {
         Ok(Self { class_weights, smoothing: work.label_smoothing })
     }
 
-    /// What the sum over a batch's targets is divided by to be their mean: their weights' sum.
+    /// What the sum over a batch's targets is divided by to be their mean: their weights' sum; of pairs of
+    /// answers, their number.
     pub fn divisor(&self, question: &LabelledBatch) -> f64 {
+        if question.is_of_pairs() {
+            return question.batch.packing().examples() as f64;
+        }
         match (&self.class_weights, question.targets()) {
             (Some(weights), Targets::Classes(classes)) => {
                 let weight = |&class: &u32| weights.get(class as usize).copied().unwrap_or(1.0);
@@ -94,7 +98,7 @@ fn balanced(classes: usize, examples: &[Encoded]) -> Vec<f32> {
         match &example.target {
             Target::One(class) => count(*class),
             Target::PerToken(tags) => tags.iter().flatten().for_each(|tag| count(*tag)),
-            Target::Many(_) | Target::Choice(_) | Target::Text(_) => {}
+            Target::Many(_) | Target::Choice(_) | Target::Text(_) | Target::Preference(_) => {}
         }
     }
     let all: u64 = counts.iter().sum();

@@ -12,7 +12,6 @@ use std::collections::BTreeMap;
 
 use fedra_compute::{ClipFactors, Clipping, Gradients, Params, SecretKey, Tape, Tensor};
 use fedra_engine::{ClipRule, LayerNoise, PrivateSteps, StepNoise};
-use fedra_model::PrefixCache;
 use fedra_plan::{Layer, Scope};
 
 use crate::batch_sampler::BatchSampler;
@@ -20,7 +19,7 @@ use crate::dropout::RoundDropout;
 use crate::error::{ClientError, Result};
 use crate::labelled_batch::LabelledBatch;
 use crate::objective::Objective;
-use crate::trainer::{TrainTask, Trainer};
+use crate::trainer::{RoundMemory, TrainTask, Trainer};
 
 /// The share of examples that an adaptive norm leaves as they are.
 const WITHIN: f64 = 0.5;
@@ -77,14 +76,14 @@ impl PrivateTraining {
         trainer: &Trainer<'_>,
         params: &Params,
         task: &TrainTask<'_>,
-        cache: &mut Option<PrefixCache>,
+        memory: &mut RoundMemory,
     ) -> Result<Gradients> {
         let batch = self.sampler.batch(self.taken);
         let clipping = self.clipping(task.scope);
         let (mut sum, mut within) = (Gradients::default(), 0.0);
         for part in batch.chunks(task.work.batch.max(1) as usize) {
             let (gradients, factors) =
-                self.part(trainer, params, (task, part), &clipping, cache)?;
+                self.part(trainer, params, (task, part), &clipping, memory)?;
             within += part.len() as f64 - outside(&factors, &self.layers) as f64;
             sum.add(gradients)?;
         }
@@ -129,7 +128,7 @@ impl PrivateTraining {
         params: &Params,
         (task, part): (&TrainTask<'_>, &[usize]),
         clipping: &Clipping,
-        cache: &mut Option<PrefixCache>,
+        memory: &mut RoundMemory,
     ) -> Result<(Gradients, ClipFactors)> {
         let draws = Some(task.seed.of("augment").with(u64::from(self.taken)));
         let question = LabelledBatch::gather_drawn(trainer.model, (task.examples, part), draws)?;
@@ -141,8 +140,8 @@ impl PrivateTraining {
         let drops = self.dropout.drawn(|| part.iter().map(seed).collect());
         let boundaries = question.batch.packing().boundaries();
         let mut tape = Tape::by_example(trainer.device, &boundaries).with_dropout(drops);
-        let asked = (&question.batch, targets, names.as_slice());
-        let loss = trainer.loss(&mut tape, (params, task.scope), asked, cache)?;
+        let asked = (&question, targets, names.as_slice());
+        let loss = trainer.loss(&mut tape, (params, task.scope), asked, memory)?.value;
         let seed = Tensor::scalar(trainer.device, 1.0);
         let gradients = tape.backward_by_example(&[(&loss, seed)])?;
         let factors = clipping.factors(&gradients);

@@ -124,6 +124,12 @@ impl Prober<'_> {
         let own = Scope::of_blocks(layout, (0..layout.blocks()).filter(is_own));
         let (mut sum, mut is_empty) = (Gradients::default(), true);
         self.each_batch(given, |question, chosen| {
+            if question.is_of_pairs() {
+                let reason =
+                    "the gradient of a preference is that of its own loss: probe by attention";
+                let probe = Probe::GradientNorm.to_string();
+                return Err(ClientError::Probe { probe, reason });
+            }
             if question.targets_counted() == 0 {
                 return Ok(());
             }

@@ -31,8 +31,47 @@ pub enum Counts {
     Spans(SpanScore),
     /// Texts that were written, against what should have been.
     Rouge(RougeScore),
+    /// Pairs of answers, of which one is preferred.
+    Pairs(PairCounts),
     /// Nothing but the loss: the next token.
     Loss,
+}
+
+/// How a model judges pairs of answers.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct PairCounts {
+    /// Pairs.
+    pub pairs: u64,
+    /// Those of which it prefers the answer that people do, by more than its reference does.
+    pub preferred: u64,
+    /// The sum of margins: how much likelier than its reference it finds the preferred answer, less the same of
+    /// the other.
+    pub margins: f64,
+}
+
+impl PairCounts {
+    /// Counts a pair.
+    pub(crate) fn add(&mut self, margin: f64) {
+        self.pairs += 1;
+        self.preferred += u64::from(margin > 0.0);
+        self.margins += margin;
+    }
+
+    fn merge(&mut self, more: &Self) {
+        self.pairs += more.pairs;
+        self.preferred += more.preferred;
+        self.margins += more.margins;
+    }
+
+    /// The share of pairs that it judges as people do.
+    pub fn accuracy(&self) -> f64 {
+        self.preferred as f64 / self.pairs.max(1) as f64
+    }
+
+    /// The mean margin.
+    pub fn margin(&self) -> f64 {
+        self.margins / self.pairs.max(1) as f64
+    }
 }
 
 impl Scores {
@@ -43,6 +82,7 @@ impl Scores {
             LabelShape::PerWord if marks_spans(labels) => Counts::Spans(SpanScore::default()),
             LabelShape::One | LabelShape::PerWord => Counts::Classes(LabelScore::new(labels.len())),
             LabelShape::Absent if task == Task::Generation => Counts::Rouge(RougeScore::default()),
+            LabelShape::Absent if task == Task::Preference => Counts::Pairs(PairCounts::default()),
             LabelShape::Absent => Counts::Loss,
         };
         Self { counts, examples: 0, loss_sum: 0.0, targets: 0 }
@@ -58,6 +98,7 @@ impl Scores {
             | (Counts::Codes(mine), Counts::Codes(more)) => mine.merge(more),
             (Counts::Spans(mine), Counts::Spans(more)) => mine.merge(more),
             (Counts::Rouge(mine), Counts::Rouge(more)) => mine.merge(more),
+            (Counts::Pairs(mine), Counts::Pairs(more)) => mine.merge(more),
             (Counts::Loss, Counts::Loss) => {}
             _ => panic!("scores of different tasks"),
         }
@@ -78,6 +119,7 @@ impl Scores {
             Counts::Codes(score) => ("micro_f1", score.micro_f1()),
             Counts::Spans(score) => ("span_f1", score.micro_f1()),
             Counts::Rouge(score) => ("rouge_l", score.mean().longest),
+            Counts::Pairs(pairs) => ("preference_accuracy", pairs.accuracy()),
             Counts::Loss => ("negative_loss", -self.loss()),
         }
     }
@@ -109,6 +151,7 @@ impl Scores {
                     ("perplexity", self.loss().exp()),
                 ]);
             }
+            Counts::Pairs(pairs) => named.push(("margin", pairs.margin())),
             Counts::Loss => named.push(("perplexity", self.loss().exp())),
         }
         named.push(("loss", self.loss()));
@@ -122,7 +165,7 @@ impl Scores {
             Counts::Classes(score) => Some(score.by_class(labels)),
             Counts::Codes(score) => Some(score.by_code(labels)),
             Counts::Spans(score) => Some(score.by_type()),
-            Counts::Rouge(_) | Counts::Loss => None,
+            Counts::Rouge(_) | Counts::Pairs(_) | Counts::Loss => None,
         }
     }
 
@@ -134,7 +177,7 @@ impl Scores {
         let (name, total) = match &self.counts {
             Counts::Classes(score) | Counts::Codes(score) => ("micro_f1", Some(score.total())),
             Counts::Spans(score) => ("span_f1", Some(score.total())),
-            Counts::Rouge(_) | Counts::Loss => ("", None),
+            Counts::Rouge(_) | Counts::Pairs(_) | Counts::Loss => ("", None),
         };
         let tally = |total: fedra_data::ConfusionCounts| {
             let fedra_data::ConfusionCounts { true_positives, false_positives, false_negatives } =

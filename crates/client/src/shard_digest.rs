@@ -82,6 +82,10 @@ impl Sum {
                 self.numbers([4, text.prompt, text.reference.len()]);
                 self.0.update(text.reference.as_bytes());
             }
+            Target::Preference(pair) => {
+                self.numbers([5, pair.chosen, pair.told.len()]);
+                self.numbers(pair.told.iter().map(|told| told.map_or(0, |one| one as usize + 1)));
+            }
         }
     }
 

@@ -3,7 +3,7 @@
 use fedra_data::{
     DataError, Division, EncodeRows, Encoded, Example, LabelSet, Stage, Table, Task, Work,
 };
-use fedra_engine::EvaluationSet;
+use fedra_engine::{EvaluationSet, PreferenceLoss};
 
 use crate::examples::Examples;
 use crate::writing::Writing;
@@ -119,6 +119,18 @@ impl Shards {
             }
         }
         self.central_test = self.central_test.with_writing(writing.clone());
+        self
+    }
+
+    /// The same pairs of answers, to be judged by this loss.
+    #[must_use]
+    pub fn with_preference(mut self, loss: PreferenceLoss) -> Self {
+        for shard in &mut self.clients {
+            for examples in [&mut shard.train, &mut shard.validation, &mut shard.test] {
+                *examples = std::mem::take(examples).with_preference(loss);
+            }
+        }
+        self.central_test = self.central_test.with_preference(loss);
         self
     }
 

@@ -28,9 +28,9 @@ pub(crate) struct Step<'a> {
 /// One of them.
 pub(crate) struct Part<'a> {
     pub question: &'a LabelledBatch,
-    /// Names each sequence's example.
+    /// Names each example.
     pub names: &'a [u64],
-    /// The places of its sequences among those of the step.
+    /// The places of its examples among those of the step.
     pub places: Range<usize>,
     /// Batches behind it.
     pub follow: usize,
@@ -62,7 +62,7 @@ impl<'a> Step<'a> {
         let questions = || self.batches.iter().map(|(question, _)| question);
         StepDivisor {
             targets: questions().map(|question| self.objective.divisor(question)).sum(),
-            sequences: questions().map(|question| question.batch.packing().sequences()).sum(),
+            sequences: questions().map(|question| question.batch.packing().examples()).sum(),
         }
     }
 
@@ -71,7 +71,7 @@ impl<'a> Step<'a> {
         let mut end = 0;
         self.batches.iter().enumerate().map(move |(number, (question, names))| {
             let first = end;
-            end += question.batch.packing().sequences();
+            end += question.batch.packing().examples();
             let follow = self.batches.len() - number - 1;
             Part { question, names, places: first..end, follow }
         })

@@ -8,13 +8,15 @@
 use fedra_compute::{Device, Optimiser, Params, SecretKey, Tape, Value};
 use fedra_data::{Encoded, LabelSet};
 use fedra_engine::{Damped, OptimiserState, StepNoise, Work};
-use fedra_model::{Batch, Model, PrefixCache, Weighted};
+use fedra_model::{Model, PrefixCache, Reading, Weighted};
 use fedra_plan::{ByteCount, Round, Scope};
 use fedra_seed::Seed;
 use fedra_wire::ParamValues;
 
 use crate::correction::Correction;
 use crate::error::Result;
+use crate::labelled_batch::LabelledBatch;
+use crate::preference::PreferenceObjective;
 
 /// Trains any client of a model.
 #[derive(Clone, Copy, Debug)]
@@ -79,22 +81,61 @@ pub struct Course {
     pub noise: Option<StepNoise>,
 }
 
+/// What a client's steps keep of what does not change during a round.
+#[derive(Default)]
+pub(crate) struct RoundMemory {
+    /// Hidden states behind a frozen prefix.
+    pub prefix: Option<PrefixCache>,
+    /// How pairs of answers are judged, and what the reference said to them.
+    pub preference: Option<PreferenceObjective>,
+}
+
+/// The loss of a batch.
+pub(crate) struct BatchLoss {
+    /// What has its gradient.
+    pub value: Value,
+    /// The number, where that is not the value's own.
+    told: Option<f64>,
+}
+
+impl BatchLoss {
+    /// The number.
+    pub fn item(&self) -> f32 {
+        self.told.map_or_else(|| self.value.tensor.item(), |told| told as f32)
+    }
+}
+
 impl Trainer<'_> {
     /// The loss of a batch, from where the cache ends if there is one.
     pub(crate) fn loss(
         &self,
         tape: &mut Tape,
         (params, scope): (&Params, &Scope),
-        (batch, targets, names): (&Batch, Weighted<'_>, &[u64]),
-        cache: &mut Option<PrefixCache>,
-    ) -> Result<Value> {
-        let weights = params.training(scope);
-        let Some(cache) = cache else {
-            return Ok(self.model.loss(tape, weights, batch, targets)?);
+        (question, targets, names): (&LabelledBatch, Weighted<'_>, &[u64]),
+        memory: &mut RoundMemory,
+    ) -> Result<BatchLoss> {
+        let (model, batch, weights) = (self.model, &question.batch, params.training(scope));
+        let start = match &mut memory.prefix {
+            None => (model.embed(tape, weights, batch)?, 0),
+            Some(prefix) => {
+                let names = question.names(names);
+                (prefix.hidden(tape, (model, params), batch, &names)?, prefix.blocks())
+            }
         };
-        let hidden = cache.hidden(tape, (self.model, params), batch, names)?;
-        let start = (hidden, cache.blocks());
-        Ok(self.model.loss_from(tape, weights, start, batch, targets)?)
+        let Some(preference) = &mut memory.preference else {
+            let value = model.loss_from(tape, weights, start, batch, targets)?;
+            return Ok(BatchLoss { value, told: None });
+        };
+        let ((hidden, first), divisor) = (start, targets.weights.divisor);
+        let range = first..model.blocks();
+        let packing = batch.packing();
+        let hidden = model.run_blocks(tape, weights, hidden, packing, range, &Reading::All)?;
+        let given = (model, self.device, params);
+        let judged = preference.judge(given, (question, names), &hidden.tensor)?;
+        let asked = (question, judged.as_slice());
+        let value = preference.slope((tape, model), weights, asked, (&hidden, divisor))?;
+        let sum: f64 = judged.iter().map(|pair| pair.loss).sum();
+        Ok(BatchLoss { value, told: Some(sum / divisor) })
     }
 }
 

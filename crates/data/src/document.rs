@@ -80,7 +80,7 @@ pub(crate) fn theme(document: &Document, table: &Table, hashes: &RowHashes<'_>) 
                     *votes.entry(tag).or_default() += 1;
                 }
             }
-            Labels::Absent | Labels::Text(_) => {}
+            Labels::Absent | Labels::Text(_) | Labels::Preference(_) => {}
         }
     }
     votes.into_iter().max_by_key(|&(label, count)| (count, std::cmp::Reverse(label))).map(|v| v.0)

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{DataError, Image, Message, RowPlace, chat};
+use crate::{DataError, Image, Message, RowPlace};
 
 /// One row of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,6 +54,17 @@ pub enum Labels {
     Choice(Choice),
     /// What should be written.
     Text(String),
+    /// Two answers, of which one is preferred.
+    Preference(Preference),
+}
+
+/// Two answers of the assistant to the same conversation, each one message or more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Preference {
+    /// The one that is preferred.
+    pub chosen: Vec<Message>,
+    /// The other one.
+    pub rejected: Vec<Message>,
 }
 
 impl Labels {
@@ -62,7 +73,7 @@ impl Labels {
         match self {
             Self::One(label) | Self::Choice(Choice { label, .. }) => std::slice::from_ref(label),
             Self::Many(labels) | Self::PerWord(labels) => labels,
-            Self::Absent | Self::Text(_) => &[],
+            Self::Absent | Self::Text(_) | Self::Preference(_) => &[],
         }
     }
 }
@@ -125,7 +136,9 @@ impl Body {
             Self::Pair(first, second) => is_blank(first) && is_blank(second),
             Self::Words(words) => words.iter().all(is_blank),
             Self::Image(_) => false,
-            Self::Conversation(messages) => chat::fault(messages).is_some(),
+            Self::Conversation(messages) => {
+                messages.iter().all(|message| is_blank(&message.content))
+            }
         }
     }
 

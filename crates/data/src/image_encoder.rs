@@ -61,7 +61,11 @@ impl EncodeRows for ImageEncoder<'_> {
         let target = match &example.labels {
             Labels::One(label) => Target::One(*label),
             Labels::Many(labels) => Target::Many(labels.clone()),
-            Labels::PerWord(_) | Labels::Absent | Labels::Choice(_) | Labels::Text(_) => {
+            Labels::PerWord(_)
+            | Labels::Absent
+            | Labels::Choice(_)
+            | Labels::Text(_)
+            | Labels::Preference(_) => {
                 let expected = "one label or several for the whole image";
                 return Err(DataError::setting("image", &"another task", expected));
             }

@@ -66,14 +66,14 @@ pub use batch::epoch;
 pub use chat::{ChatTemplate, DeclaredTemplate, Message, Role, SpecialNames, TemplateOrigin};
 pub use clinic::Clinic;
 pub use error::{Advice, DataError, Mismatch, Result};
-pub use example::{Body, Choice, Example, Labels, Split};
+pub use example::{Body, Choice, Example, Labels, Preference, Split};
 pub use fedra_seed::Generator as Dice;
 pub use formats::{
     AnswerTemplates, CONVERSATION_PAIRS, Cell, ChoiceTemplates, ClassNames, ColumnSurvey, Columns,
     Encoding, Field, Fields, Format, FoundFormat, IdxFiles, ImageFile, Limits, Mimic, Missing,
-    OtherFormats, Prompt, PromptTemplate, Reader, Record, Survey, TableFeatures, TextColumns,
-    TextFile, TextFormat, TextRow, TextSink, Uncoded, WordsAre, idx_files, image_columns,
-    image_files, messages_of_json,
+    OtherFormats, PREFERENCE_COLUMNS, Prompt, PromptTemplate, Reader, Record, Survey,
+    TableFeatures, TextColumns, TextFile, TextFormat, TextRow, TextSink, Uncoded, WordsAre,
+    idx_files, image_columns, image_files, messages_of_json,
 };
 pub use image_encoder::ImageEncoder;
 pub use images::{Augment, AugmentDraw, Image, Normalisation, Pixels, Processor};
@@ -91,8 +91,8 @@ pub use small::Small;
 pub use table::{Table, TableBuilder};
 pub use task::{AnswerForm, LabelSet, LabelShape, Task};
 pub use tokenise::{
-    AnswerRules, Candidate, CutTurns, EncodeRows, Encoded, EncodedChoice, EncodedText, Encoder,
-    LengthNorm, PlacedPiece, Target, Template, Templates, TokenSequence, Tokenizer, Window,
-    WordPlace, WordWindows, open_tokenizer,
+    AnswerRules, Candidate, CutTurns, EncodeRows, Encoded, EncodedChoice, EncodedPreference,
+    EncodedText, Encoder, LengthNorm, PlacedPiece, Target, Template, Templates, TokenSequence,
+    Tokenizer, Window, WordPlace, WordWindows, open_tokenizer,
 };
 pub use work::{Preparing, Stage, Work};

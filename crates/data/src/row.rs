@@ -1,6 +1,6 @@
 //! A row on its way into a table, as readers and programs make it.
 
-use crate::example::{Body, Split};
+use crate::example::{Body, Preference, Split};
 use crate::{Message, RowPlace};
 
 /// A row on its way in, its labels still names.
@@ -38,6 +38,11 @@ impl Row {
         Self::of(Body::Conversation(messages.into_iter().collect()))
     }
 
+    /// A row of a conversation and two answers to it.
+    pub fn preference(prompt: impl IntoIterator<Item = Message>, answers: Preference) -> Self {
+        Self { answers: Answers::Preference(answers), ..Self::conversation(prompt) }
+    }
+
     /// A row of an image.
     pub fn image(image: crate::Image) -> Self {
         Self::of(Body::Image(image))
@@ -60,19 +65,19 @@ impl Row {
 
     /// Bytes of its texts, or of its image.
     pub(crate) fn bytes(&self) -> u64 {
+        let said = |messages: &[Message]| messages.iter().map(|it| it.content.len()).sum::<usize>();
         let body = match &self.body {
             Body::Text(text) => text.len(),
             Body::Pair(first, second) => first.len() + second.len(),
             Body::Words(words) => words.iter().map(String::len).sum(),
             Body::Image(image) => image.bytes() as usize,
-            Body::Conversation(messages) => {
-                messages.iter().map(|message| message.content.len()).sum()
-            }
+            Body::Conversation(messages) => said(messages),
         };
         let answers = match &self.answers {
             Answers::Absent => 0,
             Answers::Choice(all) => all.iter().map(|(label, text)| label.len() + text.len()).sum(),
             Answers::Text(text) => text.len(),
+            Answers::Preference(Preference { chosen, rejected }) => said(chosen) + said(rejected),
         };
         (body + answers) as u64
     }
@@ -94,4 +99,6 @@ pub enum Answers {
     Choice(Vec<(String, String)>),
     /// The one text that should be written.
     Text(String),
+    /// Two answers of the assistant, of which one is preferred.
+    Preference(Preference),
 }

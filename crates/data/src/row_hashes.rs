@@ -29,7 +29,7 @@ use std::collections::BTreeMap;
 use fedra_seed::Seed;
 use sha2::{Digest, Sha256};
 
-use crate::{Body, Choice, Example, LabelSet, Labels, Table};
+use crate::{Body, Choice, Example, LabelSet, Labels, Message, Preference, Table};
 
 /// What a row draws: uniform, ordered, and its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -108,11 +108,7 @@ impl<'t> RowHashes<'t> {
             }
             Body::Conversation(messages) => {
                 sum.number(4);
-                sum.number(messages.len() as u64);
-                for message in messages {
-                    sum.text(message.role.name());
-                    sum.text(&message.content);
-                }
+                sum.messages(messages);
             }
         }
         sum.labels(labels, &self.table.labels);
@@ -196,6 +192,19 @@ impl Sum {
                 self.number(5);
                 self.text(text);
             }
+            Labels::Preference(Preference { chosen, rejected }) => {
+                self.number(6);
+                self.messages(chosen);
+                self.messages(rejected);
+            }
+        }
+    }
+
+    fn messages(&mut self, messages: &[Message]) {
+        self.number(messages.len() as u64);
+        for message in messages {
+            self.text(message.role.name());
+            self.text(&message.content);
         }
     }
 }

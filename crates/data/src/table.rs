@@ -126,7 +126,10 @@ impl TableBuilder {
     pub(crate) fn missing(&self, row: &Row) -> Option<(&'static str, &'static str)> {
         let is_blank = |text: &String| text.trim().is_empty();
         if let Body::Conversation(messages) = &row.body {
-            return chat::fault(messages);
+            return match &row.answers {
+                Answers::Preference(pair) => chat::pair_fault(messages, pair),
+                Answers::Absent | Answers::Choice(_) | Answers::Text(_) => chat::fault(messages),
+            };
         }
         if row.body.is_blank() {
             return Some(("no text", "at least one word"));
@@ -209,11 +212,24 @@ impl TableBuilder {
                     .map(|(found, expected)| (found.to_owned(), expected))
                     .or_else(|| chat::check(messages).err());
             }
-            (Task::Chat, _) => {
+            (Task::Preference, Body::Conversation(messages)) => {
+                let Answers::Preference(pair) = &row.answers else {
+                    return Some((
+                        "no two answers".into(),
+                        "one that is chosen and one that is not",
+                    ));
+                };
+                let whole = |answer: &[Message]| [messages, answer].concat();
+                return chat::pair_fault(messages, pair)
+                    .map(|(found, expected)| (found.to_owned(), expected))
+                    .or_else(|| chat::check(&whole(&pair.chosen)).err())
+                    .or_else(|| chat::check(&whole(&pair.rejected)).err());
+            }
+            (Task::Chat | Task::Preference, _) => {
                 return Some(("no conversation".into(), "messages of a user and an assistant"));
             }
             (_, Body::Conversation(_)) => {
-                return Some(("a conversation".into(), "the task chat, or a text"));
+                return Some(("a conversation".into(), "the task chat or preference, or a text"));
             }
             (_, _) => {}
         }
@@ -249,14 +265,14 @@ impl TableBuilder {
     fn bad_answers(&self, row: &Row) -> Option<(String, &'static str)> {
         match (self.task, &row.answers) {
             (Task::Choice, Answers::Choice(answers)) => self.bad_choice(answers, &row.labels[0]),
-            (Task::Choice, Answers::Absent | Answers::Text(_)) => {
+            (Task::Choice, Answers::Absent | Answers::Text(_) | Answers::Preference(_)) => {
                 Some(("no answers".into(), "at least two, of which one is right"))
             }
             (Task::Generation, Answers::Text(text)) => text
                 .trim()
                 .is_empty()
                 .then(|| ("an empty text to write".into(), "at least one word")),
-            (Task::Generation, Answers::Absent | Answers::Choice(_)) => {
+            (Task::Generation, Answers::Absent | Answers::Choice(_) | Answers::Preference(_)) => {
                 Some(("no text to write".into(), "the text that follows the prompt"))
             }
             (
@@ -265,7 +281,8 @@ impl TableBuilder {
                 | Task::Classes
                 | Task::Tokens
                 | Task::Language
-                | Task::Chat,
+                | Task::Chat
+                | Task::Preference,
                 answers,
             ) => (*answers != Answers::Absent).then(|| {
                 (
@@ -318,6 +335,7 @@ fn example(row: Row, shape: LabelShape, set: &LabelSet) -> Example {
             Labels::Choice(Choice { label: index(&names[0]), candidates })
         }
         (LabelShape::Absent, Answers::Text(text)) => Labels::Text(text),
+        (LabelShape::Absent, Answers::Preference(pair)) => Labels::Preference(pair),
         (LabelShape::One, _) => Labels::One(index(&names[0])),
         (LabelShape::Many, _) => {
             Labels::Many(names.iter().map(index).collect::<BTreeSet<_>>().into_iter().collect())

@@ -1,6 +1,6 @@
 //! The task to learn from a table, and the names of its labels.
 //!
-//! Eight task names exist because experiment files use them; they come down to four shapes of label
+//! Nine task names exist because experiment files use them; they come down to four shapes of label
 //! and two forms of answer (logits of labels, or text), and everything below this file only asks for
 //! those.
 
@@ -28,6 +28,8 @@ words! {
         Generation = "generation",
         /// What the assistant says in conversations.
         Chat = "chat",
+        /// Which of two answers of the assistant is preferred.
+        Preference = "preference",
     }
 }
 
@@ -60,7 +62,7 @@ impl Task {
             Self::Concepts | Self::Tokens => LabelShape::PerWord,
             Self::Diagnosis => LabelShape::Many,
             Self::Classes | Self::Choice => LabelShape::One,
-            Self::Language | Self::Generation | Self::Chat => LabelShape::Absent,
+            Self::Language | Self::Generation | Self::Chat | Self::Preference => LabelShape::Absent,
         }
     }
 
@@ -68,7 +70,9 @@ impl Task {
     pub fn answer_form(self) -> AnswerForm {
         match self {
             Self::Concepts | Self::Diagnosis | Self::Classes | Self::Tokens => AnswerForm::Labels,
-            Self::Language | Self::Choice | Self::Generation | Self::Chat => AnswerForm::Text,
+            Self::Language | Self::Choice | Self::Generation | Self::Chat | Self::Preference => {
+                AnswerForm::Text
+            }
         }
     }
 }

@@ -88,6 +88,6 @@ pub use state::versions::ClientVersions;
 pub use storage::client_state::{AttentionMemory, ClientState};
 pub use storage::optimiser_state::OptimiserState;
 pub use storage::state_store::{StateHandle, StateStore};
-pub use work::objective::{ClassWeights, MomentsLife};
+pub use work::objective::{ClassWeights, MomentsLife, PreferenceForm, PreferenceLoss};
 pub use work::schedule::{RateDecay, RateWarmup, Schedule, StepPlace};
 pub use work::{Damped, HeadProbe, LocalRule, OptimiserConfig, Work};

@@ -12,7 +12,7 @@ use fedra_privacy::{PrivacyError, Release};
 use fedra_wire::Encoding;
 use serde::{Deserialize, Serialize};
 
-use self::objective::{ClassWeights, MomentsLife};
+use self::objective::{ClassWeights, MomentsLife, PreferenceLoss};
 use self::schedule::Schedule;
 use crate::error::{EngineError, not_negative, positive, refuse};
 use crate::privacy::private_steps::PrivateSteps;
@@ -43,6 +43,9 @@ pub struct Work {
     /// What share of a target goes to all classes alike.
     #[serde(default, skip_serializing_if = "is_default")]
     pub label_smoothing: f32,
+    /// How a pair of answers is learned; only for preferences.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preference: Option<PreferenceLoss>,
     /// The chance of an activation to be dropped in training.
     #[serde(default, skip_serializing_if = "is_default")]
     pub dropout: f32,
@@ -104,6 +107,7 @@ impl Work {
             moments: MomentsLife::Fresh,
             class_weights: None,
             label_smoothing: 0.0,
+            preference: None,
             dropout: 0.0,
             max_steps: None,
             clip: None,
@@ -124,6 +128,7 @@ impl Work {
         share("work.label_smoothing", self.label_smoothing)?;
         share("work.dropout", self.dropout)?;
         self.class_weights.as_ref().map_or(Ok(()), ClassWeights::check)?;
+        self.preference.as_ref().map_or(Ok(()), PreferenceLoss::check)?;
         if self.moments == MomentsLife::Kept && self.solver.moments() == 0 {
             let expected = "\"fresh\" with sgd, which has no moments";
             return refuse("work.moments", "\"kept\"", expected);

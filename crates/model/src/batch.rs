@@ -85,6 +85,11 @@ impl Batch {
         Ok(Self { packing: self.packing.with_offsets(offsets)?, ..self })
     }
 
+    /// The same batch, of which each two sequences make one example.
+    pub fn in_pairs(self) -> Result<Self, ModelError> {
+        Ok(Self { packing: self.packing.in_pairs()?, ..self })
+    }
+
     /// How the sequences lie in the rows: all that blocks need to know.
     pub fn packing(&self) -> &Packing {
         &self.packing

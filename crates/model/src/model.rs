@@ -73,6 +73,12 @@ impl Model {
         Ok(shallow.stored_as(self.storage.clone()))
     }
 
+    /// The same structure without adapters; all its parameters are in this layout too.
+    pub fn without_adapters(&self) -> Result<Self, ModelError> {
+        let plain = Self::new(self.config().clone(), self.head, None)?;
+        Ok(plain.stored_as(self.storage.clone()))
+    }
+
     /// The configuration.
     pub fn config(&self) -> &Config {
         self.blocks.config()

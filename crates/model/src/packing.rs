@@ -18,6 +18,8 @@ use fedra_compute::{Sequences, Span};
 pub struct Packing {
     lengths: Vec<usize>,
     offsets: Vec<usize>,
+    /// Sequences that make one example.
+    together: usize,
 }
 
 impl Packing {
@@ -36,7 +38,16 @@ impl Packing {
             return Err(ModelError::batch("number of tokens", &found, &expected));
         }
         let offsets = vec![0; lengths.len()];
-        Ok(Self { lengths, offsets })
+        Ok(Self { lengths, offsets, together: 1 })
+    }
+
+    /// The same sequences, of which each two make one example: a tape that tells examples apart, or drops by
+    /// example, takes both for one. Attention stays within each.
+    pub fn in_pairs(self) -> Result<Self, ModelError> {
+        if !self.lengths.len().is_multiple_of(2) {
+            return Err(ModelError::batch("number of sequences", &self.lengths.len(), &"pairs"));
+        }
+        Ok(Self { together: 2, ..self })
     }
 
     /// The same sequences, continued from these positions: the number of tokens before each.
@@ -68,9 +79,18 @@ impl Packing {
         self.lengths.len()
     }
 
-    /// Where each sequence begins, for a tape.
+    /// Number of examples: of sequences, or of [pairs](Self::in_pairs) of them.
+    pub fn examples(&self) -> usize {
+        self.lengths.len() / self.together
+    }
+
+    /// Where each example begins, for a tape.
     pub fn boundaries(&self) -> Sequences {
-        Sequences::of_lengths(&self.lengths)
+        if self.together == 1 {
+            return Sequences::of_lengths(&self.lengths);
+        }
+        let lengths = self.lengths.chunks(self.together).map(|together| together.iter().sum());
+        Sequences::of_lengths(&lengths.collect::<Vec<_>>())
     }
 
     /// The row in which each sequence starts.

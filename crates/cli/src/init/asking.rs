@@ -118,7 +118,7 @@ impl Question {
     fn is_open(self, sight: &Sight, wishes: &Wishes, proposal: &Proposal) -> bool {
         let has_columns =
             !matches!(sight.found.format, Format::Conll | Format::Images | Format::Idx);
-        let is_chat = proposal.roles.task.value == Task::Chat;
+        let is_chat = matches!(proposal.roles.task.value, Task::Chat | Task::Preference);
         match self {
             Self::Task => wishes.task.is_none(),
             Self::Text => {

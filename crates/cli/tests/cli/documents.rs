@@ -12,7 +12,8 @@ use std::process::Command;
 use crate::place::text;
 
 /// The pages that have blocks to run.
-const PAGES: [&str; 4] = ["docs/audit.md", "docs/chat.md", "docs/privacy.md", "docs/tutorial.md"];
+const PAGES: [&str; 5] =
+    ["docs/audit.md", "docs/chat.md", "docs/preferences.md", "docs/privacy.md", "docs/tutorial.md"];
 
 const FENCE: &str = "```sh run\n";
 
@@ -83,6 +84,11 @@ fn documented_commands_of_the_tutorial_run() {
 #[test]
 fn documented_commands_of_conversations_run() {
     run("docs/chat.md");
+}
+
+#[test]
+fn documented_commands_of_preferences_run() {
+    run("docs/preferences.md");
 }
 
 #[test]

@@ -31,6 +31,7 @@ mod places;
 mod plan;
 mod precision;
 mod predict;
+mod preferences;
 mod privacy;
 mod refusals;
 mod run;

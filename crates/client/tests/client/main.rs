@@ -10,6 +10,7 @@ mod frozen;
 mod keeping;
 mod learning;
 mod memory_dry_run;
+mod preference;
 mod private;
 mod scoring;
 mod selection;

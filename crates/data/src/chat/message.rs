@@ -1,5 +1,6 @@
 //! One message of a conversation.
 
+use crate::Preference;
 use crate::chat::guard;
 use crate::error::Mismatch;
 use crate::words::words;
@@ -65,6 +66,31 @@ pub(crate) fn fault(messages: &[Message]) -> Option<(&'static str, &'static str)
         }
         Some(_) => None,
     }
+}
+
+/// What two answers to a conversation lack that a preference cannot do without.
+pub(crate) fn pair_fault(
+    prompt: &[Message],
+    pair: &Preference,
+) -> Option<(&'static str, &'static str)> {
+    let says = |messages: &[Message], role: Role| {
+        messages.iter().any(|it| it.role == role && !it.content.trim().is_empty())
+    };
+    let answers = |messages: &[Message]| {
+        messages.first().is_some_and(|first| first.role == Role::Assistant)
+            && says(messages, Role::Assistant)
+    };
+    if !says(prompt, Role::User) {
+        return Some(("no question in front of the answers", "a message of the user"));
+    }
+    if !answers(&pair.chosen) {
+        return Some(("no word of the assistant in the chosen answer", "at least one"));
+    }
+    if !answers(&pair.rejected) {
+        return Some(("no word of the assistant in the rejected answer", "at least one"));
+    }
+    let expected = "two that differ: there is nothing to prefer";
+    (pair.chosen == pair.rejected).then_some(("the same answer twice", expected))
 }
 
 /// What is wrong with messages that a template is to write.

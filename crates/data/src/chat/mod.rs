@@ -21,5 +21,5 @@ mod turns;
 pub use declared::{DeclaredTemplate, SpecialNames};
 pub(crate) use guard::GUARD;
 pub use message::{Message, Role};
-pub(crate) use message::{check, fault};
+pub(crate) use message::{check, fault, pair_fault};
 pub use template::{ChatTemplate, TemplateOrigin};

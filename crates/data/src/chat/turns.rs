@@ -32,19 +32,21 @@ pub(crate) struct WrittenTurns {
 }
 
 impl ChatTemplate {
-    /// Writes a conversation and finds its answers.
-    pub(crate) fn turns(&self, messages: &[Message]) -> Result<WrittenTurns> {
+    /// Writes a conversation and finds its answers from a message on.
+    pub(crate) fn turns(&self, messages: &[Message], from: usize) -> Result<WrittenTurns> {
         Self::check(messages)?;
         if self.has_marks {
             let marked = self.marked(messages, false)?;
-            let Some((text, answers)) = without_marks(&marked) else {
+            let Some((text, mut answers)) = without_marks(&marked) else {
                 return Err(unfound("blocks of generation that are inside of each other"));
             };
+            let earlier = messages[..from].iter().filter(|it| it.role == Role::Assistant).count();
+            answers.drain(..earlier.min(answers.len()));
             return Ok(WrittenTurns { text, answers, passed_over: 0 });
         }
         let text = self.text(messages, false)?;
         let places: Vec<usize> =
-            (0..messages.len()).filter(|&place| speaks(&messages[place])).collect();
+            (from..messages.len()).filter(|&place| speaks(&messages[place])).collect();
         let spans = self.words(messages, &places, &text);
         let last = spans.iter().rev().flatten().next();
         let end = last.map_or("", |last| self.end_of_turn(&text[last.end..]));
@@ -65,7 +67,7 @@ impl ChatTemplate {
             }
         }
         if answers.is_empty() {
-            return self.last_turn(messages, (&text, spans.last().cloned().flatten()));
+            return self.last_turn((messages, from), (&text, spans.last().cloned().flatten()));
         }
         Ok(WrittenTurns { text, answers, passed_over })
     }
@@ -126,7 +128,7 @@ impl ChatTemplate {
     /// The last answer behind its own prompt, where the template writes that prompt otherwise once it is answered.
     fn last_turn(
         &self,
-        messages: &[Message],
+        (messages, from): (&[Message], usize),
         (text, words): (&str, Option<Range<usize>>),
     ) -> Result<WrittenTurns> {
         let place = messages.iter().rposition(speaks).unwrap_or_default();
@@ -140,7 +142,7 @@ impl ChatTemplate {
         let answer = &text[words.start - between..words.end];
         let answer = format!("{answer}{}", self.end_of_turn(&text[words.end..]));
         let (start, text) = (prompt.len(), prompt + &answer);
-        let passed_over = messages[..place].iter().filter(|message| speaks(message)).count();
+        let passed_over = messages[from..place].iter().filter(|message| speaks(message)).count();
         let answer = start..text.len();
         Ok(WrittenTurns { text, answers: vec![answer], passed_over })
     }
@@ -148,7 +150,7 @@ impl ChatTemplate {
     /// The special token that ends what the assistant says, where the template writes one.
     pub fn ends_with(&self) -> Option<String> {
         let messages = [Message::new(Role::User, "a"), Message::new(Role::Assistant, "b")];
-        let turns = self.turns(&messages).ok()?;
+        let turns = self.turns(&messages, 1).ok()?;
         let answer = turns.answers.last()?;
         // The end may be outside of a block that a template marks.
         let behind = &turns.text[answer.start..];

@@ -52,7 +52,8 @@ impl Clinic {
             | Task::Language
             | Task::Choice
             | Task::Generation
-            | Task::Chat => {
+            | Task::Chat
+            | Task::Preference => {
                 return Err(DataError::setting("task", &task.name(), "concepts or diagnosis"));
             }
         }

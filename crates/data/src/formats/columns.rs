@@ -29,6 +29,10 @@ pub struct Columns {
     pub prompt: Option<String>,
     /// What the assistant answers.
     pub answer: Option<String>,
+    /// The answer that is preferred; usually `chosen`.
+    pub chosen: Option<String>,
+    /// The other answer; usually `rejected`.
+    pub rejected: Option<String>,
     /// What a system message says; usually `system`.
     pub system: Option<String>,
     /// The party that owns the row; usually `client`.

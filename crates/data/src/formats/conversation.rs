@@ -9,6 +9,9 @@
 //!
 //! The first of these that a record has is its layout. A prompt and what answers it may be lists of messages
 //! too, as TRL has them.
+//!
+//! A preference has the columns `prompt`, `chosen` and `rejected`, or those that `columns` names. Answers that
+//! are whole conversations need no prompt: what both begin with is it.
 
 use serde_json::Value;
 
@@ -16,13 +19,15 @@ use super::columns::Columns;
 use super::fields::{Cell, Fields, NoRow, missing, single};
 use super::json::{self, DEEPEST, excerpt};
 use crate::error::Mismatch;
-use crate::{Body, Message, Role, Row};
+use crate::{Body, Message, Preference, Role, Row};
 
 /// Columns that hold whole conversations.
 pub(super) const MESSAGES: [&str; 2] = ["messages", "conversations"];
 /// Usual columns with what is asked and what is answered.
 pub const PAIRS: [(&str, &str); 3] =
     [("instruction", "output"), ("instruction", "response"), ("prompt", "completion")];
+/// Usual columns of two answers, the preferred one first.
+pub const PREFERENCE: [&str; 2] = ["chosen", "rejected"];
 /// What an instruction is about.
 pub(super) const INPUT: &str = "input";
 /// What the assistant is to be like.
@@ -31,16 +36,41 @@ pub(super) const SYSTEM: &str = "system";
 impl Columns {
     /// The row that a record of a conversation means.
     pub(super) fn conversation_row(&self, fields: &mut dyn Fields) -> Result<Row, NoRow> {
-        let mut messages = Vec::new();
-        let system = self.system.as_deref().or_else(|| has(fields, SYSTEM).then_some(SYSTEM));
-        if let Some(cell) = system.map(|name| fields.take(name)).transpose()?.flatten() {
-            let text = single(cell, "\n");
-            if !text.trim().is_empty() {
-                messages.push(Message::new(Role::System, text));
-            }
-        }
+        let mut messages = self.system(fields)?;
         messages.extend(self.turns(fields)?);
         self.placed(Row::of(Body::Conversation(messages)), fields)
+    }
+
+    /// The row that a record of a preference means.
+    pub(super) fn preference_row(&self, fields: &mut dyn Fields) -> Result<Row, NoRow> {
+        let mut messages = self.system(fields)?;
+        let [chosen, rejected] = [&self.chosen, &self.rejected];
+        let mut answer = |named: &Option<String>, usual| {
+            side(named.as_deref().unwrap_or(usual), Role::Assistant, fields)
+        };
+        let (mut chosen, mut rejected) =
+            (answer(chosen, PREFERENCE[0])?, answer(rejected, PREFERENCE[1])?);
+        let is_whole =
+            |answer: &[Message]| answer.first().is_some_and(|it| it.role != Role::Assistant);
+        if is_whole(&chosen) && is_whole(&rejected) {
+            let same = |(one, other): &(&Message, &Message)| one == other;
+            let shared = chosen.iter().zip(&rejected).take_while(same).count();
+            messages.extend(chosen.drain(..shared));
+            rejected.drain(..shared);
+        } else {
+            let prompt = self.prompt.as_deref().unwrap_or(PAIRS[2].0);
+            messages.extend(side(prompt, Role::User, fields)?);
+        }
+        self.placed(Row::preference(messages, Preference { chosen, rejected }), fields)
+    }
+
+    /// The message of the system in a column of its own.
+    fn system(&self, fields: &mut dyn Fields) -> Result<Vec<Message>, NoRow> {
+        let system = self.system.as_deref().or_else(|| has(fields, SYSTEM).then_some(SYSTEM));
+        let cell = system.map(|name| fields.take(name)).transpose()?.flatten();
+        let text = cell.map_or(String::new(), |cell| single(cell, "\n"));
+        let is_blank = text.trim().is_empty();
+        Ok(if is_blank { Vec::new() } else { vec![Message::new(Role::System, text)] })
     }
 
     fn turns(&self, fields: &mut dyn Fields) -> Result<Vec<Message>, NoRow> {

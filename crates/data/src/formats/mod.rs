@@ -45,7 +45,7 @@ mod texts;
 
 pub use class_names::{ClassNames, TableFeatures};
 pub use columns::{Columns, TextColumns};
-pub use conversation::PAIRS as CONVERSATION_PAIRS;
+pub use conversation::{PAIRS as CONVERSATION_PAIRS, PREFERENCE as PREFERENCE_COLUMNS};
 pub use encoding::Encoding;
 pub use fields::{Cell, Fields};
 pub use idx::{IdxFiles, idx_files};

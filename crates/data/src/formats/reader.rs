@@ -91,6 +91,7 @@ impl Reader {
         match (&self.prompt, &self.columns.image) {
             (Some(prompt), _) => self.columns.prompted_row(prompt, fields),
             (None, None) if task == Task::Chat => self.columns.conversation_row(fields),
+            (None, None) if task == Task::Preference => self.columns.preference_row(fields),
             (None, Some(column)) => {
                 let body = self.image(column, fields)?;
                 self.columns.labelled_row(body, task, fields)

@@ -8,9 +8,9 @@
 use std::ops::Range;
 
 use super::encode::Encoder;
-use super::encoded::{Encoded, Target};
+use super::encoded::{Encoded, EncodedPreference, Target};
 use super::tokenizer::PlacedPiece;
-use crate::{Body, ChatTemplate, DataError, Example, Message, Result, Role};
+use crate::{Body, ChatTemplate, DataError, Example, Labels, Message, Preference, Result, Role};
 
 /// What became of the turns of a conversation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,10 +30,23 @@ pub struct CutTurns {
     pub targets: usize,
 }
 
+/// Messages as tokens.
+struct ReadTurns {
+    ids: Vec<u32>,
+    /// For each token the next one, where that is learned.
+    told: Vec<Option<u32>>,
+    is_split: bool,
+    answers: usize,
+    passed_over: usize,
+}
+
 impl Encoder<'_> {
-    /// What becomes of the turns of an example; `None` where it is no conversation.
+    /// What becomes of the turns of an example; `None` where it is no conversation that is learned whole.
     pub fn turns(&self, example: &Example) -> Result<Option<CutTurns>> {
-        let Body::Conversation(messages) = &example.body else { return Ok(None) };
+        let (Body::Conversation(messages), Labels::Absent) = (&example.body, &example.labels)
+        else {
+            return Ok(None);
+        };
         let written = self.written_turns(messages).map_err(|error| error.at(&example.place))?;
         Ok(Some(written.1))
     }
@@ -43,16 +56,69 @@ impl Encoder<'_> {
     }
 
     fn written_turns(&self, messages: &[Message]) -> Result<(Encoded, CutTurns)> {
-        let Some(template) = self.chat else {
-            let expected = "an encoder with a chat template";
-            return Err(DataError::setting("conversation", &"messages", expected));
-        };
+        let template = self.template()?;
         ChatTemplate::check(messages)?;
         let answered = messages.iter().rposition(|message| message.role == Role::Assistant);
         let all = &messages[..answered.map_or(0, |last| last + 1)];
         let whole = self.length(template, all)?;
-        let kept = self.fitting(template, all, whole)?;
-        let turns = template.turns(&kept)?;
+        let kept = self.fitting(all, whole, &|kept| self.length(template, kept))?;
+        let ReadTurns { ids, told, is_split, answers, passed_over } =
+            self.read(template, &kept, 0)?;
+        let cut = CutTurns {
+            messages: messages.len(),
+            cut: all.len() - kept.len(),
+            is_split,
+            answers,
+            passed_over,
+            targets: told.iter().flatten().count(),
+        };
+        let dropped = whole.saturating_sub(ids.len());
+        let target = Target::PerToken(told);
+        Ok((Encoded { ids, types: Vec::new(), target, dropped, pixels: None }, cut))
+    }
+
+    /// Two conversations that begin alike and end with the one or the other answer. Both lose the same
+    /// exchanges where either is too long.
+    pub(super) fn preference(&self, prompt: &[Message], pair: &Preference) -> Result<Encoded> {
+        let template = self.template()?;
+        let answers = [&pair.chosen, &pair.rejected];
+        let lengths = |kept: &[Message]| -> Result<[usize; 2]> {
+            let [chosen, rejected] =
+                answers.map(|answer| self.length(template, &[kept, answer].concat()));
+            Ok([chosen?, rejected?])
+        };
+        let longer = |kept: &[Message]| lengths(kept).map(|[one, other]| one.max(other));
+        let whole = lengths(prompt)?;
+        let kept = self.fitting(prompt, whole[0].max(whole[1]), &longer)?;
+        let read = |answer: &Vec<Message>| {
+            let all = [kept.as_slice(), answer].concat();
+            ChatTemplate::check(&all)?;
+            self.read(template, &all, kept.len())
+        };
+        let (chosen, rejected) = (read(answers[0])?, read(answers[1])?);
+        let target = EncodedPreference {
+            chosen: chosen.ids.len(),
+            told: [chosen.told, rejected.told].concat(),
+        };
+        let ids = [chosen.ids, rejected.ids].concat();
+        let dropped = whole.iter().sum::<usize>().saturating_sub(ids.len());
+        let target = Target::Preference(target);
+        Ok(Encoded { ids, types: Vec::new(), target, dropped, pixels: None })
+    }
+
+    fn template(&self) -> Result<&ChatTemplate> {
+        let expected = "an encoder with a chat template";
+        self.chat.ok_or_else(|| DataError::setting("conversation", &"messages", expected))
+    }
+
+    /// The tokens of messages of which the answers from one on are learned, cut where there are too many.
+    fn read(
+        &self,
+        template: &ChatTemplate,
+        messages: &[Message],
+        from: usize,
+    ) -> Result<ReadTurns> {
+        let turns = template.turns(messages, from)?;
         let pieces = self.tokenizer.written_pieces(&turns.text)?;
         let mut is_learned = vec![false; pieces.len()];
         let mut answers = 0;
@@ -73,31 +139,20 @@ impl Encoder<'_> {
             (ids, is_learned) = places.by_ref().map(|at| (ids[at], is_learned[at])).unzip();
         }
         let next = ids.iter().zip(&is_learned).skip(1);
-        let target: Vec<Option<u32>> =
-            next.map(|(&id, &learned)| learned.then_some(id)).chain([None]).collect();
-        let cut = CutTurns {
-            messages: messages.len(),
-            cut: all.len() - kept.len(),
-            is_split,
-            answers,
-            passed_over: turns.passed_over,
-            targets: target.iter().flatten().count(),
-        };
-        let dropped = whole.saturating_sub(ids.len());
-        let target = Target::PerToken(target);
-        Ok((Encoded { ids, types: Vec::new(), target, dropped, pixels: None }, cut))
+        let told = next.map(|(&id, &learned)| learned.then_some(id)).chain([None]).collect();
+        Ok(ReadTurns { ids, told, is_split, answers, passed_over: turns.passed_over })
     }
 
     fn length(&self, template: &ChatTemplate, messages: &[Message]) -> Result<usize> {
         Ok(self.tokenizer.written_pieces(&template.text(messages, false)?)?.len())
     }
 
-    /// The conversation with as few exchanges left out as it takes to fit, or its last one.
+    /// The conversation with as few exchanges left out as it takes to fit by its length, or its last one.
     fn fitting(
         &self,
-        template: &ChatTemplate,
         messages: &[Message],
         whole: usize,
+        length: &dyn Fn(&[Message]) -> Result<usize>,
     ) -> Result<Vec<Message>> {
         if whole <= self.longest {
             return Ok(messages.to_vec());
@@ -112,7 +167,7 @@ impl Encoder<'_> {
         let (mut low, mut high) = (0, starts.len());
         while low < high {
             let middle = usize::midpoint(low, high);
-            if self.length(template, &from(starts[middle]))? <= self.longest {
+            if length(&from(starts[middle]))? <= self.longest {
                 high = middle;
             } else {
                 low = middle + 1;

@@ -57,6 +57,13 @@ impl<'a> Encoder<'a> {
                     self.windows(example)
                 }
             },
+            Labels::Preference(pair) => match &example.body {
+                Body::Conversation(prompt) => Ok(vec![self.preference(prompt, pair)?]),
+                Body::Text(_) | Body::Pair(..) | Body::Words(_) | Body::Image(_) => {
+                    let expected = "messages, which two answers follow";
+                    Err(DataError::setting("text", &"a text", expected))
+                }
+            },
             Labels::Choice(choice) => Ok(vec![self.choice(&example.body.as_text(), choice)?]),
             Labels::Text(text) => Ok(vec![self.written(&example.body.as_text(), text)?]),
         }

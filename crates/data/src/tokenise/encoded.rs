@@ -42,6 +42,7 @@ impl Encoded {
             Target::One(_) | Target::Many(_) | Target::PerToken(_) | Target::Text(_) => {
                 vec![self.ids.len()]
             }
+            Target::Preference(pair) => vec![pair.chosen, self.ids.len() - pair.chosen],
         }
     }
 }
@@ -72,6 +73,8 @@ pub enum Target {
     Choice(EncodedChoice),
     /// A text after a prompt; the sequence continues with it.
     Text(EncodedText),
+    /// Two conversations, end to end in the tokens, of which the first is preferred.
+    Preference(EncodedPreference),
 }
 
 /// How answers in text are bounded and compared.
@@ -146,6 +149,15 @@ pub struct Candidate {
     pub ids: Vec<u32>,
     /// What its log-likelihood is divided by.
     pub length: u32,
+}
+
+/// Two conversations with the same beginning and different answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EncodedPreference {
+    /// Tokens of the one whose answer is preferred; the others are those of the other one.
+    pub chosen: usize,
+    /// For each token of both the next one, where that is part of an answer.
+    pub told: Vec<Option<u32>>,
 }
 
 /// A sequence of a prompt and the text that should follow.

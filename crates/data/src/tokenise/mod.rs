@@ -23,8 +23,8 @@ mod word;
 pub use conversation::CutTurns;
 pub use encode::Encoder;
 pub use encoded::{
-    AnswerRules, Candidate, EncodeRows, Encoded, EncodedChoice, EncodedText, LengthNorm, Target,
-    TokenSequence,
+    AnswerRules, Candidate, EncodeRows, Encoded, EncodedChoice, EncodedPreference, EncodedText,
+    LengthNorm, Target, TokenSequence,
 };
 pub use open::open_tokenizer;
 pub use template::{Template, Templates};

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use fedra_data::{
-    ChatTemplate, CutTurns, Encoded, Encoder, Message, Result, Role, Row, SpecialNames,
+    ChatTemplate, CutTurns, Encoded, Encoder, Message, Preference, Result, Role, Row, SpecialNames,
     TableBuilder, Target, Task, TemplateOrigin, Tokenizer,
 };
 use serde_json::{Value, json};
@@ -306,5 +306,99 @@ fn a_published_template_gives_the_same_tokens() {
         let whole = messages(&case["messages"]);
         assert_eq!(template.written(&whole, false).unwrap(), case["text"]);
         assert_eq!(json!(encode(&encoder, &whole).unwrap().ids), case["ids"]);
+    }
+}
+
+fn pair(chosen: &str, rejected: &str) -> Preference {
+    let answer = |text: &str| vec![Message::new(Role::Assistant, text)];
+    Preference { chosen: answer(chosen), rejected: answer(rejected) }
+}
+
+fn encode_pair(encoder: &Encoder<'_>, prompt: &[Message], answers: Preference) -> Encoded {
+    let mut builder = TableBuilder::new(Task::Preference);
+    builder.push(Row::preference(prompt.to_vec(), answers)).unwrap();
+    encoder.encode(&builder.finish().examples[0]).unwrap().remove(0)
+}
+
+#[test]
+fn a_pair_is_two_conversations_of_which_the_last_answers_count() {
+    let fixture = fixture();
+    let earlier = exchange("Why is the sky blue?", "Air scatters light.");
+    let [asked, _] = exchange("And at night?", "");
+    let prompt = [earlier.as_slice(), &[asked]].concat();
+    let mut seen = 0;
+    for name in ["llama3", "qwen2", "gemma", "phi3", "smollm2", "zephyr"] {
+        let family = &fixture["families"][name];
+        let tokenizer = tokenizer(&fixture, &family["tokenizer"]);
+        for form in ["plain", "marked"] {
+            let source = family[form].as_str().unwrap();
+            let template = opened(source, &family["names"], &tokenizer).unwrap();
+            let encoder = Encoder::new(&tokenizer, 2000).unwrap().with_chat(&template);
+            let found = encode_pair(&encoder, &prompt, pair("There is no light.", "Who knows?"));
+            let Target::Preference(target) = &found.target else { panic!() };
+            let (chosen, rejected) = found.ids.split_at(target.chosen);
+            let told = target.told.split_at(target.chosen);
+            for (ids, told, text) in
+                [(chosen, told.0, "There is no light."), (rejected, told.1, "Who knows?")]
+            {
+                let whole = [prompt.clone(), vec![Message::new(Role::Assistant, text)]].concat();
+                let alone = encode(&encoder, &whole).unwrap();
+                assert_eq!(ids, alone.ids, "{name} {form}");
+                // The last answer of the two that a conversation learns.
+                let Target::PerToken(all) = &alone.target else { panic!() };
+                let first = told.iter().position(Option::is_some).unwrap();
+                assert_eq!(told[first..], all[first..], "{name} {form}");
+                assert!(all[..first].contains(&None) && all[..first].iter().any(Option::is_some));
+                let words: Vec<u32> = told.iter().flatten().copied().collect();
+                let said = tokenizer.text(&words).unwrap();
+                assert!(said.contains(text) && !said.contains("scatters"), "{name}: {said:?}");
+                seen += 1;
+            }
+        }
+    }
+    assert_eq!(seen, 24);
+}
+
+#[test]
+fn both_answers_of_a_long_pair_follow_the_same_turns() {
+    let (_, tokenizer) = chatml();
+    let template = ChatTemplate::chatml(&tokenizer).unwrap();
+    let mut prompt = vec![Message::new(Role::System, "Be kind.")];
+    for number in 0..4 {
+        prompt.extend(exchange(&format!("question {number}"), &format!("answer {number}")));
+    }
+    prompt.push(Message::new(Role::User, "and now"));
+    let answers = pair("yes", "no, and that at some length, because no");
+    let whole = Encoder::new(&tokenizer, 2000).unwrap().with_chat(&template);
+    let all = encode_pair(&whole, &prompt, answers.clone());
+    let Target::Preference(target) = &all.target else { panic!() };
+    // The longer one has no room; the shorter one would have.
+    let longest = all.ids.len() - target.chosen - 1;
+    assert!(target.chosen <= longest);
+    let encoder = Encoder::new(&tokenizer, longest).unwrap().with_chat(&template);
+    let cut = encode_pair(&encoder, &prompt, answers.clone());
+    let kept = [&prompt[..1], &prompt[3..]].concat();
+    let expected = encode_pair(&whole, &kept, answers);
+    assert_eq!((&cut.ids, &cut.target), (&expected.ids, &expected.target));
+    assert_eq!(cut.dropped, all.ids.len() - cut.ids.len());
+}
+
+#[test]
+fn rows_that_are_no_pairs_are_refused() {
+    let [asked, answer] = exchange("hi", "ho");
+    let mut builder = TableBuilder::new(Task::Preference);
+    let prompt = vec![asked.clone()];
+    let both = |chosen: Vec<Message>, rejected: Vec<Message>| Preference { chosen, rejected };
+    for (row, expected) in [
+        (Row::text("hi"), "no conversation"),
+        (Row::conversation(prompt.clone()), "no two answers"),
+        (Row::preference([], pair("a", "b")), "no question in front"),
+        (Row::preference(prompt.clone(), pair(" ", "b")), "in the chosen answer"),
+        (Row::preference(prompt.clone(), both(vec![answer.clone()], vec![asked])), "rejected"),
+        (Row::preference(prompt.clone(), pair("same", "same")), "the same answer twice"),
+        (Row::preference(prompt, pair("a\u{fdd1}", "b")), "U+FDD1"),
+    ] {
+        let refused = builder.push(row).unwrap_err().to_string();
+        assert!(refused.contains(expected), "{refused}");
     }
 }

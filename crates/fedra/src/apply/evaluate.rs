@@ -23,7 +23,7 @@ use serde::Serialize;
 use crate::apply::run_model::RunModel;
 use crate::apply::trained_model::{ModelChoice, ModelFolders, adapter_answers, one_label_note};
 use crate::config::raw_config::{
-    Data, Federation, HeadChoice, Model as ModelTable, RawConfig, Source,
+    Data, Federation, HeadChoice, Lora, LoraHead, Model as ModelTable, RawConfig, Source, Work,
 };
 use crate::config::{ComputeDevice, ConfigError, Experiment, OpenedDevice};
 use crate::error::{Context, Error, Result, refuse};
@@ -108,6 +108,13 @@ pub fn evaluate_on(
     (predictions, listener): (Option<&mut dyn Write>, &dyn Listener),
 ) -> Result<EvaluationReport> {
     let OpenedDevice { device, note } = device.open()?;
+    let task = match data {
+        EvaluationData::Experiment(experiment) => Some(experiment.task),
+        EvaluationData::File(file, _) => file.task,
+    };
+    // A preference is judged against the model without its adapters.
+    let adapters = (task == Some(Task::Preference)).then(|| choice.adapters());
+    let choice = adapters.as_ref().unwrap_or(choice);
     let folders = choice.folders()?;
     let run = RunModel::of(choice);
     let mut notes = run.as_ref().map(RunModel::notes).unwrap_or_default();
@@ -317,8 +324,9 @@ fn of_experiment(given: &Experiment, folders: &ModelFolders) -> Result<Experimen
     let RawConfig { name, seed, threads, data, federation, .. } = given.raw.clone();
     let Federation { clients, names, .. } = federation;
     let federation = Federation { rounds: Some(1), clients, names, ..Federation::default() };
-    let (model, rest) = (model_table(folders, given.task), RawConfig::default());
-    given.over_its_rows(RawConfig { name, seed, threads, data, model, federation, ..rest })
+    let (model, rest) = (model_table(folders, given.task)?, RawConfig::default());
+    let work = Work { preference: given.raw.work.preference, ..Work::default() };
+    given.over_its_rows(RawConfig { name, seed, threads, data, model, federation, work, ..rest })
 }
 
 /// An experiment whose data are one file, and what a person should know about its task. Where no columns are
@@ -350,21 +358,38 @@ fn of_file(
         data.columns = run.fill(data.columns);
     }
     let federation = Federation { rounds: Some(1), ..Federation::default() };
-    let model = model_table(folders, task);
+    let model = model_table(folders, task)?;
     let experiment =
         Experiment::new(RawConfig { data, model, federation, ..RawConfig::default() })?;
     Ok((experiment, note))
 }
 
-fn model_table(folders: &ModelFolders, task: Task) -> ModelTable {
+fn model_table(folders: &ModelFolders, task: Task) -> Result<ModelTable> {
     let has_head = task.answer_form() == fedra_data::AnswerForm::Labels;
-    ModelTable {
+    let lora = (task == Task::Preference).then(|| over_reference(folders)).transpose()?;
+    Ok(ModelTable {
         path: Some(folders.model.clone()),
         adapter: folders.adapter.clone(),
         head: has_head.then_some(HeadChoice::Trained),
         weights: folders.weights,
+        lora,
         ..ModelTable::default()
-    }
+    })
+}
+
+/// The adapters of a model that judges pairs of answers, beside a head that is that of its reference.
+fn over_reference(folders: &ModelFolders) -> Result<Lora> {
+    let Some(adapter) = &folders.adapter else {
+        let found = format!("the whole model {}", folders.model.display());
+        let expected = "adapters: preferences are scored against the model without them";
+        return Err(ConfigError::new("model.path", found, expected).into());
+    };
+    let config = open_config(&folders.model).context("model.path")?;
+    let opened = AdapterFolder::open(adapter, &config).context("model.path")?;
+    let adapters = opened.adapters();
+    let roles = adapters.roles().iter().copied().collect();
+    let (rank, alpha, head) = (adapters.rank(), adapters.alpha(), LoraHead::Frozen);
+    Ok(Lora { rank, alpha, roles, head, ..Lora::default() })
 }
 
 /// What a model's head answers; that of adapters is in their own folder.

@@ -89,6 +89,19 @@ const TOKENS: usize = 512;
 const ADAPTER_CONFIG: &str = "adapter_config.json";
 
 impl ModelChoice {
+    /// The adapters of a run in place of the whole model that it leaves beside them; the same for any other folder.
+    #[must_use]
+    pub(crate) fn adapters(&self) -> Self {
+        if !self.path.join(EXPERIMENT).is_file() {
+            return self.clone();
+        }
+        let name = match self.round {
+            WhichRound::Last => ADAPTER,
+            WhichRound::Best => ADAPTER_BEST,
+        };
+        Self { path: self.path.join(name), round: WhichRound::Last, ..self.clone() }
+    }
+
     /// The folders behind it.
     pub fn folders(&self) -> Result<ModelFolders> {
         let shown = self.path.display();

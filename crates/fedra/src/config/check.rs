@@ -56,6 +56,10 @@ pub fn check(mut raw: RawConfig, rows: Option<Arc<Table>>) -> Result<Experiment>
     ConfigError::sentence("data.task", "generation cannot be combined with [split]")
         .with_hint(hint)
         .when(task == Task::Generation && raw.split.is_some())?;
+    let hint = "learn the conversations with the task chat, or leave [split] out";
+    ConfigError::sentence("data.task", "preference cannot be combined with [split]")
+        .with_hint(hint)
+        .when(task == Task::Preference && raw.split.is_some())?;
     ConfigError::only("evaluate.predictions", "to tasks that are answered with labels")
         .when(raw.evaluate.predictions && task.answer_form() == AnswerForm::Text)?;
     let rounds = required("federation.rounds", raw.federation.rounds, "at least 1")?;
@@ -91,7 +95,8 @@ pub fn check(mut raw: RawConfig, rows: Option<Arc<Table>>) -> Result<Experiment>
 }
 
 /// The tasks there are.
-const TASKS: &str = "concepts, diagnosis, classes, tokens, language, choice, generation or chat";
+const TASKS: &str =
+    "concepts, diagnosis, classes, tokens, language, choice, generation, chat or preference";
 
 /// The name becomes a folder, so it must be one.
 fn name(raw: &RawConfig) -> Result<String> {

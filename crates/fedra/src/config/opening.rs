@@ -336,7 +336,7 @@ mod tests {
         refused(&["federation.rounds=0"], "federation.rounds: found 0, expected at least 1");
         refused(
             &["data.task=concept"],
-            "data.task: found \"concept\", expected concepts, diagnosis, classes, tokens, language, choice, generation or chat\n\
+            "data.task: found \"concept\", expected concepts, diagnosis, classes, tokens, language, choice, generation, chat or preference\n\
              hint: the nearest is \"concepts\"",
         );
         refused(

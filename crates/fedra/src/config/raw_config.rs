@@ -14,7 +14,7 @@ use fedra_data::{
 };
 use fedra_engine::{
     ClassWeights, Conditions, Encoding, MaxNorm, MinArrivals, MomentsLife, OptimiserConfig,
-    RateDecay, RateWarmup, Sampler, Start, USUAL_RETRIES, settings,
+    PreferenceLoss, RateDecay, RateWarmup, Sampler, Start, USUAL_RETRIES, settings,
 };
 use fedra_plan::Role;
 use serde::{Deserialize, Serialize};
@@ -404,6 +404,8 @@ settings! {
         pub class_weights: Option<ClassWeights> = None,
         /// What share of a target goes to all labels alike.
         pub label_smoothing: f32 = 0.0,
+        /// How a pair of answers is learned, for preferences.
+        pub preference: Option<PreferenceLoss> = None,
         /// The chance of an activation to be dropped in training.
         pub dropout: f32 = 0.0,
     }

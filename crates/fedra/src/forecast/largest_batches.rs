@@ -7,7 +7,7 @@
 
 use fedra_client::{ClientError, EVALUATION_TOKENS, Examples, MemoryDryRun, evaluation_batches};
 use fedra_compute::Precision;
-use fedra_data::{Encoded, LabelSet, Target, Task, epoch};
+use fedra_data::{Encoded, EncodedPreference, LabelSet, Target, Task, epoch};
 use fedra_engine::{Recipe, SideMemory};
 use fedra_model::{Head, Model};
 use fedra_plan::{ByteCount, Cut, Layer, Plan, Round, Scope, Side};
@@ -134,11 +134,18 @@ impl LargestBatches {
     pub fn full(experiment: &Experiment, model: &Model, recipe: &Recipe) -> Self {
         let longest = experiment.max_tokens;
         let words = model.config().vocab_size.max(1);
+        let is_pair = experiment.task == Task::Preference;
+        // Two answers are a sequence each.
+        let tokens = if is_pair { 2 * longest } else { longest };
         let sequence = |number: usize| Encoded {
-            ids: (0..longest).map(|place| ((number * longest + place) % words) as u32).collect(),
+            ids: (0..tokens).map(|place| ((number * tokens + place) % words) as u32).collect(),
             types: Vec::new(),
             target: match model.head() {
                 Head::Sequence { .. } => Target::One(0),
+                Head::Language if is_pair => Target::Preference(EncodedPreference {
+                    chosen: longest,
+                    told: vec![Some(0); tokens],
+                }),
                 Head::Tokens { .. } | Head::Language | Head::Bare => {
                     Target::PerToken(vec![Some(0); longest])
                 }
@@ -152,8 +159,8 @@ impl LargestBatches {
             steps: vec![LargestStep {
                 taken: 2,
                 batch: (0..recipe.work.batch as usize).map(sequence).collect(),
-                tokens: longest * recipe.work.batch as usize,
-                joined: vec![longest; recipe.work.batch as usize],
+                tokens: tokens * recipe.work.batch as usize,
+                joined: vec![tokens; recipe.work.batch as usize],
             }],
             scored: Vec::new(),
             scored_here: Vec::new(),

@@ -6,7 +6,10 @@
 
 use std::collections::BTreeSet;
 
-use fedra_data::{CONVERSATION_PAIRS, ColumnSurvey, Format, LabelShape, Split, Task, printable};
+use fedra_data::{
+    CONVERSATION_PAIRS, ColumnSurvey, Format, LabelShape, PREFERENCE_COLUMNS, Split, Task,
+    printable,
+};
 
 use super::sight::Sight;
 use super::wishes::{Chosen, Wishes};
@@ -161,8 +164,30 @@ impl Roles {
 /// A task, and the columns of its texts.
 type TaskOfTexts = (Chosen<Task>, Chosen<Vec<String>>);
 
+/// The columns of two answers, of which one is preferred.
+fn preferences(rest: &Columns<'_>, wishes: &Wishes) -> Result<Option<TaskOfTexts>> {
+    let is_wished = wishes.task == Some(Task::Preference);
+    let has = |name: &&str| rest.iter().any(|column| column.name == **name);
+    let is_there = PREFERENCE_COLUMNS.iter().all(|name| has(&name));
+    let is_open = wishes.task.is_none() && wishes.text.is_empty() && wishes.label.is_none();
+    if is_there && (is_open || is_wished) {
+        let why = "the columns chosen and rejected are two answers, of which one is preferred";
+        let task = Chosen::new(Task::Preference, why);
+        let task = if is_wished { Chosen::wished(Task::Preference) } else { task };
+        let columns = PREFERENCE_COLUMNS.map(str::to_owned).to_vec();
+        return Ok(Some((task, Chosen::new(columns, why))));
+    }
+    let expected =
+        format!("chosen and rejected, and prompt where these are texts\n{}", listed(rest));
+    ConfigError::new("task", "no columns of two answers", expected).when(is_wished)?;
+    Ok(None)
+}
+
 /// The columns of conversations: one with messages, or those of a question and its answer.
 fn conversations(rest: &Columns<'_>, wishes: &Wishes) -> Result<Option<TaskOfTexts>> {
+    if let Some(found) = preferences(rest, wishes)? {
+        return Ok(Some(found));
+    }
     let is_wished = wishes.task == Some(Task::Chat);
     if wishes.task.is_some() && !is_wished {
         return Ok(None);

@@ -109,7 +109,8 @@ impl Training {
             ConfigError::new("method", format_args!("{method:?}"), Method::NAMES.join(", "))
                 .when(!Method::NAMES.contains(&method.as_str()))?;
         }
-        let lora = !is_fresh && parameters >= LARGE;
+        let is_preference = roles.task.value == Task::Preference;
+        let lora = is_preference || (!is_fresh && parameters >= LARGE);
         let (clients, fewest, few_documents) = clients(sight, roles, wishes)?;
         // Counted once the rows are read ([`Self::fit`]).
         let max_tokens = Chosen::new(positions.min(MOST_WINDOW), "until rows are counted");
@@ -273,7 +274,7 @@ fn model(
             let preset = ModelChoice::Preset("vit-tiny".to_owned(), None);
             Ok((preset, format!("a small Vision Transformer with {fresh}"), 0, 512))
         }
-        None if roles.task.value == Task::Chat => {
+        None if matches!(roles.task.value, Task::Chat | Task::Preference) => {
             let why = format!(
                 "{fresh}. Fresh weights know no language: they show that the file works, and learn little"
             );

@@ -140,7 +140,9 @@ impl Proposal {
             comments.comment(&format!("{key}: {why}"));
             keys.push(format!("{key} = {value}"));
         };
-        if roles.task.value == Task::Chat {
+        if roles.task.value == Task::Preference {
+            out.comment(&roles.text.why);
+        } else if roles.task.value == Task::Chat {
             let is_usual = |pair: [&str; 2]| {
                 CONVERSATION_PAIRS.iter().any(|&(prompt, answer)| [prompt, answer] == pair)
             };
@@ -267,7 +269,7 @@ impl Proposal {
     }
 
     fn model(&self, out: &mut TomlText) {
-        let Self { training, wishes, sight, .. } = self;
+        let Self { training, wishes, sight, roles } = self;
         out.table("model");
         match &training.model {
             ModelChoice::Folder(path) => {
@@ -295,11 +297,18 @@ impl Proposal {
         }
         if training.lora {
             out.table("model.lora");
-            out.comment(
-                "The model is large: low-rank adapters learn and travel in place of its weights.",
-            );
+            let is_preference = roles.task.value == Task::Preference;
+            out.comment(if is_preference {
+                "Low-rank adapters learn and travel. The model without them is the reference of preferences, so its \
+                 head stays as it is."
+            } else {
+                "The model is large: low-rank adapters learn and travel in place of its weights."
+            });
             out.set("rank", 8);
             out.set("alpha", 16);
+            if is_preference {
+                out.set("head", quoted("frozen"));
+            }
         }
     }
 

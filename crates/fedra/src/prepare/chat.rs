@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use fedra_data::{ChatTemplate, DeclaredTemplate, TemplateOrigin, Tokenizer};
+use fedra_data::{ChatTemplate, DeclaredTemplate, Task, TemplateOrigin, Tokenizer};
 use fedra_model::hf::Companions;
 
 use crate::config::{ConfigError, Experiment};
@@ -39,13 +39,13 @@ pub fn template(
     }
 }
 
-/// The template of an experiment on conversations; none for another task.
+/// The template of an experiment on conversations or answers to them; none for another task.
 pub(crate) fn of_experiment(
     experiment: &Experiment,
     files: (&Companions, &Tokenizer),
     end: Option<u32>,
 ) -> Result<Option<ChatTemplate>> {
-    if experiment.task != fedra_data::Task::Chat {
+    if !matches!(experiment.task, Task::Chat | Task::Preference) {
         return Ok(None);
     }
     let chosen = experiment.raw.data.chat_template.as_deref();

@@ -123,7 +123,7 @@ fn renumber(table: &mut Table, labels: LabelSet) {
                 choice.candidates.iter_mut().for_each(|(label, _)| number(label));
                 choice.candidates.sort_by_key(|(label, _)| *label);
             }
-            Labels::Absent | Labels::Text(_) => {}
+            Labels::Absent | Labels::Text(_) | Labels::Preference(_) => {}
         }
     }
     table.labels = labels;

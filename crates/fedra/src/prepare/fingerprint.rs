@@ -10,7 +10,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use fedra_compute::{Params, WeightFormat};
-use fedra_data::{Body, Example, Labels, Split};
+use fedra_data::{Body, Example, Labels, Message, Preference, Split};
 use fedra_plan::Digest;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
@@ -212,10 +212,22 @@ fn add_labels(sum: &mut Sum, labels: &Labels) {
             }
         }
         Labels::Text(text) => sum.text(text),
+        Labels::Preference(Preference { chosen, rejected }) => {
+            add_messages(sum, chosen);
+            add_messages(sum, rejected);
+        }
         Labels::Many(many) | Labels::PerWord(many) => {
             sum.numbers(&many.iter().map(|label| *label as usize).collect::<Vec<_>>());
         }
         Labels::Absent => sum.numbers(&[]),
+    }
+}
+
+fn add_messages(sum: &mut Sum, messages: &[Message]) {
+    sum.count(messages.len());
+    for message in messages {
+        sum.text(message.role.name());
+        sum.text(&message.content);
     }
 }
 
@@ -228,13 +240,7 @@ fn add_row(sum: &mut Sum, example: &Example) {
         }
         Body::Words(words) => sum.texts(words),
         Body::Image(image) => sum.bytes(image.digest()),
-        Body::Conversation(messages) => {
-            sum.count(messages.len());
-            for message in messages {
-                sum.text(message.role.name());
-                sum.text(&message.content);
-            }
-        }
+        Body::Conversation(messages) => add_messages(sum, messages),
     }
     let split = example.split.map(|split| match split {
         Split::Train => "train",
@@ -396,6 +402,7 @@ impl Sum {
             Labels::Absent => (3, 0),
             Labels::Choice(choice) => (4, choice.candidates.len()),
             Labels::Text(_) => (5, 1),
+            Labels::Preference(_) => (6, 2),
         };
         self.numbers(&[body, kind, count]);
         add_row(self, example);

@@ -91,6 +91,9 @@ pub(super) fn texts(
     if experiment.task == Task::Generation {
         shards = shards.with_writing(&writing);
     }
+    if let Some(loss) = experiment.recipe.work.preference {
+        shards = shards.with_preference(loss);
+    }
     let vocabulary = model.config().vocab_size;
     within_embedding(experiment, &shards, vocabulary)?;
     if tokenizer.vocabulary_size() > vocabulary {

@@ -4,7 +4,7 @@
 //! encoded as training encodes them, so none of them promises what another takes back.
 
 use fedra_client::{Examples, Shards};
-use fedra_data::{Encoded, Encoder, LabelShape, Tokenizer, Work, open_tokenizer};
+use fedra_data::{Encoded, Encoder, LabelShape, Target, Task, Tokenizer, Work, open_tokenizer};
 use fedra_model::hf::{Companions, Config};
 
 use crate::config::{Experiment, ModelSource, Vocabulary};
@@ -41,11 +41,23 @@ impl TokenLengths {
         let clients = shards.clients.iter();
         let parts = clients.flat_map(|shard| [&shard.train, &shard.validation, &shard.test]);
         let encoded = || parts.clone().chain([&shards.central_test]).flat_map(Examples::encoded);
-        let whole = |example: &Encoded| example.ids.len() + example.dropped;
+        let whole = |example: &Encoded| match &example.target {
+            // Of two answers, the longer one counts.
+            Target::Preference(pair) => {
+                pair.chosen.max(example.ids.len() - pair.chosen) + example.dropped.div_ceil(2)
+            }
+            Target::One(_)
+            | Target::Many(_)
+            | Target::PerToken(_)
+            | Target::Choice(_)
+            | Target::Text(_) => example.ids.len() + example.dropped,
+        };
         let mut lengths: Vec<usize> = encoded().map(whole).collect();
         lengths.sort_unstable();
         let cut = encoded().filter(|example| example.dropped > 0).count();
-        let is_exact = cut == 0 || shards.task.shape() != LabelShape::PerWord;
+        let is_inexact =
+            shards.task.shape() == LabelShape::PerWord || shards.task == Task::Preference;
+        let is_exact = cut == 0 || !is_inexact;
         Self { lengths, cut, limit, positions, is_exact, turns: None }
     }
 
@@ -86,8 +98,8 @@ impl TokenLengths {
         let shards = Shards::encode(&encoder, &holdings.table, &holdings.division)?;
         let mut lengths = Self::of(&shards, limit, positions);
         lengths.turns = match chat {
-            Some(_) => Some(TurnTotals::of(&encoder, holdings)?),
-            None => None,
+            Some(_) if experiment.task == Task::Chat => Some(TurnTotals::of(&encoder, holdings)?),
+            Some(_) | None => None,
         };
         Ok(lengths)
     }

@@ -94,36 +94,48 @@ pub fn over_columns(data: &Data, task: Task) -> Result<()> {
 
 /// Keys of conversations, and those that conversations do not have.
 fn conversations(data: &mut Data, task: Task) -> Result<()> {
-    let is_chat = task == Task::Chat;
+    let (is_chat, is_preference) = (task == Task::Chat, task == Task::Preference);
     let columns = &data.columns;
-    for (key, given) in [
-        ("data.chat_template", data.chat_template.is_some()),
-        ("data.columns.messages", columns.messages.is_some()),
-        ("data.columns.prompt", columns.prompt.is_some()),
-        ("data.columns.answer", columns.answer.is_some()),
-        ("data.columns.system", columns.system.is_some()),
+    let both = "to the tasks chat and preference";
+    for (key, given, fits, tasks) in [
+        ("data.chat_template", data.chat_template.is_some(), is_chat || is_preference, both),
+        ("data.columns.prompt", columns.prompt.is_some(), is_chat || is_preference, both),
+        ("data.columns.system", columns.system.is_some(), is_chat || is_preference, both),
+        ("data.columns.messages", columns.messages.is_some(), is_chat, "to the task chat"),
+        ("data.columns.answer", columns.answer.is_some(), is_chat, "to the task chat"),
+        ("data.columns.chosen", columns.chosen.is_some(), is_preference, "to the task preference"),
+        (
+            "data.columns.rejected",
+            columns.rejected.is_some(),
+            is_preference,
+            "to the task preference",
+        ),
     ] {
-        ConfigError::only(key, "to the task chat").when(given && !is_chat)?;
+        ConfigError::only(key, tasks).when(given && !fits)?;
     }
-    if !is_chat {
+    if !(is_chat || is_preference) {
         return Ok(());
     }
+    let instead = if is_chat {
+        "the task chat: data.columns.messages, or prompt and answer, name its columns"
+    } else {
+        "the task preference: data.columns.prompt, chosen and rejected name its columns"
+    };
     for (key, given) in [
         ("data.columns.text", columns.text.is_some()),
         ("data.columns.label", columns.label.is_some()),
     ] {
-        let instead =
-            "the task chat: data.columns.messages, or prompt and answer, name its columns";
         ConfigError::excludes(key, instead).when(given)?;
     }
     let hint = "prompt is what a user asks, answer what the assistant says";
     ConfigError::sentence("data.columns.prompt", "prompt and answer are named together")
         .with_hint(hint)
-        .when(columns.prompt.is_some() != columns.answer.is_some())?;
+        .when(is_chat && columns.prompt.is_some() != columns.answer.is_some())?;
     ConfigError::excludes("data.columns.messages", "data.columns.prompt")
         .when(columns.messages.is_some() && columns.prompt.is_some())?;
     if data.source != Written::Rows {
-        let expected = "jsonl, csv, tsv or parquet: the task chat needs columns";
+        let expected =
+            format!("jsonl, csv, tsv or parquet: the task {} needs columns", task.name());
         ConfigError::new("data.source", "a source without columns", expected).when(!matches!(
             data.source,
             Written::Jsonl | Written::Csv | Written::Tsv | Written::Parquet

@@ -40,6 +40,7 @@ pub(super) fn recipe(
         moments: written.moments,
         class_weights: written.class_weights.clone(),
         label_smoothing: written.label_smoothing,
+        preference: (task == Task::Preference).then(|| written.preference.unwrap_or_default()),
         dropout: written.dropout,
         max_steps: written.max_steps,
         clip: written.clip,
@@ -106,6 +107,12 @@ fn check_loss(work: &raw_config::Work, task: Task) -> Result<()> {
     ConfigError::only("work.label_smoothing", &why).when(several && work.label_smoothing > 0.0)?;
     let weighted = work.class_weights.is_some();
     ConfigError::only("work.class_weights", &why).when(several && weighted)?;
+    let is_preference = task == Task::Preference;
+    ConfigError::only("work.preference", "to the task preference")
+        .when(work.preference.is_some() && !is_preference)?;
+    ConfigError::excludes("work.label_smoothing", "the task preference")
+        .with_hint("work.preference = { label_smoothing = 0.1 } is that of pairs")
+        .when(is_preference && work.label_smoothing > 0.0)?;
     let in_text = task.answer_form() == AnswerForm::Text || task.shape() == LabelShape::Absent;
     let why = format!("to tasks with labels: {} is answered in text", task.name());
     ConfigError::only("work.class_weights", &why).when(in_text && weighted)
@@ -134,7 +141,16 @@ fn method(raw: &RawConfig) -> Result<Method> {
 
 /// What may learn at all: everything, or the adapters and the head.
 fn trainable(raw: &RawConfig, task: Task) -> Result<Rule> {
-    let Some(lora) = &raw.model.lora else { return Ok(Rule::Everything) };
+    let is_preference = task == Task::Preference;
+    let Some(lora) = &raw.model.lora else {
+        let expected = "one, such as { rank = 8, head = \"frozen\" }: the reference of a preference is the model \
+                        without its adapters";
+        ConfigError::new("model.lora", "no table", expected).when(is_preference)?;
+        return Ok(Rule::Everything);
+    };
+    let expected = "\"frozen\" for preferences: the reference is the model without its adapters, head included";
+    ConfigError::new("model.lora.head", "\"learns\"", expected)
+        .when(is_preference && lora.head == LoraHead::Learns)?;
     let adapters = match lora.mean {
         LoraMean::FreezeA => Rule::Parts([Part::LoraB].into()),
         LoraMean::Separate | LoraMean::Exact => Rule::Parts([Part::LoraA, Part::LoraB].into()),

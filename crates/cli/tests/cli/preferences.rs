@@ -1,0 +1,162 @@
+//! Pairs of answers: proposed, shown, learned under methods and privacy, scored, and refused.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use crate::place::{Place, text};
+
+const EXPERIMENT: &str = r#"
+[data]
+source = "jsonl"
+task = "preference"
+path = "pairs.jsonl"
+columns = { client = "clinic" }
+max_tokens = 32
+shares = { central = 0.2, validation = 0.0, test = 0.0 }
+[model]
+preset = "tiny-decoder"
+vocabulary = 200
+lora = { rank = 2, head = "frozen" }
+[federation]
+rounds = 2
+[work]
+batch = 4
+preference = { beta = 0.5 }
+optimiser = { name = "adamw", rate = 1e-2 }
+"#;
+
+fn rows() -> Vec<[String; 4]> {
+    let row = |number: usize| {
+        let (ill, helps) = [("head", "rest"), ("back", "walk"), ("foot", "sit")][number % 3];
+        let clinic = ["north", "south"][number % 2];
+        [
+            format!("my {ill} hurts {number}"),
+            format!("then {helps} well"),
+            "no idea".into(),
+            clinic.into(),
+        ]
+    };
+    (0..40).map(row).collect()
+}
+
+fn write_pairs(place: &Place) {
+    let line = |[prompt, chosen, rejected, clinic]: [String; 4]| json!({"prompt": prompt, "chosen": chosen, "rejected": rejected, "clinic": clinic});
+    let lines: String = rows().into_iter().map(|row| format!("{}\n", line(row))).collect();
+    fs::write(place.path("pairs.jsonl"), lines).unwrap();
+    fs::write(place.path("pairs.toml"), EXPERIMENT).unwrap();
+}
+
+#[test]
+fn pairs_are_proposed_shown_and_read_alike_in_every_layout() {
+    let place = Place::new();
+    write_pairs(&place);
+    let written = place.succeed(&["init", "pairs.jsonl", "--yes", "--out", "-"]);
+    for part in ["task = \"preference\"", "head = \"frozen\"", "preset = \"tiny-decoder\""] {
+        assert!(written.contains(part), "{part} in {written}");
+    }
+    let shown = text(&place.fedra(&["data", "pairs.toml"]).stdout);
+    for part in [
+        "which of two answers is preferred",
+        "  | user: my head",
+        "  | chosen: then",
+        "  | rejected: no idea",
+    ] {
+        assert!(shown.contains(part), "{part:?} in {shown}");
+    }
+    let run = |out: &str, columns: &str| {
+        let columns = format!("data.columns={columns}");
+        place.succeed(&["run", "pairs.toml", "--quiet", "--out", out, "--set", &columns]);
+        fs::read(place.path(out).join("adapter/adapter_model.safetensors")).unwrap()
+    };
+    let once = run("texts", "{ client = \"clinic\" }");
+    let message = |role: &str, text: &str| json!({"role": role, "content": text});
+    let whole = |[prompt, chosen, rejected, clinic]: [String; 4]| {
+        let asked = message("user", &prompt);
+        let with = |answer: &str| json!([asked, message("assistant", answer)]);
+        json!({"chosen": with(&chosen), "rejected": with(&rejected), "clinic": clinic})
+    };
+    let lines: String = rows().into_iter().map(|row| format!("{}\n", whole(row))).collect();
+    fs::write(place.path("pairs.jsonl"), lines).unwrap();
+    assert_eq!(run("whole", "{ client = \"clinic\" }"), once);
+    let named = |[prompt, chosen, rejected, clinic]: [String; 4]| json!({"q": [message("user", &prompt)], "good": chosen, "bad": rejected, "clinic": clinic});
+    let lines: String = rows().into_iter().map(|row| format!("{}\n", named(row))).collect();
+    fs::write(place.path("pairs.jsonl"), lines).unwrap();
+    let columns = "{ client = \"clinic\", prompt = \"q\", chosen = \"good\", rejected = \"bad\" }";
+    assert_eq!(run("named", columns), once);
+}
+
+#[test]
+fn pairs_are_learned_under_methods_and_privacy_and_scored() {
+    let place = Place::new();
+    write_pairs(&place);
+    place.succeed(&["plan", "pairs.toml"]);
+    let run = |out: &str, sets: &[&str]| {
+        let sets = sets.iter().flat_map(|set| ["--set", *set]);
+        let run = ["run", "pairs.toml", "--quiet", "--out", out];
+        place.succeed(&run.into_iter().chain(sets).collect::<Vec<_>>());
+        fs::read(place.path(out).join("adapter/adapter_model.safetensors")).unwrap()
+    };
+    let whole = run("whole", &["federation.rounds=6"]);
+    let summary = place.summary("whole");
+    assert_eq!(summary["score"]["name"], "preference_accuracy");
+    // Answers that never change are soon told apart.
+    let scores = &summary["central_test"]["scores"];
+    assert!(scores["preference_accuracy"].as_f64().unwrap() > 0.9, "{summary}");
+    assert!(scores["margin"].as_f64().unwrap() > 0.5, "{summary}");
+    run("half", &["federation.rounds=3"]);
+    fs::copy(place.path("whole/experiment.toml"), place.path("half/experiment.toml")).unwrap();
+    fs::remove_file(place.path("half/summary.json")).unwrap();
+    place.succeed(&["run", "--resume", "half", "--quiet"]);
+    let resumed = fs::read(place.path("half/adapter/adapter_model.safetensors")).unwrap();
+    assert_eq!(resumed, whole);
+    for (name, sets) in [
+        ("safl", vec!["method={ name = \"safl\", k = 1 }"]),
+        ("frozen", vec!["method={ name = \"fedfrozen\", warmup = 1 }"]),
+        ("ipo", vec!["work.preference={ loss = \"ipo\", beta = 0.3 }"]),
+        ("dropout", vec!["work.dropout=0.1"]),
+    ] {
+        assert_ne!(run(name, &sets), whole, "{name}");
+    }
+    // From a model that has learned already, with a pair as the unit of privacy; scored against that model.
+    let over =
+        EXPERIMENT.replace("preset = \"tiny-decoder\"\nvocabulary = 200", "path = \"whole/model\"");
+    fs::write(place.path("over.toml"), over).unwrap();
+    let privacy = "privacy={ epsilon = 8.0, noise = 1.0 }";
+    place.succeed(&["run", "over.toml", "--quiet", "--out", "private", "--set", privacy]);
+    assert_eq!(place.summary("private")["privacy"]["guarantee"]["unit"], "example");
+    let score = |model: &str| -> Value {
+        let scored = place.succeed(&["evaluate", "--model", model, "over.toml", "--json"]);
+        let scored: Value = serde_json::from_str(&scored).unwrap();
+        scored["sets"]["central_test"]["scores"].clone()
+    };
+    let (scored, logged) = (score("private"), &place.summary("private")["central_test"]["scores"]);
+    assert_eq!(scored["preference_accuracy"], logged["preference_accuracy"], "{scored}");
+    let away = scored["margin"].as_f64().unwrap() - logged["margin"].as_f64().unwrap();
+    assert!(away.abs() < 1e-6, "{scored} {logged}");
+    assert_eq!(score("private/adapter"), scored);
+    let refused = place.refused(&["evaluate", "--model", "whole/model", "over.toml"]);
+    assert!(refused.contains("against the model without them"), "{refused}");
+}
+
+#[test]
+fn what_preferences_cannot_be_combined_with_is_refused_by_its_key() {
+    let place = Place::new();
+    write_pairs(&place);
+    for (set, expected) in [
+        ("model.lora={ rank = 2 }", "model.lora.head"),
+        ("split={ first = 0, last = 1 }", "preference cannot be combined with [split]"),
+        ("work.label_smoothing=0.1", "work.preference = { label_smoothing = 0.1 }"),
+        ("work.preference={ beta = 0.0 }", "work.preference.beta"),
+        ("work.preference={ loss = \"ipo\", label_smoothing = 0.1 }", "which has no smoothing"),
+        ("data.columns={ answer = \"chosen\" }", "to the task chat"),
+        ("data.task=chat", "work.preference applies only to the task preference"),
+    ] {
+        let refused = place.refused(&["plan", "pairs.toml", "--set", set]);
+        assert!(refused.contains(expected), "{set}: {refused}");
+    }
+    let bare = EXPERIMENT.replace("lora = { rank = 2, head = \"frozen\" }\n", "");
+    fs::write(place.path("bare.toml"), bare).unwrap();
+    let refused = place.refused(&["plan", "bare.toml"]);
+    assert!(refused.contains("the reference of a preference"), "{refused}");
+}
