@@ -16,10 +16,10 @@ use fedra_seed::Seed;
 use crate::writing::Writing;
 
 /// Encoded examples in their order.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Examples(Arc<Parts>);
 
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 struct Parts {
     encoded: Vec<Encoded>,
     /// The labels of the words that an example lost, where labels are given word by word and it

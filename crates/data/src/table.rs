@@ -22,7 +22,7 @@ use crate::error::{Mismatch, counted};
 use crate::example::{Body, Choice, Example, Labels};
 use crate::reading_report::{LeftOut, ReadingReport, Trimmed, folded};
 use crate::row::{Answers, Row};
-use crate::{Advice, DataError, LabelSet, LabelShape, Result, RowPlace, Task};
+use crate::{Advice, DataError, LabelSet, LabelShape, Message, Result, RowPlace, Task};
 
 /// Examples of one task with their labels numbered.
 #[derive(Clone, Debug, PartialEq, Eq)]

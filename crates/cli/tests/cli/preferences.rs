@@ -42,8 +42,8 @@ fn rows() -> Vec<[String; 4]> {
 
 fn write_pairs(place: &Place) {
     let line = |[prompt, chosen, rejected, clinic]: [String; 4]| json!({"prompt": prompt, "chosen": chosen, "rejected": rejected, "clinic": clinic});
-    let lines: String = rows().into_iter().map(|row| format!("{}\n", line(row))).collect();
-    fs::write(place.path("pairs.jsonl"), lines).unwrap();
+    let lines: Vec<String> = rows().into_iter().map(|row| line(row).to_string()).collect();
+    fs::write(place.path("pairs.jsonl"), lines.join("\n")).unwrap();
     fs::write(place.path("pairs.toml"), EXPERIMENT).unwrap();
 }
 
@@ -76,12 +76,12 @@ fn pairs_are_proposed_shown_and_read_alike_in_every_layout() {
         let with = |answer: &str| json!([asked, message("assistant", answer)]);
         json!({"chosen": with(&chosen), "rejected": with(&rejected), "clinic": clinic})
     };
-    let lines: String = rows().into_iter().map(|row| format!("{}\n", whole(row))).collect();
-    fs::write(place.path("pairs.jsonl"), lines).unwrap();
+    let lines: Vec<String> = rows().into_iter().map(|row| whole(row).to_string()).collect();
+    fs::write(place.path("pairs.jsonl"), lines.join("\n")).unwrap();
     assert_eq!(run("whole", "{ client = \"clinic\" }"), once);
     let named = |[prompt, chosen, rejected, clinic]: [String; 4]| json!({"q": [message("user", &prompt)], "good": chosen, "bad": rejected, "clinic": clinic});
-    let lines: String = rows().into_iter().map(|row| format!("{}\n", named(row))).collect();
-    fs::write(place.path("pairs.jsonl"), lines).unwrap();
+    let lines: Vec<String> = rows().into_iter().map(|row| named(row).to_string()).collect();
+    fs::write(place.path("pairs.jsonl"), lines.join("\n")).unwrap();
     let columns = "{ client = \"clinic\", prompt = \"q\", chosen = \"good\", rejected = \"bad\" }";
     assert_eq!(run("named", columns), once);
 }

@@ -131,9 +131,10 @@ fn balanced_weights_are_those_that_a_client_would_write_down() {
             let targets = match &example.target {
                 Target::One(class) => vec![*class],
                 Target::PerToken(tags) => tags.iter().flatten().copied().collect(),
-                other @ (Target::Many(_) | Target::Choice(_) | Target::Text(_)) => {
-                    panic!("{other:?}")
-                }
+                other @ (Target::Many(_)
+                | Target::Choice(_)
+                | Target::Text(_)
+                | Target::Preference(_)) => panic!("{other:?}"),
             };
             for class in targets {
                 *counts.entry(class).or_default() += 1;

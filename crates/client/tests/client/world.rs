@@ -101,7 +101,9 @@ impl World {
         let head = match task {
             Task::Concepts | Task::Tokens => Head::Tokens { classes },
             Task::Diagnosis | Task::Classes => Head::Sequence { classes, pooler: false },
-            Task::Language | Task::Choice | Task::Generation | Task::Chat => Head::Language,
+            Task::Language | Task::Choice | Task::Generation | Task::Chat | Task::Preference => {
+                Head::Language
+            }
         };
         let device = Device::cpu();
         let model = Model::new(config, head, adapters).unwrap();

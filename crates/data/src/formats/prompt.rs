@@ -257,7 +257,7 @@ mod tests {
             .unwrap()
         {
             Answers::Choice(answers) => answers,
-            Answers::Absent | Answers::Text(_) => panic!("choices"),
+            Answers::Absent | Answers::Text(_) | Answers::Preference(_) => panic!("choices"),
         };
         let pair = |label: &str, text: &str| (label.to_owned(), text.to_owned());
         assert_eq!(

@@ -168,7 +168,7 @@ type TaskOfTexts = (Chosen<Task>, Chosen<Vec<String>>);
 fn preferences(rest: &Columns<'_>, wishes: &Wishes) -> Result<Option<TaskOfTexts>> {
     let is_wished = wishes.task == Some(Task::Preference);
     let has = |name: &&str| rest.iter().any(|column| column.name == **name);
-    let is_there = PREFERENCE_COLUMNS.iter().all(|name| has(&name));
+    let is_there = PREFERENCE_COLUMNS.iter().all(has);
     let is_open = wishes.task.is_none() && wishes.text.is_empty() && wishes.label.is_none();
     if is_there && (is_open || is_wished) {
         let why = "the columns chosen and rejected are two answers, of which one is preferred";

@@ -137,7 +137,11 @@ fn within_embedding(experiment: &Experiment, shards: &Shards, vocabulary: usize)
         let mut ids = examples.encoded().iter().flat_map(|encoded| {
             let candidates = match &encoded.target {
                 Target::Choice(choice) => choice.candidates.as_slice(),
-                Target::One(_) | Target::Many(_) | Target::PerToken(_) | Target::Text(_) => &[],
+                Target::One(_)
+                | Target::Many(_)
+                | Target::PerToken(_)
+                | Target::Text(_)
+                | Target::Preference(_) => &[],
             };
             encoded.ids.iter().chain(candidates.iter().flat_map(|candidate| &candidate.ids))
         });

@@ -221,7 +221,6 @@ fn check(run: &Run) -> Result<PrivateSteps> {
     let Some(steps) = recipe.private_steps() else { return Err(not_private()) };
     let Work { solver, schedule, local, clip, encoding, dropout, .. } = &recipe.work;
     let plain_loss = recipe.work.class_weights.is_none() && recipe.work.label_smoothing == 0.0;
-    let of_pairs = recipe.work.preference.is_some();
     let is_plain =
         matches!(solver, OptimiserConfig::Sgd { weight_decay, .. } if *weight_decay == 0.0);
     let sgd = "{ name = \"sgd\", rate = 0.1 }, from whose steps the sums can be computed";
@@ -242,7 +241,6 @@ fn check(run: &Run) -> Result<PrivateSteps> {
             "a loss with one of them".to_owned(),
             "the plain loss",
         ),
-        (!of_pairs, "data.task", "preference".to_owned(), "a task of single examples"),
         (*local == LocalRule::Plain, "method", "a local rule".to_owned(), "a method without one"),
         (clip.is_none(), "work.clip", norm, "none together with privacy.clip"),
         (*encoding == Encoding::F32, "wire.encoding", encoding.to_string(), "\"f32\""),
@@ -303,7 +301,7 @@ fn canary(
                 *label = generator.below(classes) as u32;
             }
         }
-        Target::Choice(_) | Target::Text(_) => {
+        Target::Choice(_) | Target::Text(_) | Target::Preference(_) => {
             let expected = "a task with labels, for canaries with random ones";
             return Err(ConfigError::new("data.task", "answers in text", expected).into());
         }

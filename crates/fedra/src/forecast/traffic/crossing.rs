@@ -152,7 +152,11 @@ fn measure(batch: &[usize], lengths: &[usize]) -> (u64, u64) {
 
 fn has_target(example: &Encoded) -> bool {
     match &example.target {
-        Target::One(_) | Target::Many(_) | Target::Choice(_) | Target::Text(_) => true,
+        Target::One(_)
+        | Target::Many(_)
+        | Target::Choice(_)
+        | Target::Text(_)
+        | Target::Preference(_) => true,
         Target::PerToken(labels) => labels.iter().any(Option::is_some),
     }
 }
