@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{DataError, Image, Message, RowPlace};
+use crate::{DataError, Image, Message, Preference, RowPlace};
 
 /// One row of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,15 +56,6 @@ pub enum Labels {
     Text(String),
     /// Two answers, of which one is preferred.
     Preference(Preference),
-}
-
-/// Two answers of the assistant to the same conversation, each one message or more.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Preference {
-    /// The one that is preferred.
-    pub chosen: Vec<Message>,
-    /// The other one.
-    pub rejected: Vec<Message>,
 }
 
 impl Labels {

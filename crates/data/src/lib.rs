@@ -63,10 +63,12 @@ mod image_encoder;
 mod scores;
 
 pub use batch::epoch;
-pub use chat::{ChatTemplate, DeclaredTemplate, Message, Role, SpecialNames, TemplateOrigin};
+pub use chat::{
+    ChatTemplate, DeclaredTemplate, Message, Preference, Role, SpecialNames, TemplateOrigin,
+};
 pub use clinic::Clinic;
 pub use error::{Advice, DataError, Mismatch, Result};
-pub use example::{Body, Choice, Example, Labels, Preference, Split};
+pub use example::{Body, Choice, Example, Labels, Split};
 pub use fedra_seed::Generator as Dice;
 pub use formats::{
     AnswerTemplates, CONVERSATION_PAIRS, Cell, ChoiceTemplates, ClassNames, ColumnSurvey, Columns,

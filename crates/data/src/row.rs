@@ -1,7 +1,7 @@
 //! A row on its way into a table, as readers and programs make it.
 
-use crate::example::{Body, Preference, Split};
-use crate::{Message, RowPlace};
+use crate::example::{Body, Split};
+use crate::{Message, Preference, RowPlace};
 
 /// A row on its way in, its labels still names.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,6 +1,5 @@
 //! One message of a conversation.
 
-use crate::Preference;
 use crate::chat::guard;
 use crate::error::Mismatch;
 use crate::words::words;
@@ -53,6 +52,15 @@ impl Message {
         };
         Ok(Self { role, content })
     }
+}
+
+/// Two answers of the assistant to the same conversation, each one message or more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Preference {
+    /// The one that is preferred.
+    pub chosen: Vec<Message>,
+    /// The other one.
+    pub rejected: Vec<Message>,
 }
 
 /// Whether nobody answers anything in a conversation.

@@ -20,6 +20,6 @@ mod turns;
 
 pub use declared::{DeclaredTemplate, SpecialNames};
 pub(crate) use guard::GUARD;
-pub use message::{Message, Role};
+pub use message::{Message, Preference, Role};
 pub(crate) use message::{check, fault, pair_fault};
 pub use template::{ChatTemplate, TemplateOrigin};
