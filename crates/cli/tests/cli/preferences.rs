@@ -160,3 +160,22 @@ fn what_preferences_cannot_be_combined_with_is_refused_by_its_key() {
     let refused = place.refused(&["plan", "bare.toml"]);
     assert!(refused.contains("the reference of a preference"), "{refused}");
 }
+
+#[test]
+fn names_of_peft_and_a_rank_stabilised_scale_are_the_same_adapters() {
+    let place = Place::new();
+    write_pairs(&place);
+    let run = |out: &str, lora: &str| {
+        let lora = format!("model.lora={lora}");
+        place.succeed(&["run", "pairs.toml", "--quiet", "--out", out, "--set", &lora]);
+        ["adapter_model.safetensors", "adapter_config.json"]
+            .map(|file| fs::read(place.path(out).join("adapter").join(file)).unwrap())
+    };
+    let plain =
+        run("plain", "{ rank = 4, alpha = 32.0, roles = [\"query\", \"up\"], head = \"frozen\" }");
+    let named = "target_modules = [\"q_proj\", \"up_proj\"]";
+    let stabilised =
+        format!("{{ rank = 4, alpha = 16.0, rslora = true, {named}, head = \"frozen\" }}");
+    assert!(run("stabilised", &stabilised) == plain);
+    assert!(run("other", &stabilised.replace("rslora = true, ", "")) != plain);
+}

@@ -328,9 +328,9 @@ fn bad_values_are_refused_before_anything_is_written() {
             "model.lora.roles[0]: found \"head\", expected query, key, value, output, gate, up or down",
         ),
         (
-            "model.lora={ roles = [\"q_proj\"] }",
-            "model.lora.roles[0]: found \"q_proj\", expected query, key, value, output, gate, up or down: \
-             q_proj is query here",
+            "model.lora={ roles = [\"qkv_proj\"] }",
+            "model.lora.roles[0]: found \"qkv_proj\", expected query, key, value, output, gate, up or down, \
+             or their names in PEFT, such as q_proj",
         ),
         (
             "model.lora={ roles = [\"classifier\"] }",

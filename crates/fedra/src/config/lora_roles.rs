@@ -1,4 +1,5 @@
-//! `model.lora.roles`: the projections that may get an adapter, and no other part of a model.
+//! `model.lora.roles`: the projections that may get an adapter, and no other part of a model; also by the names that
+//! PEFT's `target_modules` has for them.
 
 use fedra_model::Adapters;
 use fedra_plan::Role;
@@ -7,7 +8,7 @@ use serde::{Deserialize, Deserializer};
 
 use crate::text::grid::joined;
 
-/// Names of other libraries, by the role that they stand for here.
+/// Names of modules in other libraries, PEFT's `target_modules`, by the role that they stand for.
 const OTHER_NAMES: [(&str, Role); 13] = [
     ("q_proj", Role::Query),
     ("q_lin", Role::Query),
@@ -35,14 +36,14 @@ struct LoraRole(Role);
 impl<'de> Deserialize<'de> for LoraRole {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let name = String::deserialize(deserializer)?;
-        let role = name.parse::<Role>().ok().filter(|role| Adapters::ROLES.contains(role));
+        let other = OTHER_NAMES.iter().find(|(other, _)| *other == name).map(|(_, role)| *role);
+        let role = name.parse::<Role>().ok().or(other);
+        let role = role.filter(|role| Adapters::ROLES.contains(role));
         role.map(Self).ok_or_else(|| {
-            let known = Adapters::ROLES.map(|role| role.to_string());
-            let known = joined(&known, "or");
-            let other = OTHER_NAMES.iter().find(|(other, _)| *other == name);
-            let hint =
-                other.map_or(String::new(), |(other, role)| format!(": {other} is {role} here"));
-            D::Error::custom(format_args!("expected {known}{hint}"))
+            let known = joined(&Adapters::ROLES.map(|role| role.to_string()), "or");
+            D::Error::custom(format_args!(
+                "expected {known}, or their names in PEFT, such as q_proj"
+            ))
         })
     }
 }

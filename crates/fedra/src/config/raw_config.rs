@@ -16,6 +16,7 @@ use fedra_engine::{
     ClassWeights, Conditions, Encoding, MaxNorm, MinArrivals, MomentsLife, OptimiserConfig,
     PreferenceLoss, RateDecay, RateWarmup, Sampler, Start, USUAL_RETRIES, settings,
 };
+use fedra_model::{Adapters, ModelError};
 use fedra_plan::Role;
 use serde::{Deserialize, Serialize};
 use toml::Table;
@@ -309,14 +310,31 @@ settings! {
         pub rank: usize = 8,
         /// The correction is multiplied by alpha / rank.
         pub alpha: f32 = 16.0,
+        /// The correction is multiplied by alpha / sqrt(rank) instead (rsLoRA).
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        pub rslora: bool = false,
         /// The projections that get an adapter, in every block.
-        #[serde(deserialize_with = "lora_roles::read")]
+        #[serde(alias = "target_modules", deserialize_with = "lora_roles::read")]
         pub roles: Vec<Role> = vec![Role::Query, Role::Value],
         /// How adapters of several clients become one.
         pub mean: LoraMean = LoraMean::Separate,
         /// Whether the head learns beside the adapters.
         #[serde(skip_serializing_if = "LoraHead::is_usual")]
         pub head: LoraHead = LoraHead::Learns,
+    }
+}
+
+impl Lora {
+    /// The adapters that it stands for. Rank-stabilised ones (Kalajdzievski 2023, <https://arxiv.org/abs/2312.03732>)
+    /// are those with alpha multiplied by the root of the rank.
+    pub fn adapters(&self) -> Result<Adapters, ModelError> {
+        Adapters::new(self.rank, self.plain_alpha(), self.roles.iter().copied())
+    }
+
+    /// Alpha, as it is divided by the rank.
+    pub fn plain_alpha(&self) -> f32 {
+        let stabilised = f64::from(self.alpha) * (self.rank as f64).sqrt();
+        if self.rslora { stabilised as f32 } else { self.alpha }
     }
 }
 

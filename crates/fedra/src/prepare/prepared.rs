@@ -358,7 +358,7 @@ fn problem(task: Task) -> Option<Problem> {
 
 fn adapters(experiment: &Experiment) -> Result<Option<Adapters>> {
     let Some(lora) = &experiment.raw.model.lora else { return Ok(None) };
-    Ok(Some(Adapters::new(lora.rank, lora.alpha, lora.roles.iter().copied())?))
+    Ok(Some(lora.adapters()?))
 }
 
 /// The head that answers a task. An encoder's sequence head has a pooler, as other libraries expect.

@@ -34,8 +34,7 @@ pub(super) fn model(
     is_images: bool,
 ) -> Result<(ModelSource, Option<ImageInput>)> {
     let model = &mut raw.model;
-    let made = |lora: &Lora| Adapters::new(lora.rank, lora.alpha, lora.roles.iter().copied());
-    let mut adapters = model.lora.as_ref().map(made).transpose().map_err(about_lora)?;
+    let mut adapters = model.lora.as_ref().map(Lora::adapters).transpose().map_err(about_lora)?;
     if let Some(path) = &mut model.path {
         for (key, given) in [
             ("model.preset", model.preset.is_some()),
@@ -267,10 +266,12 @@ fn open_adapters(dir: &Path, config: &Config, lora: &mut Option<Lora>) -> Result
     // How they are averaged is no property of a folder.
     let mean = lora.as_ref().map(|given| given.mean).unwrap_or_default();
     let head = lora.as_ref().map(|given| given.head).unwrap_or_default();
-    let stored = Lora { rank: adapters.rank(), alpha: adapters.alpha(), roles, mean, head };
+    let (rank, alpha) = (adapters.rank(), adapters.alpha());
+    let stored = Lora { rank, alpha, rslora: false, roles, mean, head };
     let is_other = |given: &Lora| {
         let roles: BTreeSet<Role> = given.roles.iter().copied().collect();
-        (given.rank, given.alpha) != (stored.rank, stored.alpha) || roles != *adapters.roles()
+        (given.rank, given.plain_alpha()) != (stored.rank, stored.alpha)
+            || roles != *adapters.roles()
     };
     let roles: Vec<String> = stored.roles.iter().map(ToString::to_string).collect();
     let expected = format!(
