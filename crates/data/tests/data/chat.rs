@@ -350,8 +350,11 @@ fn a_pair_is_two_conversations_of_which_the_last_answers_count() {
                 assert_eq!(told[first..], all[first..], "{name} {form}");
                 assert!(all[..first].contains(&None) && all[..first].iter().any(Option::is_some));
                 let words: Vec<u32> = told.iter().flatten().copied().collect();
-                let said = tokenizer.text(&words).unwrap();
-                assert!(said.contains(text) && !said.contains("scatters"), "{name}: {said:?}");
+                // Not every tokenizer of the fixture says how blanks come back.
+                let letters = |text: &str| text.replace(['▁', ' '], "");
+                let said = letters(&tokenizer.text(&words).unwrap());
+                let is_right = said.contains(&letters(text)) && !said.contains("scatters");
+                assert!(is_right, "{name}: {said:?}");
                 seen += 1;
             }
         }
