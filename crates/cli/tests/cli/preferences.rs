@@ -67,7 +67,7 @@ fn pairs_are_proposed_shown_and_read_alike_in_every_layout() {
     let run = |out: &str, columns: &str| {
         let columns = format!("data.columns={columns}");
         place.succeed(&["run", "pairs.toml", "--quiet", "--out", out, "--set", &columns]);
-        fs::read(place.path(out).join("adapter/adapter_model.safetensors")).unwrap()
+        place.weights(out)
     };
     let once = run("texts", "{ client = \"clinic\" }");
     let message = |role: &str, text: &str| json!({"role": role, "content": text});
@@ -78,12 +78,12 @@ fn pairs_are_proposed_shown_and_read_alike_in_every_layout() {
     };
     let lines: Vec<String> = rows().into_iter().map(|row| whole(row).to_string()).collect();
     fs::write(place.path("pairs.jsonl"), lines.join("\n")).unwrap();
-    assert_eq!(run("whole", "{ client = \"clinic\" }"), once);
+    assert!(run("whole", "{ client = \"clinic\" }") == once);
     let named = |[prompt, chosen, rejected, clinic]: [String; 4]| json!({"q": [message("user", &prompt)], "good": chosen, "bad": rejected, "clinic": clinic});
     let lines: Vec<String> = rows().into_iter().map(|row| named(row).to_string()).collect();
     fs::write(place.path("pairs.jsonl"), lines.join("\n")).unwrap();
     let columns = "{ client = \"clinic\", prompt = \"q\", chosen = \"good\", rejected = \"bad\" }";
-    assert_eq!(run("named", columns), once);
+    assert!(run("named", columns) == once);
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn pairs_are_learned_under_methods_and_privacy_and_scored() {
         let sets = sets.iter().flat_map(|set| ["--set", *set]);
         let run = ["run", "pairs.toml", "--quiet", "--out", out];
         place.succeed(&run.into_iter().chain(sets).collect::<Vec<_>>());
-        fs::read(place.path(out).join("adapter/adapter_model.safetensors")).unwrap()
+        place.weights(out)
     };
     let whole = run("whole", &["federation.rounds=6"]);
     let summary = place.summary("whole");
@@ -108,15 +108,14 @@ fn pairs_are_learned_under_methods_and_privacy_and_scored() {
     fs::copy(place.path("whole/experiment.toml"), place.path("half/experiment.toml")).unwrap();
     fs::remove_file(place.path("half/summary.json")).unwrap();
     place.succeed(&["run", "--resume", "half", "--quiet"]);
-    let resumed = fs::read(place.path("half/adapter/adapter_model.safetensors")).unwrap();
-    assert_eq!(resumed, whole);
+    assert!(place.weights("half") == whole);
     for (name, sets) in [
         ("safl", vec!["method={ name = \"safl\", k = 1 }"]),
         ("frozen", vec!["method={ name = \"fedfrozen\", warmup = 1 }"]),
         ("ipo", vec!["work.preference={ loss = \"ipo\", beta = 0.3 }"]),
         ("dropout", vec!["work.dropout=0.1"]),
     ] {
-        assert_ne!(run(name, &sets), whole, "{name}");
+        assert!(run(name, &sets) != whole, "{name}");
     }
     // From a model that has learned already, with a pair as the unit of privacy; scored against that model.
     let over =
@@ -168,8 +167,7 @@ fn names_of_peft_and_a_rank_stabilised_scale_are_the_same_adapters() {
     let run = |out: &str, lora: &str| {
         let lora = format!("model.lora={lora}");
         place.succeed(&["run", "pairs.toml", "--quiet", "--out", out, "--set", &lora]);
-        ["adapter_model.safetensors", "adapter_config.json"]
-            .map(|file| fs::read(place.path(out).join("adapter").join(file)).unwrap())
+        place.weights(out)
     };
     let plain =
         run("plain", "{ rank = 4, alpha = 32.0, roles = [\"query\", \"up\"], head = \"frozen\" }");

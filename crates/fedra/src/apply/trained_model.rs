@@ -92,14 +92,15 @@ impl ModelChoice {
     /// The adapters of a run in place of the whole model that it leaves beside them; the same for any other folder.
     #[must_use]
     pub(crate) fn adapters(&self) -> Self {
-        if !self.path.join(EXPERIMENT).is_file() {
-            return self.clone();
-        }
         let name = match self.round {
             WhichRound::Last => ADAPTER,
             WhichRound::Best => ADAPTER_BEST,
         };
-        Self { path: self.path.join(name), round: WhichRound::Last, ..self.clone() }
+        let path = self.path.join(name);
+        if !self.path.join(EXPERIMENT).is_file() || !path.is_dir() {
+            return self.clone();
+        }
+        Self { path, round: WhichRound::Last, ..self.clone() }
     }
 
     /// The folders behind it.
