@@ -101,7 +101,7 @@ fn pairs_are_learned_under_methods_and_privacy_and_scored() {
     let summary = place.summary("whole");
     assert_eq!(summary["score"]["name"], "preference_accuracy");
     // Answers that never change are soon told apart.
-    let scores = &summary["central_test"]["scores"];
+    let scores = &summary["scores"]["central_test"];
     assert!(scores["preference_accuracy"].as_f64().unwrap() > 0.9, "{summary}");
     assert!(scores["margin"].as_f64().unwrap() > 0.5, "{summary}");
     run("half", &["federation.rounds=3"]);
@@ -129,7 +129,7 @@ fn pairs_are_learned_under_methods_and_privacy_and_scored() {
         let scored: Value = serde_json::from_str(&scored).unwrap();
         scored["sets"]["central_test"]["scores"].clone()
     };
-    let (scored, logged) = (score("private"), &place.summary("private")["central_test"]["scores"]);
+    let (scored, logged) = (score("private"), &place.summary("private")["scores"]["central_test"]);
     assert_eq!(scored["preference_accuracy"], logged["preference_accuracy"], "{scored}");
     let away = scored["margin"].as_f64().unwrap() - logged["margin"].as_f64().unwrap();
     assert!(away.abs() < 1e-6, "{scored} {logged}");
