@@ -132,3 +132,16 @@ def test_weights_and_biases_gets_settings_and_numbers(experiment, rows, tmp_path
     assert wandb.config["work.batch"] == 4 and wandb.run is mine
     assert mine.summary["loss"] == run.rounds[-1]["loss"]
     mine.finish()
+
+
+def test_tensorboards_own_reader_finds_what_a_callback_wrote(experiment, rows, tmp_path):
+    pytest.importorskip("tensorboard")
+    tensorboard = pytest.importorskip("torch.utils.tensorboard")
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    writer = tensorboard.SummaryWriter(tmp_path)
+    run = fedra.run(experiment, rows, progress=False, callbacks=[fedra.callbacks.TensorBoard(writer)])
+    writer.close()
+    events = accumulator.EventAccumulator(str(tmp_path))
+    events.Reload()
+    losses = [(event.step, numpy.float32(event.value)) for event in events.Scalars("loss")]
+    assert losses == [(report["round"] + 1, numpy.float32(report["loss"])) for report in run.rounds]

@@ -81,3 +81,21 @@ def test_a_notebook_shows_a_live_run(tmp_path):
     assert "round 3/3" in live and "<pre" in live and "background:#3b7dd8" not in live
     assert "<iframe" in outputs[-1]["data"]["text/html"]
     assert "<table>" in notebook.cells[2].outputs[-1]["data"]["text/html"]
+
+
+@pytest.mark.parametrize("name", ["private_text", "reading_a_run"])
+def test_the_notebooks_of_the_book_run(name, repository, tmp_path, monkeypatch):
+    nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
+    pytest.importorskip("ipykernel")
+    model = repository / "../shared/models/minilm-l6"
+    if name == "private_text":
+        if not model.is_dir():
+            pytest.skip("needs ../shared/models/minilm-l6")
+        monkeypatch.setenv("FEDRA_NOTEBOOK_MODEL", str(model.resolve()))
+        # A debug build learns slowly.
+        monkeypatch.setenv("FEDRA_NOTEBOOK_NOTES", "3")
+    notebook = nbformat.read(repository / f"docs/notebooks/{name}.ipynb", as_version=4)
+    assert not any(cell.get("outputs") for cell in notebook.cells), "a notebook is kept without its outputs"
+    nbclient.NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    shown = [output for cell in notebook.cells for output in cell.get("outputs", []) if "data" in output]
+    assert any("<iframe" in output["data"].get("text/html", "") for output in shown)

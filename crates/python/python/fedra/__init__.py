@@ -22,6 +22,7 @@ advise       when FedFrozen should freeze
 audit        whether canaries refute a claimed epsilon
 account      what private training costs
 callbacks    MLflow, Weights & Biases, TensorBoard
+flower       a client of a Flower project that trains with Fedra; `import fedra.flower` needs flwr
 
 It is the library that the command `fedra` is made of: the same file gives the same bits.
 """

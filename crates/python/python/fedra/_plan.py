@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import html
+import tempfile
+from pathlib import Path
 from typing import Any
 
 from . import _fedra
 from ._data import parts_of
+from ._start import beginning_with
 from .progress import Follower, Progress
 
 
@@ -77,18 +80,25 @@ def plan(
     *,
     seed: int | None = None,
     progress: bool | Progress | None = None,
+    model: Any = None,
+    tokenizer: Any = None,
 ) -> Plan:
     """Says what an experiment would train, send and cost, before anything is trained: the numbers of `fedra plan`.
 
-    `experiment` and `data` are those of `fedra.run`.
+    `experiment`, `data`, `model` and `tokenizer` are those of `fedra.run`; a model in memory is written to a temporary
+    folder.
     """
     from ._run import opened
 
+    experiment = opened(experiment, seed=seed)
     follower = Follower(progress)
-    try:
-        return Plan(_fedra.plan(opened(experiment, seed=seed), parts_of(data), follower))
-    finally:
-        follower.progress.end()
+    with tempfile.TemporaryDirectory(prefix="fedra-") as scratch:
+        if model is not None:
+            experiment = beginning_with(experiment, model, tokenizer, Path(scratch) / "start")
+        try:
+            return Plan(_fedra.plan(experiment, parts_of(data), follower))
+        finally:
+            follower.progress.end()
 
 
 def in_bytes(count: float) -> str:

@@ -14,7 +14,8 @@ from typing import Any
 from . import _fedra
 from ._data import parts_of
 from ._model import Model
-from .errors import Error, Interrupted
+from ._start import beginning_with
+from .errors import ConfigError, Error, FolderOccupied, Interrupted
 from .progress import Follower, Progress
 
 PathLike = str | os.PathLike[str]
@@ -244,6 +245,8 @@ def run(
     threads: int | None = None,
     progress: bool | Progress | None = None,
     callbacks: Iterable[Any] = (),
+    model: Any = None,
+    tokenizer: Any = None,
     sampler: Callable[[int, dict[str, int]], Iterable[str]] | None = None,
     selector: Callable[[int, str, list[float], list[int]], Iterable[int]] | None = None,
     server: Callable[[int, dict[str, Any], dict[str, Any]], None] | None = None,
@@ -255,6 +258,10 @@ def run(
     `data` are rows in memory: a table of pandas, Polars or Arrow, a dataset of Hugging Face, a list of dicts, or a dict
     of such tables by split (`{"train": ..., "test": ...}`) or by client (`{"north": ..., "south": ...}`). They take the
     place of those that `[data]` names; its `columns`, `task`, `partition` and `shares` say what they mean, as for a file.
+
+    `model` is what the run begins with, in the place of `model.path`: a model of `transformers` in memory, with
+    its `tokenizer`, a folder, or `hf:ORG/NAME`. A model in memory is written beside the folder of the run, to one with
+    `-start` behind its name, from which a resumed run begins too; the object stays as it is.
 
     Without a `folder` the files of the run are temporary and go with the `Run` (`run.keep(folder)` keeps them). A folder
     that holds a run is refused; `resume=True` goes on with that run, or begins one if there is none, and
@@ -291,6 +298,10 @@ def run(
     mode = "overwrite" if overwrite else "new"
     if resume and (folder / "experiment.toml").is_file():
         mode = "resume"
+    if model is not None:
+        experiment = beginning_with(experiment, model, tokenizer, _start_of(folder, mode))
+    elif tokenizer is not None:
+        raise ConfigError("tokenizer: applies only with model=; the key model.tokenizer gives a preset one")
     made = Run.__new__(Run)
     made.folder, made.notes, made.warnings = folder, [], []
     parts = None
@@ -310,6 +321,17 @@ def resume(
     """Goes on with the run in a folder. A complete run is returned as it is. A run over data in memory needs them again:
     `fedra.run(experiment, data, folder=folder, resume=True)`."""
     return Run(folder).resume(threads=threads, progress=progress, callbacks=callbacks)
+
+
+def _start_of(folder: Path, mode: str) -> Path:
+    """The folder for a model in memory, free unless its run is resumed."""
+    folder = folder.resolve()
+    start = folder.with_name(folder.name + "-start")
+    if mode == "overwrite" and (folder / "experiment.toml").is_file() and (start / "config.json").is_file():
+        shutil.rmtree(start)
+    if mode != "resume" and start.exists():
+        raise FolderOccupied(f"{start}: found files, expected a free place for the model that the run begins with")
+    return start
 
 
 def opened(experiment: Any, **keys: Any) -> _fedra.Experiment:

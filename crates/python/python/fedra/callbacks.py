@@ -126,7 +126,8 @@ class WandB(_Logged):
     def log(self, found: dict[str, float], step: int) -> None:
         import wandb
 
-        wandb.log(found, step=step)
+        # With a step, nothing is written before the next one comes, unless it is committed.
+        wandb.log(found, step=step, commit=True)
 
     def on_end(self, run: Run) -> None:
         import wandb
