@@ -108,6 +108,10 @@ impl Fields for ArrowRow {
         }
     }
 
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "Arrow has many types, of which few are read"
+    )]
     fn bytes(&mut self, name: &str) -> Result<Option<Vec<u8>>, Mismatch> {
         let Some(column) = self.column(name).filter(|column| !column.is_null(self.row)) else {
             return Ok(None);
@@ -144,6 +148,7 @@ impl Fields for ArrowRow {
 }
 
 /// A value, or what it is that is not read.
+#[expect(clippy::wildcard_enum_match_arm, reason = "Arrow has many types, of which few are read")]
 fn cell(column: &ArrayRef, row: usize) -> Result<Option<Cell>, String> {
     if column.is_null(row) {
         return Ok(None);
@@ -167,6 +172,7 @@ fn cell(column: &ArrayRef, row: usize) -> Result<Option<Cell>, String> {
     (0..items.len()).map(item).collect::<Result<_, _>>().map(|items| Some(Cell::List(items)))
 }
 
+#[expect(clippy::wildcard_enum_match_arm, reason = "Arrow has many types, of which few are read")]
 fn text(column: &ArrayRef, row: usize) -> Result<String, String> {
     macro_rules! number {
         ($kind:ty) => {

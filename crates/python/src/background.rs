@@ -235,9 +235,8 @@ fn serve(
         let heard = match py.detach(|| locked(messages).recv_timeout(WAIT)) {
             Err(RecvTimeoutError::Disconnected) => break,
             // A round without its callbacks would be told too late.
-            Ok(_) if thrown.is_some() => Ok(()),
+            Ok(_) | Err(RecvTimeoutError::Timeout) if thrown.is_some() => Ok(()),
             Ok(message) => told(follower, message, &mut report),
-            Err(RecvTimeoutError::Timeout) if thrown.is_some() => Ok(()),
             Err(RecvTimeoutError::Timeout) => {
                 let latest = *locked(&shared.latest);
                 let is_new = latest != shown;

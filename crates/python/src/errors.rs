@@ -6,6 +6,7 @@ use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
 
 /// The exception for an error.
+#[expect(clippy::wildcard_enum_match_arm, reason = "all others are the same exception")]
 pub fn raised(py: Python<'_>, error: &Error) -> PyErr {
     let words = error.in_words();
     match error {

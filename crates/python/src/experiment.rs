@@ -120,11 +120,11 @@ impl Experiment {
 
 impl Experiment {
     fn of(py: Python<'_>, written: Written, given: Vec<(String, toml::Value)>) -> PyResult<Self> {
+        const UNNAMED: &str = "experiment";
         let put = |overrides: Overrides, (key, value): &(String, toml::Value)| {
             overrides.give(key, value.clone())
         };
         let overrides = given.iter().fold(Overrides::default(), put);
-        const UNNAMED: &str = "experiment";
         let parsed = match &written {
             Written::File(path, text) => {
                 let name = path.file_stem().map_or(UNNAMED.into(), |stem| stem.to_string_lossy());

@@ -98,7 +98,7 @@ pub fn report(py: Python<'_>, folder: PathBuf) -> PyResult<String> {
 
 /// The rounds in a folder as columns by name, those of `rounds.csv`.
 #[pyfunction]
-pub fn round_table<'py>(py: Python<'py>, folder: PathBuf) -> PyResult<Bound<'py, PyDict>> {
+pub fn round_table(py: Python<'_>, folder: PathBuf) -> PyResult<Bound<'_, PyDict>> {
     let rows = py.detach(|| Rows::of_folder(&folder)).map_err(|error| raised(py, &error))?;
     let table = PyDict::new(py);
     for column in &rows.columns {

@@ -45,6 +45,7 @@ pub fn compare<'py>(
 }
 
 /// Keys and the values that they take, as the library spells them.
+#[expect(clippy::wildcard_enum_match_arm, reason = "all but an array is one value")]
 fn axes(mapping: &Bound<'_, PyDict>) -> PyResult<Vec<String>> {
     let axis = |(key, values): (String, toml::Value)| {
         let values = match values {
