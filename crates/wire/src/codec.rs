@@ -30,16 +30,37 @@ pub(crate) fn write(
     into: &mut Vec<u8>,
 ) -> Result<(), WireError> {
     let limit = if encoding == Encoding::F16 { f16::MAX.to_f32() } else { LIMIT };
-    if let Some(&found) = values.iter().find(|value| magnitude(**value) > limit.to_bits()) {
-        return Err(WireError::Magnitude { id, found, limit });
-    }
-    let start = into.len();
-    into.resize(start + encoding.length(shape), 0);
-    let bytes = &mut into[start..];
+    let refused = |found| WireError::Magnitude { id, found, limit };
+    let plain = match encoding {
+        Encoding::F32 => write_plain(values, limit, into, f32::to_le_bytes),
+        Encoding::F16 => {
+            write_plain(values, limit, into, |value| f16::from_f32(value).to_le_bytes())
+        }
+        Encoding::Bf16 => {
+            write_plain(values, limit, into, |value| bf16::from_f32(value).to_le_bytes())
+        }
+        Encoding::Int8 { .. }
+        | Encoding::TopK { .. }
+        | Encoding::Pruned { .. }
+        | Encoding::Heads { .. } => {
+            within(values, limit).map_err(refused)?;
+            let start = into.len();
+            into.resize(start + encoding.length(shape), 0);
+            write_parts(encoding, (id, shape), values, &mut into[start..]);
+            Ok(())
+        }
+    };
+    plain.map_err(refused)
+}
+
+/// Writes values in an encoding that keeps its parts apart, such as places and what is there.
+fn write_parts(
+    encoding: Encoding,
+    (id, shape): (ParamId, Shape),
+    values: &[f32],
+    bytes: &mut [u8],
+) {
     match encoding {
-        Encoding::F32 => write_each(values, bytes, f32::to_le_bytes),
-        Encoding::F16 => write_each(values, bytes, |value| f16::from_f32(value).to_le_bytes()),
-        Encoding::Bf16 => write_each(values, bytes, |value| bf16::from_f32(value).to_le_bytes()),
         Encoding::Int8 { .. } => write_int8(shape, values, bytes),
         Encoding::TopK { share, .. } | Encoding::Pruned { share, .. } => {
             write_top(kept(share, values.len()), values, bytes);
@@ -48,8 +69,40 @@ pub(crate) fn write(
             let slices = HeadSlices::of(id, shape, of).expect(SLICED);
             write_heads(kept(share, slices.heads), slices, values, bytes);
         }
+        Encoding::F32 | Encoding::F16 | Encoding::Bf16 => {}
+    }
+}
+
+/// Appends each value in bytes of its own, in one pass: a model is new memory on both sides, and costs what it is
+/// touched. Returns the first value above the limit.
+fn write_plain<const N: usize>(
+    values: &[f32],
+    limit: f32,
+    into: &mut Vec<u8>,
+    written: impl Fn(f32) -> [u8; N],
+) -> Result<(), f32> {
+    const RUN: usize = 1024;
+    into.reserve(N * values.len());
+    let mut bytes = [[0; N]; RUN];
+    for run in values.chunks(RUN) {
+        within(run, limit)?;
+        for (place, value) in bytes.iter_mut().zip(run) {
+            *place = written(*value);
+        }
+        into.extend_from_slice(bytes[..run.len()].as_flattened());
     }
     Ok(())
+}
+
+/// Returns the first value above the limit, as an error.
+fn within(values: &[f32], limit: f32) -> Result<(), f32> {
+    // The largest first: a search that stops at the first looks at one value at a time.
+    let largest = values.iter().fold(0, |most, value| most.max(magnitude(*value)));
+    let is_above = |value: &f32| magnitude(*value) > limit.to_bits();
+    if largest <= limit.to_bits() {
+        return Ok(());
+    }
+    values.iter().copied().find(is_above).map_or(Ok(()), Err)
 }
 
 /// Writes each value in bytes of its own.

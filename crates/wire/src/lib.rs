@@ -76,7 +76,8 @@ pub use mask::Mask;
 pub use numbers::{from_bytes, to_bytes};
 pub use param_values::ParamValues;
 pub use payload::{
-    Expectation, Opened, decode, encode, encode_owned, norm_ahead, open, payload_length, rewrite,
+    Expectation, Opened, decode, encode, encode_owned, encode_part, norm_ahead, open,
+    payload_length, rewrite,
 };
 pub use scores::Measured;
 pub use server_rule::{SecondMoment, ServerInput, ServerRule, ServerState};

@@ -16,6 +16,7 @@
 //! sender. The checksum finds accidents; whether a sender may be trusted at all is for the
 //! transport to say.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use crate::kernels::{Excess, LIMIT, Lanes};
@@ -61,6 +62,22 @@ pub fn encode_owned(
 ) -> Result<Vec<u8>, WireError> {
     tensors.check(layout)?;
     write((layout, header), &tensors.scope(), tensors.into_iter(), residual)
+}
+
+/// The same of a part of them; what they lack goes as zeros.
+pub fn encode_part(
+    layout: &Layout,
+    header: &Header,
+    tensors: &ParamValues,
+    scope: &Scope,
+) -> Result<Vec<u8>, WireError> {
+    tensors.check(layout)?;
+    let zeros = |id| vec![0.0; layout.get(id).map_or(0, Shape::elements)];
+    let part = scope.iter().map(|id| {
+        let values = tensors.get(id).map_or_else(|| Cow::Owned(zeros(id)), Cow::Borrowed);
+        (id, values)
+    });
+    write((layout, header), scope, part, None)
 }
 
 fn write<V: AsRef<[f32]>>(

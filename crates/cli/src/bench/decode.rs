@@ -65,12 +65,7 @@ impl DecodeBench {
         }
         let start = Instant::now();
         let device = self.device.open_apart()?;
-        let usual = if Tensor::with_capacity(&device, 1, 1).is_bf16() {
-            WeightFormat::Bf16
-        } else {
-            WeightFormat::F32
-        };
-        let format = self.weights.format().unwrap_or(usual);
+        let format = self.weights.format().unwrap_or_else(|| usual(&device));
         let model = model.clone().stored_as(WeightStorage::of_all(format, model.layout()));
         let params = filled(&device, &model)?;
         let mut decoding = Decoding::new(self, &device, (&model, &params))?;
@@ -101,6 +96,15 @@ impl DecodeBench {
         );
         self.format.print(object, words);
         Ok(())
+    }
+}
+
+/// How a decoder's weights are stored on a device unless somebody says otherwise.
+pub(super) fn usual(device: &Device) -> WeightFormat {
+    if Tensor::with_capacity(device, 1, 1).is_bf16() {
+        WeightFormat::Bf16
+    } else {
+        WeightFormat::F32
     }
 }
 
@@ -163,7 +167,7 @@ impl<'a> Decoding<'a> {
 }
 
 /// Random weights of deviation 0.02 (vectors are ones) in the model's formats. They repeat after a million: drawing billions takes longer than the measurement.
-fn filled(device: &Device, model: &Model) -> Result<Params> {
+pub(super) fn filled(device: &Device, model: &Model) -> Result<Params> {
     let mut draw = Seed(0).generator();
     let drawn: Vec<f32> = (0..DRAWN).map(|_| (0.02 * draw.normal()) as f32).collect();
     let mut params = Params::default();

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use fedra_plan::{Layout, Round, Scope, Shape};
-use fedra_wire::{Encoding, Header, Kind, ParamValues, encode};
+use fedra_plan::{Layout, Round, Scope};
+use fedra_wire::{Encoding, Header, Kind, ParamValues, encode_part};
 
 use crate::error::EngineError;
 
@@ -31,11 +31,7 @@ impl Downloads {
             return Ok(Arc::clone(encoded));
         }
         let header = Header::download(self.kind, self.encoding, round);
-        let mut part = values.subset(&scope);
-        for id in &scope {
-            part.or_zeros(id, layout.get(id).map_or(0, Shape::elements));
-        }
-        let encoded: Arc<[u8]> = encode(layout, &header, &part, None)?.into();
+        let encoded: Arc<[u8]> = encode_part(layout, &header, values, &scope)?.into();
         self.encoded.insert(scope, Arc::clone(&encoded));
         Ok(encoded)
     }
