@@ -4,39 +4,28 @@ mod chat;
 mod prompt;
 
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::Instant;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use clap::Args;
-use fedra::apply::generation_config::GenerationConfig;
 use fedra::apply::text_decoder::{TextDecoder, prompt_tokens};
-use fedra::prepare::pretrained::Pretrained;
+use fedra_client::ClientError;
 use fedra_client::generate::{
-    CachedDecoder, Ended, Generator, Leaving, RandomSampling, Sampling, TextStream,
+    CachedDecoder, Ended, Generator, RandomSampling, Sampling, TextStream,
 };
-use fedra_client::{ClientError, Perturbation};
 use fedra_compute::{Device, Seed};
-use fedra_data::Tokenizer;
-use fedra_engine::{Noise, NoiseDraw, NoiseKind};
-use fedra_model::{Loaded, Model};
-use fedra_net::{DecodeDialer, Dialer, NetDecodePeer, Runtime, ServerSecurity};
-use fedra_plan::{Cut, Side};
-use fedra_wire::RowEncoding;
 
 use self::chat::{Chat, Turns, in_words};
 use self::prompt::Prompt;
 use crate::console;
 use crate::device::DeviceFlags;
-use crate::flags::{Threads, Verbosity, one_of};
+use crate::flags::{Threads, Verbosity};
 use crate::interrupt;
-use crate::join::Said;
 use crate::keyed_errors::{MODEL, in_flags};
-use crate::model_server::{self, CutFlags, identity, load_side};
+use crate::model_server::CutFlags;
 use crate::predict::Chosen;
-
+use crate::remote_middle::{OpenedDecoder, RemoteFlags, RemoteMiddle};
 use crate::tls::Tls;
 use crate::weights::FormerFlag;
 
@@ -52,9 +41,6 @@ Examples:
 --model may also be one GGUF file. Text goes to stdout as it is generated; speed and counts go to
 stderr. Filters apply in the order temperature, top-k, top-p. The same seed draws the same text on
 any number of threads.";
-
-const ENCODINGS: [(&str, RowEncoding); 3] =
-    [("f32", RowEncoding::F32), ("bf16", RowEncoding::Bf16), ("int8", RowEncoding::Int8)];
 
 /// The whole command.
 #[derive(Args)]
@@ -84,28 +70,9 @@ pub struct Generate {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    far: Far,
-}
-
-/// The middle of the decoder at a server.
-#[derive(Args)]
-struct Far {
-    /// Let this server run the middle blocks (`fedra serve --model`); text never leaves this machine
-    #[arg(long, value_name = "HOST:PORT")]
-    server: Option<String>,
-    /// Name of this client; with TLS, the name in the certificate [default: the certificate's, or "client"]
-    #[arg(long, value_name = "NAME", requires = "server", hide_short_help = true)]
-    client: Option<String>,
+    remote: RemoteFlags,
     #[command(flatten)]
     ends: CutFlags,
-    /// Encoding of the hidden states on the wire
-    #[arg(long, value_name = "ENCODING", default_value = "f32", requires = "server",
-          hide_short_help = true, value_parser = one_of(ENCODINGS))]
-    encoding: RowEncoding,
-    /// Noise on hidden states before they are sent: relative=GAMMA, absolute=SCALE or clipped=NORM,SIGMA
-    #[arg(long, value_name = "KIND=SIZE", requires = "server", hide_short_help = true,
-          value_parser = parse_noise)]
-    noise: Option<NoiseKind>,
     #[command(flatten)]
     tls: Tls,
 }
@@ -129,69 +96,12 @@ struct Choice {
     seed: Option<u64>,
 }
 
-impl Far {
-    /// A session at the server.
-    fn dial(
-        &self,
-        server: &str,
-        (path, model): (&Path, &Model),
-        cut: &Cut,
-    ) -> Result<NetDecodePeer> {
-        let security = self.tls.security("--server", server)?;
-        let certified = match &security {
-            ServerSecurity::Tls(identity) => identity.names()?.into_iter().next(),
-            ServerSecurity::Plain => None,
-        };
-        let client = self.client.clone().or(certified).unwrap_or_else(|| "client".to_owned());
-        let way = (Arc::new(Runtime::start()?), Dialer::new(server, &security)?);
-        let blocks = model_server::blocks(cut)?;
-        let blocks = (blocks.start, blocks.end);
-        let model = (identity(path)?, model.width());
-        let mut dialer = DecodeDialer::new(way, client, model, (blocks, self.encoding));
-        dialer.listener = Some(Arc::new(Said(Verbosity::Lively)));
-        Ok(dialer.open()?)
-    }
-
-    /// What happens to rows before they leave.
-    fn leaving(&self) -> Result<Option<Leaving<'static>>> {
-        let Some(kind) = self.noise else { return Ok(None) };
-        let seed = fedra_net::secret_number().context("cannot generate a secret seed for noise")?;
-        let noise = Noise { kind, draw: NoiseDraw::Fresh, gradients: false, gradient_norm: None };
-        let noise = Perturbation::new(noise, Seed(seed));
-        let mut message = 0;
-        Ok(Some(Box::new(move |rows: &mut [f32], width: usize| {
-            noise.rows((rows, width), Seed(message));
-            message += 1;
-        })))
-    }
-}
-
-fn parse_noise(text: &str) -> Result<NoiseKind, String> {
-    let expected = "relative=GAMMA, absolute=SCALE or clipped=NORM,SIGMA";
-    let wrong = || format!("found {text:?}, expected {expected}");
-    let (kind, sizes) = text.split_once('=').ok_or_else(wrong)?;
-    let sizes: Vec<f64> = sizes
-        .split(',')
-        .map(|size| size.parse::<f64>().ok().filter(|size| size.is_finite() && *size > 0.0))
-        .collect::<Option<_>>()
-        .ok_or_else(wrong)?;
-    match (kind, &sizes[..]) {
-        ("relative", [gamma]) => Ok(NoiseKind::Relative { gamma: *gamma }),
-        ("absolute", [scale]) => Ok(NoiseKind::Absolute { scale: *scale }),
-        ("clipped", [norm, sigma]) => Ok(NoiseKind::Clipped { norm: *norm, sigma: *sigma }),
-        (_, _) => Err(wrong()),
-    }
-}
-
 impl Generate {
     /// Writes.
     pub fn run(self) -> Result<ExitCode> {
         let settings = self.choice.sampling()?;
         settings.check()?;
-        if self.far.server.is_none() {
-            self.far.ends.refuse_without("--server")?;
-            self.far.tls.refuse_without("--server")?;
-        }
+        self.middle().check()?;
         if self.stop.iter().any(String::is_empty) {
             bail!("--stop: found an empty text, expected at least one letter");
         }
@@ -209,79 +119,51 @@ impl Generate {
         written.map_err(|error| in_flags(error, MODEL))
     }
 
+    fn middle(&self) -> RemoteMiddle<'_> {
+        RemoteMiddle { flags: &self.remote, ends: self.ends, tls: &self.tls }
+    }
+
     /// The model, as far as it is here.
-    fn open(&self) -> Result<OpenedDecoder> {
+    fn open(&self) -> Result<(OpenedDecoder, Device)> {
         let device = self.device.open(Verbosity::Lively)?;
         let mut choice = self.chosen.choice()?;
         choice.weights = self.former.over(choice.weights);
-        let folders = choice.folders()?;
-        let path = folders.model.clone();
-        let (decoder, cut) = match (&self.far.server, &folders.adapter) {
-            (Some(_), Some(adapter)) => bail!(
-                "--model: found the adapters {}, expected a whole model: the server has to have the same one\n\
-                 hint: a run with adapters writes the whole model too, into its folder model",
-                adapter.display()
-            ),
-            (Some(_), None) => {
-                let Pretrained { tokenizer, .. } = Pretrained::open(&path)?;
-                let (loaded, cut) =
-                    load_side(&path, (self.far.ends, Side::Client), (&device, folders.weights))?;
-                let generation = GenerationConfig::of(&path, &loaded)?;
-                (TextDecoder { loaded, tokenizer, generation }, Some(cut))
-            }
-            (None, _) => (TextDecoder::open(&folders, &device)?, None),
-        };
-        let TextDecoder { loaded, tokenizer, generation } = decoder;
-        device.check().context("the model does not fit on the device")?;
-        if !loaded.model.is_decoder() {
-            bail!(
-                "--model: {} is an encoder, which reads texts and cannot continue them; give a decoder\n\
-                 hint: fedra predict labels texts",
-                path.display()
-            );
-        }
-        if let Some(note) = generation.note() {
+        let opened = self.middle().open(&choice.folders()?, &device)?;
+        if let Some(note) = opened.decoder.generation.note() {
             console::say(format_args!("note: {note}"));
         }
-        Ok(OpenedDecoder { path, tokenizer, loaded, cut, device, generation })
+        Ok((opened, device))
     }
 
     /// A decoder that has read nothing.
-    fn decoder<'o>(&self, opened: &'o OpenedDecoder) -> Result<CachedDecoder<'o>> {
-        let OpenedDecoder { path, loaded, cut, device, .. } = opened;
-        let given = (&loaded.model, &loaded.params);
-        Ok(match (&self.far.server, cut) {
-            (Some(server), Some(cut)) => {
-                let peer = self.far.dial(server, (path, &loaded.model), cut)?;
-                let decoder = CachedDecoder::cut(device, given, cut, Box::new(peer))?;
-                match self.far.leaving()? {
-                    None => decoder,
-                    Some(leaving) => decoder.with_leaving(leaving),
-                }
-            }
-            (Some(_) | None, _) => CachedDecoder::whole(device, given.0, given.1)?,
-        })
+    fn decoder<'o>(
+        &self,
+        (opened, device): &'o (OpenedDecoder, Device),
+    ) -> Result<CachedDecoder<'o>> {
+        let OpenedDecoder { path, decoder, cut } = opened;
+        self.middle().decoder(&decoder.loaded, (path, cut.as_ref()), device)
     }
 
     fn converse(&self, turns: Turns, sampling: Sampling) -> Result<ExitCode> {
         let opened = self.open()?;
-        let template = self.chat.template(&opened.loaded, &opened.tokenizer)?;
+        let TextDecoder { loaded, tokenizer, generation } = &opened.0.decoder;
+        let template = self.chat.template(loaded, tokenizer)?;
         let stops = self.stop.iter().map(|stop| unescaped(stop)).collect();
         let make = || {
             // What cannot be reached or opened again is no fault of the conversation.
             self.decoder(&opened)
                 .map_err(|error| ClientError::Peer { reason: format!("{error:#}") })
         };
-        let settings = opened.generation.settings(sampling, self.max_tokens);
+        let settings = generation.settings(sampling, self.max_tokens);
         let asked = chat::Asked { settings, stops, as_json: self.json, make: Box::new(make) };
-        self.chat.talk(turns, (&template, &opened.tokenizer), asked)
+        self.chat.talk(turns, (&template, tokenizer), asked)
     }
 
     fn write(&self, text: &str, sampling: Sampling) -> Result<ExitCode> {
         let opened = self.open()?;
-        let tokenizer = &opened.tokenizer;
+        let TextDecoder { tokenizer, generation, .. } = &opened.0.decoder;
         let prompt = prompt_tokens(tokenizer, text)?;
-        let settings = opened.generation.settings(sampling, self.max_tokens);
+        let settings = generation.settings(sampling, self.max_tokens);
         let decoder = self.decoder(&opened)?;
         let mut generator = Generator::new(decoder, &prompt, settings)?;
         let stops = self.stop.iter().map(|stop| unescaped(stop)).collect();
@@ -341,16 +223,6 @@ impl Generate {
             }
         })
     }
-}
-
-/// A model that is ready to write, and what it needs.
-struct OpenedDecoder {
-    path: PathBuf,
-    tokenizer: Tokenizer,
-    loaded: Loaded,
-    cut: Option<Cut>,
-    device: Device,
-    generation: GenerationConfig,
 }
 
 impl Choice {

@@ -1,4 +1,5 @@
-//! `fedra serve`: coordinates a federation whose clients are on other machines.
+//! `fedra serve`: coordinates a federation whose clients are on other machines. With `--model` it serves a decoder: its
+//! middle blocks, or all of it to clients of OpenAI's protocol.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -36,6 +37,7 @@ use crate::hub;
 use crate::interrupt;
 use crate::join::Said;
 use crate::model_server::{self, CutFlags};
+use crate::openai::{OpenAiFlags, Serving as ServingModels};
 use crate::run;
 use crate::tensor_names::tensor_names;
 use crate::terminal::Terminal;
@@ -49,9 +51,10 @@ Examples:
       --tls-cert certs/server.pem --tls-key certs/server.key --tls-ca certs/ca.pem
   fedra serve study.toml --superlink https://link.example:8000 --ca certs/ca.pem
   fedra serve --model models/smollm2 --first 1 --last 1 --listen 127.0.0.1:7400
+  fedra serve --model runs/answers --openai
 
 A server that was stopped or killed resumes when the same command is given again. docs/deploy.md
-describes a whole deployment.";
+describes a whole deployment, and docs/chat.md the OpenAI protocol.";
 
 /// The whole command.
 #[derive(Args)]
@@ -60,9 +63,12 @@ pub struct Serve {
     /// Experiment file in TOML
     #[arg(value_name = "FILE.toml", required_unless_present = "model")]
     file: Option<PathBuf>,
-    /// Serve the middle blocks of this decoder, which may be hf:ORG/NAME, to `fedra generate`; there is no experiment
+    /// Serve the middle blocks of this decoder, which may be hf:ORG/NAME, to `fedra generate`, or the whole model to
+    /// any client of OpenAI's protocol (--openai); there is no experiment
     #[arg(long, value_name = "DIR", conflicts_with_all = ["file", "out", "force"])]
     model: Option<PathBuf>,
+    #[command(flatten)]
+    openai: OpenAiFlags,
     #[command(flatten)]
     ends: CutFlags,
     /// With --model: store weights as f32, bf16, int8 or int4 [default: f32]
@@ -74,11 +80,11 @@ pub struct Serve {
     overrides: Overrides,
     #[command(flatten)]
     device: DeviceFlags,
-    /// Address to listen on, as in 127.0.0.1:7400 or [::]:7400
+    /// Address to listen on, as in 127.0.0.1:7400 or [::]:7400 [default: 127.0.0.1:8080 with --openai]
     #[arg(
         long,
         value_name = "ADDR",
-        required_unless_present = "superlink",
+        required_unless_present_any = ["superlink", "is_on"],
         conflicts_with = "superlink"
     )]
     listen: Option<SocketAddr>,
@@ -134,6 +140,21 @@ impl Serve {
     pub fn run(self) -> Result<ExitCode> {
         fedra_compute::Allocator.keep_little();
         let voice = self.quiet.voice();
+        let capacity = Capacity::of_process(self.max_connections.map(|most| most as usize));
+        let nobody_known = Demand { clients: 0, each: 1 };
+        if let Some(model) = self.model.as_ref().filter(|_| self.openai.is_on()) {
+            let connections = capacity.connections(nobody_known).map_err(anyhow::Error::msg)?;
+            let serving = ServingModels {
+                model,
+                weights: self.former.over(self.weights),
+                device: self.device.open(voice)?,
+                listen: self.listen,
+                connections,
+                voice,
+            };
+            return self.openai.serve(&serving, self.openai.middle(self.ends, &self.tls));
+        }
+        self.openai.refuse_without()?;
         let flags =
             [(self.node_keys.is_some(), "--node-keys"), (!self.stock.is_empty(), "--stock")];
         let network = match (self.listen, self.flower.endpoint(&self.tls, &flags)?) {
@@ -144,13 +165,11 @@ impl Serve {
             (_, Some(endpoint)) => Network::SuperLink(endpoint),
             (None, None) => bail!("give --listen or --superlink"),
         };
-        let capacity = Capacity::of_process(self.max_connections.map(|most| most as usize));
         let Some(file) = &self.file else {
             let Some(path) = &self.model else { bail!("give an experiment file or --model") };
             let Network::Own(mut listen) = network else {
                 bail!("--superlink cannot be combined with --model: a decoder needs streams");
             };
-            let nobody_known = Demand { clients: 0, each: 1 };
             listen.connections = capacity.connections(nobody_known).map_err(anyhow::Error::msg)?;
             let path = hub::folder("--model", path, voice)?;
             let device = self.device.open(voice)?;

@@ -34,6 +34,8 @@ mod newest;
 mod listener;
 mod outage;
 
+mod http_server;
+
 mod capacity;
 mod dialer;
 mod peer;
@@ -61,6 +63,9 @@ pub use dialer::{Dialer, is_loopback};
 pub use error::{Fault, NetError, Standing, is_out_of_descriptors};
 pub use fedra_client::JoinOnDrop;
 pub use frame::{Assembler, CHUNK, Frame, FrameBody, FrameError, Head, Limits, Message, frames};
+pub use http_server::{
+    ApiKey, HttpHandler, HttpOptions, HttpRequest, HttpServer, Pieces, Responder, SHORTEST_KEY,
+};
 pub use host::{Delivery, Host, Seated};
 pub use join::join;
 pub use journal::FILE as JOURNAL;

@@ -112,6 +112,11 @@ impl<'a> CachedDecoder<'a> {
         self
     }
 
+    /// Whether its middle blocks are at a peer.
+    pub fn is_cut(&self) -> bool {
+        self.middle.is_some()
+    }
+
     /// Bytes of the caches on this side, rows kept for the peer included.
     pub fn bytes(&self) -> usize {
         let sent = self.middle.as_ref().map_or(0, |middle| size_of_val(&middle.sent[..]));

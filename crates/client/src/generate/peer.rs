@@ -9,7 +9,7 @@ use crate::Result;
 use std::time::Instant;
 
 /// The middle of one cut decoder, for one sequence.
-pub trait DecodePeer {
+pub trait DecodePeer: Send {
     /// Runs rows through the middle blocks. The first row is at `position`, which is where the peer
     /// stands, or where its last step began: a step whose answer was lost may be repeated.
     ///

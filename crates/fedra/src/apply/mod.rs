@@ -1,5 +1,6 @@
 //! What is done with a finished run: predictions for new rows, scores on labelled ones, pages.
 
+pub mod completions;
 pub mod evaluate;
 pub mod generation_config;
 pub mod output_file;

@@ -1,10 +1,14 @@
 //! A decoder that writes text, opened with its adapters, its tokenizer and what its folder says about text.
 
+use std::path::Path;
+
 use fedra_compute::{Device, Seed};
 use fedra_data::Tokenizer;
 use fedra_model::hf::TrainedHead;
 use fedra_model::peft::AdapterFolder;
-use fedra_model::{Classifier, Head, Loaded, Wanted, WeightStorage, load_part_as, open_checkpoint};
+use fedra_model::{
+    Classifier, Head, Loaded, Model, Wanted, WeightStorage, load_part_as, open_checkpoint,
+};
 use fedra_plan::Layout;
 
 use crate::apply::generation_config::GenerationConfig;
@@ -25,27 +29,52 @@ pub struct TextDecoder {
 impl TextDecoder {
     /// Opens a whole model, with adapters over it where there are some.
     pub fn open(folders: &ModelFolders, device: &Device) -> Result<Self> {
+        let base = Self::open_base(folders, device)?;
+        match &folders.adapter {
+            None => Ok(base),
+            Some(adapter) => base.with_adapter(adapter, (folders, device)),
+        }
+    }
+
+    /// Opens the model under adapters.
+    pub fn open_base(folders: &ModelFolders, device: &Device) -> Result<Self> {
         let Pretrained { tokenizer, .. } = Pretrained::open(&folders.model)?;
         let checkpoint = open_checkpoint(&folders.model)?;
-        let opened = folders.adapter.as_ref();
-        let opened = opened.map(|it| AdapterFolder::open(it, checkpoint.config())).transpose()?;
-        let adapters = opened.as_ref().map(|opened| opened.adapters().clone());
-        let wanted = Wanted { head: Head::Language, classifier: Classifier::Stored, adapters };
+        let (head, classifier) = (Head::Language, Classifier::Stored);
+        let wanted = Wanted { head, classifier, adapters: None };
         let stored = |layout: &Layout| WeightStorage::of_all(folders.weights, layout);
         let how = (device, Seed(0));
-        let mut loaded = load_part_as(&checkpoint, wanted, how, |_| true, stored)?;
-        if let (Some(opened), Some(adapter)) = (&opened, &folders.adapter) {
-            if !matches!(opened.trained_head(), TrainedHead::Absent) {
-                refuse!(
-                    "{}: found adapters with a head that classifies, expected those of a decoder that writes text\n\
-                     hint: fedra predict labels texts",
-                    adapter.display()
-                );
-            }
-            opened.load((&loaded.model, &mut loaded.params), &Classifier::Stored, device)?;
-        }
+        let loaded = load_part_as(&checkpoint, wanted, how, |_| true, stored)?;
         let generation = GenerationConfig::of(&folders.model, &loaded)?;
         Ok(Self { loaded, tokenizer, generation })
+    }
+
+    /// The same model, which `folders` names, with adapters over it. Both have the same numbers below them: those of
+    /// the base are in memory once.
+    pub fn with_adapter(
+        &self,
+        adapter: &Path,
+        (folders, device): (&ModelFolders, &Device),
+    ) -> Result<Self> {
+        let Loaded { model, params, companions, report } = &self.loaded;
+        let opened = AdapterFolder::open(adapter, model.config())?;
+        if !matches!(opened.trained_head(), TrainedHead::Absent) {
+            refuse!(
+                "{}: found adapters with a head that classifies, expected those of a decoder that writes text\n\
+                 hint: fedra predict labels texts",
+                adapter.display()
+            );
+        }
+        let adapters = Some(opened.adapters().clone());
+        let model = Model::new(model.config().clone(), Head::Language, adapters)?;
+        let storage = WeightStorage::of_all(folders.weights, model.layout());
+        let model = model.stored_as(storage);
+        let mut params = params.clone();
+        opened.load((&model, &mut params), &Classifier::Stored, device)?;
+        let (companions, report) = (companions.clone(), report.clone());
+        let loaded = Loaded { model, params, companions, report };
+        let Pretrained { tokenizer, .. } = Pretrained::open(&folders.model)?;
+        Ok(Self { loaded, tokenizer, generation: self.generation.clone() })
     }
 }
 
