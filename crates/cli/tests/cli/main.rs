@@ -26,6 +26,8 @@ mod membership;
 #[cfg(target_os = "linux")]
 mod memory;
 mod models;
+#[cfg(unix)]
+mod openai;
 mod pages;
 mod places;
 mod plan;

@@ -58,6 +58,11 @@ impl Place {
 
     /// Saves a decoder with fresh weights that writes the words of a text, in the folder `decoder`.
     pub fn save_decoder(&self, words: &str) {
+        self.save_decoder_of(words, 64);
+    }
+
+    /// The same with so many positions.
+    pub fn save_decoder_of(&self, words: &str, positions: usize) {
         let tokenizer = Tokenizer::grow([words], 400).unwrap();
         let config = Config {
             vocab_size: tokenizer.vocabulary_size(),
@@ -67,7 +72,7 @@ impl Place {
             num_key_value_heads: Some(1),
             head_dim: Some(8),
             intermediate_size: 24,
-            max_position_embeddings: 64,
+            max_position_embeddings: positions,
             eos_token_ids: Vec::new(),
             ..Config::llama()
         };
