@@ -26,6 +26,7 @@ mod hub;
 mod init;
 mod interrupt;
 mod join;
+mod judgements;
 mod keyed_errors;
 mod lab;
 mod live;
@@ -129,6 +130,8 @@ enum Command {
     Predict(predict::Predict),
     /// Score a model on labelled rows, by label and by client, with calibration
     Evaluate(evaluate::Evaluate),
+    /// Compute a win rate from judgements of two models' answers
+    Judgements(judgements::Judgements),
     /// Generate text after a prompt, with a decoder
     Generate(generate::Generate),
     /// Compute the epsilon of a private run, or the noise for a requested epsilon
@@ -266,6 +269,7 @@ fn run(arguments: Arguments) -> Result<ExitCode> {
         Command::Convert(convert) => convert.run(),
         Command::Predict(predict) => predict.run(),
         Command::Evaluate(evaluate) => evaluate.run(),
+        Command::Judgements(judgements) => judgements.run(),
         Command::Generate(generate) => return generate.run(),
         Command::Account(account) => account.run(),
         Command::Attack(attack) => return attack.run(),

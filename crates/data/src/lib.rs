@@ -87,7 +87,8 @@ pub use row_hashes::{RowHash, RowHashes};
 pub use row_place::RowPlace;
 pub use scores::{
     ByLabel, Calibration, CalibrationBin, CalibrationScore, ConfusionCounts, ConfusionMatrix,
-    LabelScore, OneLabel, Rouge, RougeScore, Span, SpanScore, spans,
+    Judgement, LabelScore, OneLabel, PositionBias, RESAMPLES, Rate, Rouge, RougeScore, Span,
+    SpanScore, WinRate, Winner, spans,
 };
 pub use small::Small;
 pub use table::{Table, TableBuilder};
