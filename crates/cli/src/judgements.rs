@@ -44,7 +44,8 @@ impl Judgements {
             console::json(serde_json::to_string_pretty(&found)?);
             return Ok(());
         }
-        let WinRate { win_rate, judgements, wins, losses, ties, position, categories, judges } = found;
+        let WinRate { win_rate, judgements, wins, losses, ties, position, categories, judges } =
+            found;
         console::data(format_args!(
             "win rate of a: {}\n{}: {wins} won by a, {losses} by b, {}",
             in_words(&win_rate),
@@ -69,7 +70,10 @@ impl Judgements {
                 (_, true) => "the judges prefer the second answer",
                 (false, false) => "no preference for a place seen",
             };
-            console::data(format_args!("\nthe first answer wins: {} ({verdict})", in_words(&first_wins)));
+            console::data(format_args!(
+                "\nthe first answer wins: {} ({verdict})",
+                in_words(&first_wins)
+            ));
             if swapped > 0 {
                 console::data(format_args!(
                     "judged in both orders: {}, of which {consistent} have the same winner",

@@ -71,11 +71,11 @@ pub use error::{Advice, DataError, Mismatch, Result};
 pub use example::{Body, Choice, Example, Labels, Split};
 pub use fedra_seed::Generator as Dice;
 pub use formats::{
-    AnswerTemplates, CONVERSATION_PAIRS, Cell, ChoiceTemplates, ClassNames, ColumnSurvey, Columns,
-    Encoding, Field, Fields, Format, FoundFormat, IdxFiles, ImageFile, Limits, Mimic, Missing,
-    OtherFormats, PREFERENCE_COLUMNS, Prompt, PromptTemplate, Reader, Record, Survey,
-    TableFeatures, TextColumns, TextFile, TextFormat, TextRow, TextSink, Uncoded, WordsAre,
-    idx_files, image_columns, image_files, messages_of_json,
+    AnswerBy, AnswerTemplates, CONVERSATION_PAIRS, Cell, ChoiceTemplates, ClassNames, ColumnSurvey,
+    Columns, Encoding, Field, Fields, Format, FoundFormat, IdxFiles, ImageFile, Limits, Mimic,
+    Missing, OptionColumns, OptionTemplates, OtherFormats, PREFERENCE_COLUMNS, Prompt,
+    PromptTemplate, Reader, Record, Survey, TableFeatures, TextColumns, TextFile, TextFormat,
+    TextRow, TextSink, Uncoded, WordsAre, idx_files, image_columns, image_files, messages_of_json,
 };
 pub use image_encoder::ImageEncoder;
 pub use images::{Augment, AugmentDraw, Image, Normalisation, Pixels, Processor};

@@ -63,10 +63,10 @@ pub use dialer::{Dialer, is_loopback};
 pub use error::{Fault, NetError, Standing, is_out_of_descriptors};
 pub use fedra_client::JoinOnDrop;
 pub use frame::{Assembler, CHUNK, Frame, FrameBody, FrameError, Head, Limits, Message, frames};
+pub use host::{Delivery, Host, Seated};
 pub use http_server::{
     ApiKey, HttpHandler, HttpOptions, HttpRequest, HttpServer, Pieces, Responder, SHORTEST_KEY,
 };
-pub use host::{Delivery, Host, Seated};
 pub use join::join;
 pub use journal::FILE as JOURNAL;
 pub use link::Link;

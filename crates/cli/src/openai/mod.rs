@@ -92,7 +92,8 @@ pub struct OpenAiFlags {
 
 /// A name and a folder, as in `notes=runs/notes/adapter`.
 pub fn named_folder(text: &str) -> Result<(String, PathBuf), String> {
-    let expected = || format!("found {text:?}, expected a name and a folder, as in notes=runs/notes");
+    let expected =
+        || format!("found {text:?}, expected a name and a folder, as in notes=runs/notes");
     let (name, folder) = text.split_once('=').ok_or_else(expected)?;
     if name.is_empty() || folder.is_empty() {
         return Err(expected());
@@ -174,7 +175,9 @@ impl OpenAiFlags {
         let how = match (key, fedra_net::is_loopback(&listen.to_string())) {
             (None, _) => "no key: for programs of this machine",
             (Some(_), true) => "with a key",
-            (Some(_), false) => "with a key, without TLS: others on the network may read what is sent",
+            (Some(_), false) => {
+                "with a key, without TLS: others on the network may read what is sent"
+            }
         };
         let names = models.list.names().join(", ");
         let address = server.address;
@@ -253,7 +256,9 @@ impl OpenAiFlags {
             models.push(served(&name, decoder)?);
         } else {
             if self.remote.server.is_some() {
-                bail!("--adapter cannot be combined with --server, which has to have the same model");
+                bail!(
+                    "--adapter cannot be combined with --server, which has to have the same model"
+                );
             }
             let base = fedra::apply::text_decoder::TextDecoder::open_base(&folders, device)?;
             let adapters = folders.adapter.iter().map(|own| (&name, own));
@@ -261,9 +266,8 @@ impl OpenAiFlags {
             for (name, folder) in adapters {
                 let folder = adapter_folder(folder, self.best)?;
                 let decoder = base.with_adapter(&folder, (&folders, device));
-                let decoder = decoder.map_err(|error| {
-                    anyhow::anyhow!("--adapter {name}: {}", error.in_words())
-                })?;
+                let decoder = decoder
+                    .map_err(|error| anyhow::anyhow!("--adapter {name}: {}", error.in_words()))?;
                 remote_middle::check(&decoder, (&folders.model, device))?;
                 models.push(served(name, decoder)?);
             }

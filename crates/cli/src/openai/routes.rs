@@ -99,9 +99,13 @@ mod tests {
 
     #[test]
     fn names_in_paths_are_decoded_and_bad_codes_stay() {
-        for (given, expected) in
-            [("a%2Fb", "a/b"), ("a/b", "a/b"), ("100%", "100%"), ("%zz%C3%A4", "%zzä"), ("ä%2", "ä%2")]
-        {
+        for (given, expected) in [
+            ("a%2Fb", "a/b"),
+            ("a/b", "a/b"),
+            ("100%", "100%"),
+            ("%zz%C3%A4", "%zzä"),
+            ("ä%2", "ä%2"),
+        ] {
             assert_eq!(decoded(given), expected);
         }
     }

@@ -163,7 +163,10 @@ fn answers_are_those_of_generate_whole_and_as_events_and_tokens_are_counted() {
     let (status, whole) = server.post(CHAT, &asked(json!({})));
     assert_eq!(status, 200, "{whole}");
     let choice = &whole["choices"][0];
-    assert_eq!(choice["message"], json!({"role": "assistant", "content": expected, "refusal": null}));
+    assert_eq!(
+        choice["message"],
+        json!({"role": "assistant", "content": expected, "refusal": null})
+    );
     assert_eq!((&choice["finish_reason"], &choice["index"]), (&json!("length"), &json!(0)));
     let (read, written) = (generated["prompt_tokens"].as_u64().unwrap(), 9);
     assert_eq!(whole["usage"]["prompt_tokens"], read);
@@ -174,8 +177,10 @@ fn answers_are_those_of_generate_whole_and_as_events_and_tokens_are_counted() {
     let options = json!({"stream": true, "stream_options": {"include_usage": true}});
     let events = server.events(CHAT, &asked(options));
     assert_eq!(events.last().unwrap(), "[DONE]");
-    let events: Vec<Value> =
-        events[..events.len() - 1].iter().map(|event| serde_json::from_str(event).unwrap()).collect();
+    let events: Vec<Value> = events[..events.len() - 1]
+        .iter()
+        .map(|event| serde_json::from_str(event).unwrap())
+        .collect();
     assert!(events.iter().all(|event| event["object"] == "chat.completion.chunk"));
     assert!(events.iter().all(|event| event["id"] == events[0]["id"]));
     assert_eq!(events[0]["choices"][0]["delta"], json!({"role": "assistant", "content": ""}));
@@ -210,10 +215,14 @@ fn answers_are_those_of_generate_whole_and_as_events_and_tokens_are_counted() {
     let prompt = json!({"model": "decoder", "prompt": "no chest pain", "temperature": 0});
     let (status, continued) = server.post("/v1/completions", &prompt);
     assert_eq!(status, 200, "{continued}");
-    let plain = ["generate", "--model", "decoder", "--prompt", "no chest pain", "--max-tokens", "16"];
+    let plain =
+        ["generate", "--model", "decoder", "--prompt", "no chest pain", "--max-tokens", "16"];
     let plain = place.succeed(&plain);
     assert_eq!(continued["choices"][0]["text"], plain.trim_end_matches('\n'));
-    assert_eq!((&continued["object"], &continued["usage"]["completion_tokens"]), (&json!("text_completion"), &json!(16)));
+    assert_eq!(
+        (&continued["object"], &continued["usage"]["completion_tokens"]),
+        (&json!("text_completion"), &json!(16))
+    );
     let events = server.events(
         "/v1/completions",
         &json!({"model": "decoder", "prompt": "no chest pain", "temperature": 0, "stream": true}),
@@ -244,12 +253,14 @@ fn what_cannot_be_answered_is_refused_in_the_protocols_form_and_the_server_goes_
         assert!(message.contains(told), "{told}: {message}");
         body["error"].clone()
     };
-    let error = refused(server.post(CHAT, &asked(json!({"model": "gpt"}))), 404, "expected one of decoder");
+    let error =
+        refused(server.post(CHAT, &asked(json!({"model": "gpt"}))), 404, "expected one of decoder");
     assert_eq!((&error["param"], &error["code"]), (&json!("model"), &json!("model_not_found")));
     let error = refused(server.post(CHAT, &asked(json!({"n": 2}))), 400, "n: found 2");
     assert_eq!((&error["type"], &error["param"]), (&json!("invalid_request_error"), &json!("n")));
     refused(server.post(CHAT, &asked(json!({"tools": [{}]}))), 400, "tools: this server does not");
-    let long = json!({"messages": [{"role": "user", "content": "cough ".repeat(60)}], "stream": true});
+    let long =
+        json!({"messages": [{"role": "user", "content": "cough ".repeat(60)}], "stream": true});
     let error = refused(server.post(CHAT, &asked(long)), 400, "expected less than 40");
     assert_eq!(error["code"], "context_length_exceeded");
     let (_, short) = server.post(CHAT, &asked(json!({"max_tokens": 500})));
@@ -275,15 +286,18 @@ fn what_cannot_be_answered_is_refused_in_the_protocols_form_and_the_server_goes_
     let plain = server.ask("POST", CHAT, &["Content-Type: text/plain"], b"{}");
     refused(plain, 415, "expected application/json");
     // What a browser sends for a page that somebody else's name led here.
-    let foreign = b"POST /v1/chat/completions HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n";
+    let foreign =
+        b"POST /v1/chat/completions HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n";
     assert_eq!(split(&server.raw(foreign)).0, 421);
     assert_eq!(split(&server.raw(b"nonsense\r\n\r\n")).0, 400);
-    let head = format!("GET /health HTTP/1.1\r\nHost: localhost\r\nX: {}\r\n\r\n", "x".repeat(40_000));
+    let head =
+        format!("GET /health HTTP/1.1\r\nHost: localhost\r\nX: {}\r\n\r\n", "x".repeat(40_000));
     assert_eq!(split(&server.raw(head.as_bytes())).0, 431);
     // Five megabytes, announced or not, and a hundred that are announced and never come.
     let large = vec![b' '; 5 << 20];
     refused(server.ask("POST", CHAT, &[], &large), 413, "more than 4194304 bytes");
-    let chunk = [format!("{:x}\r\n", large.len()).into_bytes(), large, b"\r\n0\r\n\r\n".to_vec()].concat();
+    let chunk =
+        [format!("{:x}\r\n", large.len()).into_bytes(), large, b"\r\n0\r\n\r\n".to_vec()].concat();
     let head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\
                  Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n";
     assert_eq!(split(&server.raw(&[&head[..], &chunk].concat())).0, 413);
@@ -397,10 +411,14 @@ fn another_address_needs_a_key_and_a_key_is_asked_for_everywhere_but_at_health()
     assert!(told.contains("0.0.0.0:0 is not a loopback address and needs a key"), "{told}");
     fs::write(place.path("short.txt"), "secret\n").unwrap();
     let told = refused(&["0.0.0.0:0", "--key-file", "short.txt"]);
-    assert!(told.contains("--key-file short.txt: found a key of 6 characters, expected at least 16"), "{told}");
+    assert!(
+        told.contains("--key-file short.txt: found a key of 6 characters, expected at least 16"),
+        "{told}"
+    );
     assert!(refused(&["0.0.0.0:0", "--key-file", "none.txt"]).contains("cannot read it"));
     assert!(refused(&["127.0.0.1:0", "--tls-ca", "ca.pem"]).contains("only with --server"));
-    let told = place.refused(&["serve", "--model", "decoder", "--listen", "127.0.0.1:0", "--queue", "3"]);
+    let told =
+        place.refused(&["serve", "--model", "decoder", "--listen", "127.0.0.1:0", "--queue", "3"]);
     assert!(told.contains("--openai"), "{told}");
 
     let key = "0123456789abcdef0123456789abcdef";
@@ -410,13 +428,16 @@ fn another_address_needs_a_key_and_a_key_is_asked_for_everywhere_but_at_health()
     assert!(!server.first.contains(key));
     server.address = server.address.replace("0.0.0.0", "127.0.0.1");
     assert_eq!(server.get("/health").0, 200);
-    for wrong in [&[][..], &["Authorization: Bearer 0123456789abcdef"], &["Authorization: Basic x"]] {
+    for wrong in [&[][..], &["Authorization: Bearer 0123456789abcdef"], &["Authorization: Basic x"]]
+    {
         let (status, body) = server.ask("GET", "/v1/models", wrong, b"");
         assert_eq!((status, &body["error"]["code"]), (401, &json!("invalid_api_key")));
     }
     let shown = format!("Authorization: Bearer {key}");
     // With the key, any name of the machine will do.
-    let head = format!("GET /v1/models HTTP/1.1\r\nHost: gpu.example\r\nConnection: close\r\n{shown}\r\n\r\n");
+    let head = format!(
+        "GET /v1/models HTTP/1.1\r\nHost: gpu.example\r\nConnection: close\r\n{shown}\r\n\r\n"
+    );
     assert_eq!(split(&server.raw(head.as_bytes())).0, 200);
     let body = asked(json!({})).to_string();
     assert_eq!(server.ask("POST", CHAT, &[&shown], body.as_bytes()).0, 200);
@@ -430,9 +451,11 @@ fn another_address_needs_a_key_and_a_key_is_asked_for_everywhere_but_at_health()
 fn adapters_are_models_of_their_own_over_one_base_and_a_cut_model_answers_alike() {
     let place = Place::new();
     place.save_decoder(WORDS);
-    let row = |n: usize, word: &str| format!("{{\"text\": \"no {word} but fever since {n} days\"}}\n");
+    let row =
+        |n: usize, word: &str| format!("{{\"text\": \"no {word} but fever since {n} days\"}}\n");
     for (name, word) in [("north", "cough"), ("south", "pain")] {
-        fs::write(place.path("notes.jsonl"), (0..30).map(|n| row(n, word)).collect::<String>()).unwrap();
+        fs::write(place.path("notes.jsonl"), (0..30).map(|n| row(n, word)).collect::<String>())
+            .unwrap();
         let experiment = r#"
 [data]
 source = "jsonl"
@@ -464,7 +487,8 @@ optimiser = { name = "adamw", rate = 0.05 }
     let names: Vec<&str> =
         names.as_array().unwrap().iter().map(|model| model["id"].as_str().unwrap()).collect();
     assert_eq!(names, ["decoder", "north", "south"]);
-    let (base, north, south) = (said(&server, "decoder"), said(&server, "north"), said(&server, "south"));
+    let (base, north, south) =
+        (said(&server, "decoder"), said(&server, "north"), said(&server, "south"));
     assert!(base != north && north != south && base != south, "{base} | {north} | {south}");
     for (run, expected) in [("north", &north), ("south/adapter", &south)] {
         fs::write(place.path("asked.json"), asked(json!({}))["messages"].to_string()).unwrap();
@@ -486,7 +510,17 @@ optimiser = { name = "adamw", rate = 0.05 }
     // The middle of the same model at another server.
     let mut middle = Command::new(env!("CARGO_BIN_EXE_fedra"))
         .current_dir(place.folder.path())
-        .args(["serve", "--model", "decoder", "--first", "1", "--last", "0", "--listen", "127.0.0.1:0"])
+        .args([
+            "serve",
+            "--model",
+            "decoder",
+            "--first",
+            "1",
+            "--last",
+            "0",
+            "--listen",
+            "127.0.0.1:0",
+        ])
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();

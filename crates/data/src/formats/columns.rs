@@ -8,7 +8,8 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::fields::{Cell, Fields, NoRow, absent, single};
-use super::prompt::{AnswerTemplates, Prompt};
+use super::options::{OPTIONS, WithOptions};
+use super::prompt::{AnswerTemplates, ChoiceTemplates, Prompt};
 use crate::{Answers, Body, LabelShape, Row, Split, Task};
 
 /// The columns of a source. What is left out takes its usual name.
@@ -75,9 +76,20 @@ impl Columns {
         prompt: &Prompt,
         fields: &mut dyn Fields,
     ) -> Result<Row, NoRow> {
-        let body = Body::Text(prompt.prompt.render(fields)?);
+        let options = match &prompt.answers {
+            AnswerTemplates::Choices(ChoiceTemplates::Options(templates)) => {
+                Some((templates, templates.read(fields)?))
+            }
+            AnswerTemplates::Choices(_) | AnswerTemplates::Target(_) => None,
+        };
+        let body = Body::Text(match &options {
+            Some((_, options)) => prompt
+                .prompt
+                .render(&mut WithOptions { fields: &mut *fields, written: options.written() })?,
+            None => prompt.prompt.render(fields)?,
+        });
         let mut values = Vec::new();
-        for name in prompt.prompt.columns() {
+        for name in prompt.prompt.columns().filter(|name| options.is_none() || *name != OPTIONS) {
             values.extend(fields.take(name)?.map(|cell| single(cell, "")));
         }
         if !values.is_empty() && values.iter().all(|value| value.trim().is_empty()) {
@@ -89,7 +101,14 @@ impl Columns {
             AnswerTemplates::Choices(choices) => {
                 let label = find(fields, ("label", self.label.as_deref()), &["label"])?
                     .ok_or_else(|| absent(fields, &["label"], Some("label")))?;
-                (vec![single(label, " ")], choices.render(fields)?)
+                let label = single(label, " ");
+                match &options {
+                    Some((templates, options)) => {
+                        let right = templates.right(&label, options)?;
+                        (vec![right], Answers::Choice(templates.answers(options)))
+                    }
+                    None => (vec![label], choices.render(fields)?),
+                }
             }
             AnswerTemplates::Target(target) => (Vec::new(), Answers::Text(target.render(fields)?)),
         };

@@ -19,10 +19,11 @@ use serde::de::{Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::fields::{Cell, Fields, NoRow, absent, single};
+use super::options::{AnswerBy, OPTIONS, OptionColumns, OptionTemplates};
 use crate::Answers;
 
 /// More answers than this in one column are a mistake, and their places would not sort as text.
-const MOST_LISTED: usize = 10;
+pub(super) const MOST_LISTED: usize = 10;
 
 /// How a record becomes a prompt and its answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,6 +53,8 @@ pub enum ChoiceTemplates {
     InOrder(Vec<PromptTemplate>),
     /// The column that lists a row's own answers; the label is the place of the right one, from 0.
     Column(String),
+    /// Options with letters, as in multiple choice; the label is the letter of the right one.
+    Options(OptionTemplates),
 }
 
 impl ChoiceTemplates {
@@ -61,6 +64,7 @@ impl ChoiceTemplates {
             Self::ByLabel(texts) => Some(texts.keys().cloned().collect()),
             Self::InOrder(texts) => Some((0..texts.len()).map(|n| n.to_string()).collect()),
             Self::Column(_) => None,
+            Self::Options(templates) => templates.labels(),
         }
     }
 
@@ -88,6 +92,7 @@ impl ChoiceTemplates {
                 }
                 None => return Err(absent(fields, &[name], None)),
             },
+            Self::Options(templates) => templates.answers(&templates.read(fields)?),
         };
         Ok(Answers::Choice(answers))
     }
@@ -190,7 +195,9 @@ impl<'de> Visitor<'de> for ChoiceVisitor {
     type Value = ChoiceTemplates;
 
     fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("labels with their texts, a list of texts, or the column that lists them")
+        out.write_str(
+            "labels with their texts, a list of texts, the column that lists them, or { options = .. }",
+        )
     }
 
     fn visit_str<E: Error>(self, name: &str) -> Result<ChoiceTemplates, E> {
@@ -206,7 +213,63 @@ impl<'de> Visitor<'de> for ChoiceVisitor {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, texts: A) -> Result<ChoiceTemplates, A::Error> {
-        BTreeMap::deserialize(MapAccessDeserializer::new(texts)).map(ChoiceTemplates::ByLabel)
+        let values: BTreeMap<String, Value> =
+            BTreeMap::deserialize(MapAccessDeserializer::new(texts))?;
+        if values.contains_key(OPTIONS) {
+            return options(values).map(ChoiceTemplates::Options).map_err(A::Error::custom);
+        }
+        let template = |(label, value): (String, Value)| match value {
+            Value::Text(text) => {
+                Ok((label, PromptTemplate::parse(&text).map_err(A::Error::custom)?))
+            }
+            Value::List(_) | Value::Number(_) => {
+                Err(A::Error::custom(format!("a value of {label:?} that is no text")))
+            }
+        };
+        values.into_iter().map(template).collect::<Result<_, _>>().map(ChoiceTemplates::ByLabel)
+    }
+}
+
+/// A value of a table of answers.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "expected a text, or for options a list of columns or a number")]
+enum Value {
+    Text(String),
+    List(Vec<String>),
+    Number(u32),
+}
+
+/// The keys of options: `{ options = "choices", by = "text", first = 1 }`.
+fn options(mut values: BTreeMap<String, Value>) -> Result<OptionTemplates, String> {
+    let options = match values.remove(OPTIONS) {
+        Some(Value::Text(column)) => OptionColumns::In(column),
+        Some(Value::List(columns)) if (2..=MOST_LISTED).contains(&columns.len()) => {
+            OptionColumns::Each(columns)
+        }
+        Some(Value::List(columns)) => {
+            let found = columns.len();
+            return Err(format!("{found} columns in options, expected 2 to {MOST_LISTED}"));
+        }
+        Some(Value::Number(_)) | None => {
+            return Err("options that name no column, expected a column or a list of them".into());
+        }
+    };
+    let by = match values.remove("by") {
+        None => AnswerBy::default(),
+        Some(Value::Text(text)) => AnswerBy::ALL
+            .into_iter()
+            .find(|by| by.name() == text)
+            .ok_or_else(|| format!("by = {text:?}, expected \"letter\" or \"text\""))?,
+        Some(_) => return Err("by that is no text, expected \"letter\" or \"text\"".to_owned()),
+    };
+    let first = match values.remove("first") {
+        None => 0,
+        Some(Value::Number(number)) if number <= 1 => number,
+        Some(_) => return Err("first, expected 0 or 1: the number of the first option".to_owned()),
+    };
+    match values.keys().next() {
+        None => Ok(OptionTemplates { options, by, first }),
+        Some(key) => Err(format!("the key {key:?} beside options, expected by or first")),
     }
 }
 
@@ -245,6 +308,34 @@ mod tests {
             (found.as_str(), expected.as_str()),
             ("the columns \"text\"", "column \"premise\"")
         );
+    }
+
+    #[test]
+    fn options_are_told_from_labels_by_their_key() {
+        let read = |json: &str| serde_json::from_str::<ChoiceTemplates>(json);
+        let options =
+            |options, by, first| ChoiceTemplates::Options(OptionTemplates { options, by, first });
+        let column = OptionColumns::In("choices".to_owned());
+        let each = OptionColumns::Each(vec!["opa".to_owned(), "opb".to_owned()]);
+        let found = read(r#"{"options": "choices"}"#).unwrap();
+        assert_eq!(found, options(column, AnswerBy::Letter, 0));
+        assert_eq!(found.labels(), None);
+        let found = read(r#"{"options": ["opa", "opb"], "by": "text", "first": 1}"#).unwrap();
+        assert_eq!(found, options(each, AnswerBy::Text, 1));
+        assert_eq!(found.labels().unwrap(), ["A", "B"]);
+        let written = serde_json::to_string(&found).unwrap();
+        assert_eq!(read(&written).unwrap(), found);
+        for (wrong, told) in [
+            (r#"{"options": ["a"]}"#, "1 columns in options, expected 2 to 10"),
+            (r#"{"options": 3}"#, "options that name no column"),
+            (r#"{"options": "c", "by": "word"}"#, "by = \"word\", expected \"letter\" or \"text\""),
+            (r#"{"options": "c", "first": 2}"#, "expected 0 or 1"),
+            (r#"{"options": "c", "no": "x"}"#, "the key \"no\" beside options"),
+            (r#"{"yes": ["a"], "no": "x"}"#, "a value of \"yes\" that is no text"),
+        ] {
+            let refused = read(wrong).unwrap_err().to_string();
+            assert!(refused.contains(told), "{wrong}: {refused}");
+        }
     }
 
     #[test]

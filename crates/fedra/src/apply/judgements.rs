@@ -45,9 +45,8 @@ pub fn read(path: &Path) -> Result<Vec<Judgement>> {
     let mut judgements = Vec::with_capacity(records.len());
     for (line, record) in records {
         let judgement = record.judgement(&format!("{shown}:{line}"))?;
-        let first = categories
-            .entry(judgement.id.clone())
-            .or_insert_with(|| judgement.category.clone());
+        let first =
+            categories.entry(judgement.id.clone()).or_insert_with(|| judgement.category.clone());
         if *first != judgement.category {
             let said = |category: &Option<String>| {
                 category.as_ref().map_or("none".to_owned(), |category| format!("{category:?}"))
@@ -134,7 +133,9 @@ impl Record {
             Some(said) => match winner_of(&said) {
                 Some(first @ (Winner::A | Winner::B)) => Some(first),
                 Some(Winner::Tie) | None => {
-                    refuse!("{place}: position: found {said:?}, expected a or b, the answer that was shown first")
+                    refuse!(
+                        "{place}: position: found {said:?}, expected a or b, the answer that was shown first"
+                    )
                 }
             },
         };
@@ -180,11 +181,15 @@ mod tests {
     fn lines_of_json_and_tables_say_the_same() {
         let lines = "{\"id\": 1, \"winner\": \"A\", \"judge\": \"x\", \"position\": \"b\", \"prompt\": \"p\"}\n\n\
                      {\"id\": \"2\", \"winner\": \"tie (bothbad)\", \"category\": \"qa\", \"judge\": null}\n";
-        let table = "\u{feff}id,winner,judge,position,category,note\n1,a,x,B,,\"a\nb\"\n2,tie,,,qa,\n";
+        let table =
+            "\u{feff}id,winner,judge,position,category,note\n1,a,x,B,,\"a\nb\"\n2,tie,,,qa,\n";
         let expected = read_text("a.jsonl", lines).unwrap();
         assert_eq!(read_text("a.csv", table).unwrap(), expected);
         assert_eq!(expected[0].first, Some(Winner::B));
-        assert_eq!((expected[1].winner, expected[1].category.as_deref()), (Winner::Tie, Some("qa")));
+        assert_eq!(
+            (expected[1].winner, expected[1].category.as_deref()),
+            (Winner::Tie, Some("qa"))
+        );
         let tabs = "id\twinner\n1\ta\n";
         assert_eq!(read_text("a.tsv", tabs).unwrap().len(), 1);
     }
@@ -195,7 +200,11 @@ mod tests {
             ("a.jsonl", "{\"id\": 1}", "a.jsonl:1: winner: found none, expected a, b or tie"),
             ("a.jsonl", "{\"id\": 1, \"winner\": \"c\"}", "winner: found \"c\""),
             ("a.jsonl", "{\"winner\": \"a\"}", "a.jsonl:1: found no id"),
-            ("a.jsonl", "{\"id\": 1, \"winner\": \"a\", \"position\": \"tie\"}", "position: found \"tie\""),
+            (
+                "a.jsonl",
+                "{\"id\": 1, \"winner\": \"a\", \"position\": \"tie\"}",
+                "position: found \"tie\"",
+            ),
             ("a.jsonl", "{\"id\": [], \"winner\": \"a\"}", "id: found [], expected a text"),
             ("a.jsonl", "{\"id\": 1, \"id\": 2, \"winner\": \"a\"}", "duplicate field"),
             ("a.jsonl", "\n[", "a.jsonl:2: expected an object"),

@@ -26,10 +26,14 @@ impl ApiKey {
         let key = text.trim();
         let length = key.chars().count();
         if length < SHORTEST_KEY {
-            return Err(format!("found a key of {length} characters, expected at least {SHORTEST_KEY}"));
+            return Err(format!(
+                "found a key of {length} characters, expected at least {SHORTEST_KEY}"
+            ));
         }
         if !key.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err("found a key with blanks or other letters, expected one line of ASCII".to_owned());
+            return Err(
+                "found a key with blanks or other letters, expected one line of ASCII".to_owned()
+            );
         }
         Ok(Self(Digest::of(key.as_bytes())))
     }
@@ -54,7 +58,9 @@ pub(super) fn check(parts: &Parts, key: Option<&ApiKey>, is_open: bool) -> Resul
         None => check_host(parts)?,
     }
     let is_json = |kind: &str| {
-        kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"))
+        kind.split(';')
+            .next()
+            .is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"))
     };
     let kind = header(parts, &CONTENT_TYPE).unwrap_or_default();
     if parts.method == Method::POST && !is_json(kind) {
@@ -67,7 +73,8 @@ pub(super) fn check(parts: &Parts, key: Option<&ApiKey>, is_open: bool) -> Resul
 
 fn check_key(parts: &Parts, key: &ApiKey) -> Result<(), Refusal> {
     let expected = "expected Authorization: Bearer KEY, with the key of this server";
-    let refused = |found: &str| Err((StatusCode::UNAUTHORIZED, format!("found {found}, {expected}")));
+    let refused =
+        |found: &str| Err((StatusCode::UNAUTHORIZED, format!("found {found}, {expected}")));
     let Some(given) = header(parts, &AUTHORIZATION) else { return refused("no key") };
     let shown = given.split_once(' ').filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
     match shown {
@@ -100,16 +107,26 @@ mod tests {
 
     fn asked(method: &str, headers: &[(&str, &str)], key: Option<&ApiKey>) -> Result<(), Refusal> {
         let request = http::Request::builder().method(method).uri("/v1/models");
-        let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
+        let request =
+            headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
         check(&request.body(()).unwrap().into_parts().0, key, false)
     }
 
     #[test]
     fn a_key_is_long_enough_one_line_and_shown_whole() {
-        assert!(ApiKey::new("short").unwrap_err().contains("found a key of 5 characters, expected at least 16"));
+        assert!(
+            ApiKey::new("short")
+                .unwrap_err()
+                .contains("found a key of 5 characters, expected at least 16")
+        );
         assert!(ApiKey::new("0123456789 abcdef").unwrap_err().contains("blanks"));
         let key = ApiKey::new(&format!(" {KEY}\n")).unwrap();
-        assert!(key.is(KEY) && !key.is("0123456789abcdeF") && !key.is("") && !key.is("0123456789abcdef0"));
+        assert!(
+            key.is(KEY)
+                && !key.is("0123456789abcdeF")
+                && !key.is("")
+                && !key.is("0123456789abcdef0")
+        );
         assert!(!format!("{key:?}").contains(KEY));
         for (headers, told) in [
             (&[][..], Some("found no key")),
@@ -129,7 +146,9 @@ mod tests {
         let status = |method: &str, headers: &[(&str, &str)]| {
             asked(method, headers, None).err().map(|(status, _)| status.as_u16())
         };
-        for host in ["127.0.0.1:8080", "localhost", "localhost:1", "[::1]:8080", "127.0.0.1", "[::1]"] {
+        for host in
+            ["127.0.0.1:8080", "localhost", "localhost:1", "[::1]:8080", "127.0.0.1", "[::1]"]
+        {
             assert_eq!(status("GET", &[("host", host)]), None, "{host}");
         }
         for host in ["evil.example", "127.0.0.1.evil.example:8080", "localhost.evil.example", ""] {
@@ -140,6 +159,9 @@ mod tests {
         let here = ("host", "localhost");
         assert_eq!(status("POST", &[here]), Some(415));
         assert_eq!(status("POST", &[here, ("content-type", "text/plain")]), Some(415));
-        assert_eq!(status("POST", &[here, ("content-type", "Application/JSON; charset=utf-8")]), None);
+        assert_eq!(
+            status("POST", &[here, ("content-type", "Application/JSON; charset=utf-8")]),
+            None
+        );
     }
 }

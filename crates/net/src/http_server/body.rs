@@ -51,9 +51,7 @@ impl Body for Answer {
 
     fn size_hint(&self) -> SizeHint {
         match self {
-            Self::Whole(bytes) => {
-                SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64)
-            }
+            Self::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64),
             Self::Pieces(_) => SizeHint::default(),
         }
     }
@@ -67,7 +65,6 @@ pub(super) enum Unread {
     /// The client went away, or sent what is no body.
     Broken,
 }
-
 
 /// A whole body of at most so many bytes.
 pub(super) async fn read(body: &mut Incoming, most: usize) -> Result<Vec<u8>, Unread> {

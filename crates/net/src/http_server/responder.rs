@@ -42,7 +42,8 @@ impl Responder {
     pub fn events(self) -> Pieces {
         let (pieces, body) = mpsc::unbounded_channel();
         let answer = Answer::Pieces(body);
-        let _gone = self.0.send(response(StatusCode::OK, "text/event-stream; charset=utf-8", answer));
+        let _gone =
+            self.0.send(response(StatusCode::OK, "text/event-stream; charset=utf-8", answer));
         Pieces(pieces)
     }
 }

@@ -38,7 +38,8 @@ impl<'m> Decoders<'m> {
             let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
             let places = idle.iter().enumerate().filter(|(_, (of, _))| *of == model);
             let best = places.max_by_key(|(_, (_, decoder))| shared(decoder));
-            let place = best.filter(|(_, (_, decoder))| shared(decoder) > 0).map(|(place, _)| place);
+            let place =
+                best.filter(|(_, (_, decoder))| shared(decoder) > 0).map(|(place, _)| place);
             place.map(|place| idle.remove(place).1)
         };
         if let Some(mut decoder) = found {

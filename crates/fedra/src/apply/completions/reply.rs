@@ -58,7 +58,8 @@ impl Reply {
         } else {
             ("text", json!(text))
         };
-        let choice = json!({ "index": 0, said.0: said.1, "logprobs": null, "finish_reason": finish });
+        let choice =
+            json!({ "index": 0, said.0: said.1, "logprobs": null, "finish_reason": finish });
         self.with(false, &json!([choice]), Some(usage))
     }
 
@@ -89,7 +90,8 @@ impl Reply {
         } else {
             ("text", delta.get("content").cloned().unwrap_or_else(|| json!("")))
         };
-        let choice = json!({ "index": 0, said.0: said.1, "logprobs": null, "finish_reason": finish });
+        let choice =
+            json!({ "index": 0, said.0: said.1, "logprobs": null, "finish_reason": finish });
         self.with(true, &json!([choice]), None)
     }
 }

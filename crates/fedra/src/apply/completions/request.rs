@@ -251,8 +251,7 @@ impl Fields {
         let fits = |text: &String| !text.is_empty() && text.len() <= LONGEST_STOP;
         let texts = texts.filter(|texts| texts.len() <= MOST_STOPS && texts.iter().all(fits));
         texts.ok_or_else(|| {
-            let expected =
-                format!("at most {MOST_STOPS} texts, each of 1 to {LONGEST_STOP} bytes");
+            let expected = format!("at most {MOST_STOPS} texts, each of 1 to {LONGEST_STOP} bytes");
             wrong("stop", &found, &expected)
         })
     }
@@ -355,9 +354,8 @@ mod tests {
     use super::*;
 
     fn chat(more: &str) -> Result<CompletionRequest, ApiError> {
-        let body = format!(
-            r#"{{"model": "m", "messages": [{{"role": "user", "content": "hi"}}]{more}}}"#
-        );
+        let body =
+            format!(r#"{{"model": "m", "messages": [{{"role": "user", "content": "hi"}}]{more}}}"#);
         CompletionRequest::chat(body.as_bytes())
     }
 
@@ -436,7 +434,11 @@ mod tests {
             (r#", "stop": ["a", "b", "c", "d", "e"]"#, "stop", "at most 4 texts"),
             (r#", "stop": """#, "stop", "1 to 256 bytes"),
             (r#", "stream": 1"#, "stream", "true or false"),
-            (r#", "stream_options": {"include_usage": true}"#, "stream_options", "only with stream"),
+            (
+                r#", "stream_options": {"include_usage": true}"#,
+                "stream_options",
+                "only with stream",
+            ),
             (r#", "stream": true, "stream_options": {"x": 1}"#, "stream_options", "include_usage"),
             (r#", "tools": [{"type": "function"}]"#, "tools", "does not have it"),
             (r#", "response_format": {"type": "json_object"}"#, "response_format", "not have it"),
@@ -481,7 +483,8 @@ mod tests {
         for body in [&b"{"[..], b"[1]", b"{\"model\": \"\xff\"}", b"", b"{\"a\": \"\\ud800\"}"] {
             assert_eq!(CompletionRequest::chat(body).unwrap_err().status, 400, "{body:?}");
         }
-        let nobody = CompletionRequest::chat(br#"{"messages": [{"role": "user", "content": "x"}]}"#);
+        let nobody =
+            CompletionRequest::chat(br#"{"messages": [{"role": "user", "content": "x"}]}"#);
         assert_eq!(nobody.unwrap_err().message, "model: it is missing");
     }
 }

@@ -153,6 +153,10 @@ fn answers(data: &Data) -> Result<()> {
     let count = match &data.answers {
         Some(ChoiceTemplates::ByLabel(texts)) => texts.len(),
         Some(ChoiceTemplates::InOrder(texts)) => texts.len(),
+        Some(ChoiceTemplates::Options(options)) => match options.labels() {
+            Some(letters) => letters.len(),
+            None => return Ok(()),
+        },
         Some(ChoiceTemplates::Column(_)) | None => return Ok(()),
     };
     ConfigError::new("data.answers", count, "at least 2").when(count < 2)?;
