@@ -15,6 +15,7 @@ mod header;
 mod images;
 mod models;
 mod notes;
+mod options;
 mod proposal;
 mod roles;
 mod sight;
@@ -24,6 +25,7 @@ mod writing;
 
 pub use self::images::ImageSight;
 pub use self::models::{FoundModel, ModelPlaces, ModelShape};
+pub use self::options::FoundOptions;
 pub use self::proposal::{Proposal, propose};
 pub use self::roles::Roles;
 pub use self::sight::{Sight, look, without_ending};

@@ -11,6 +11,7 @@ use fedra_data::{
     printable,
 };
 
+use super::options::FoundOptions;
 use super::sight::Sight;
 use super::wishes::{Chosen, Wishes};
 use crate::config::ConfigError;
@@ -55,6 +56,8 @@ pub struct Roles {
     pub split: Option<String>,
     /// What must stay together.
     pub document: Option<Chosen<String>>,
+    /// The options of questions that have some.
+    pub options: Option<FoundOptions>,
 }
 
 /// Columns that are left for a role.
@@ -92,7 +95,19 @@ impl Roles {
         let rest: Vec<&ColumnSurvey> = columns.iter().copied().filter(is_left).collect();
         if let Some((task, text)) = conversations(&rest, wishes)? {
             let (label, separator) = (None, None);
-            return Ok(Self { task, text, label, separator, client, split, document });
+            let options = None;
+            return Ok(Self { task, text, label, separator, client, split, document, options });
+        }
+        if let Some(found) = FoundOptions::of(&rest, wishes) {
+            let why = "a question with options, and a column that says which is right";
+            let task = match wishes.task {
+                Some(task) => Chosen::wished(task),
+                None => Chosen::new(Task::Choice, why),
+            };
+            let text = Chosen::new(vec![found.question.clone()], "the question");
+            let label = Some(Chosen::new(found.label.clone(), "which option is right"));
+            let (separator, options) = (None, Some(found));
+            return Ok(Self { task, text, label, separator, client, split, document, options });
         }
         let label = match &wishes.label {
             Some(name) => Some(Chosen::wished(name.clone())),
@@ -132,11 +147,15 @@ impl Roles {
         let labels = label.as_ref().and_then(|label| sight.survey.column(&label.value));
         let separator =
             labels.and_then(separator).filter(|_| task.value.shape() == LabelShape::Many);
-        Ok(Self { task, text, label, separator, client, split, document })
+        let options = None;
+        Ok(Self { task, text, label, separator, client, split, document, options })
     }
 
     /// The names of all labels, where they are few enough to be listed.
     pub(super) fn labels(&self, sight: &Sight) -> Option<Vec<String>> {
+        if let Some(options) = &self.options {
+            return Some(('A'..='Z').take(options.count).map(String::from).collect());
+        }
         let shape = self.task.value.shape();
         let name = match &self.label {
             _ if shape == LabelShape::PerWord && sight.found.format == Format::Conll => "tags",

@@ -2,7 +2,10 @@
 
 use std::fmt::{Display, Write as _};
 
-use fedra_data::{CONVERSATION_PAIRS, Format, LabelShape, Missing, Task, printable};
+use fedra_data::{
+    CONVERSATION_PAIRS, Format, LabelShape, Missing, OptionColumns, OptionTemplates, Task,
+    printable,
+};
 use fedra_report::wrapped;
 
 use super::proposal::Proposal;
@@ -114,6 +117,22 @@ impl Proposal {
         let Self { roles, sight, .. } = self;
         let in_text = matches!(roles.task.value, Task::Choice | Task::Generation);
         let Some(label) = roles.label.as_ref().filter(|_| in_text) else { return };
+        if let Some(found) = &roles.options {
+            out.comment("What the model reads: {options} are the options, each with its letter.");
+            out.set("prompt", quoted(&format!("{{{}}}\n{{options}}\nAnswer:", found.question)));
+            let OptionTemplates { options, first, .. } = &found.templates;
+            let columns = match options {
+                OptionColumns::Each(columns) => list(columns),
+                OptionColumns::In(column) => quoted(column),
+            };
+            let mut keys = vec![format!("options = {columns}"), "by = \"letter\"".to_owned()];
+            keys.extend((*first > 0).then(|| format!("first = {first}")));
+            out.comment(
+                "by = \"text\" compares the texts of the options; length_norm then matters.",
+            );
+            out.set("answers", braced(keys.into_iter()));
+            return;
+        }
         out.comment(
             "What the model reads, with columns in braces; phrase the question in your own words.",
         );
