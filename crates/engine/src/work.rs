@@ -77,7 +77,8 @@ pub struct Work {
 
 impl Work {
     /// What a client computes that makes this many steps, in multiply-adds for one token an example:
-    /// training and, where heads are chosen by attention, looking at them.
+    /// training and, where heads are chosen by attention, looking at them. Of a pair of answers each example is
+    /// shown to the reference once.
     pub fn effort(&self, plan: &Plan, layout: &Layout, (examples, steps): (u64, u32)) -> u64 {
         if plan.learns().is_empty() {
             return 0;
@@ -88,7 +89,9 @@ impl Work {
             let looked = examples.min(u64::from(heads.examples));
             plan.probing_work(Side::Client, layout, (heads.probe, looked))
         });
-        plan.training_work(Side::Client, layout, Visits { examples, passes }) + watched
+        let shown = if self.preference.is_some() { examples.min(passes) } else { 0 };
+        let reference = plan.reference_work(Side::Client, layout, shown);
+        plan.training_work(Side::Client, layout, Visits { examples, passes }) + reference + watched
     }
 
     /// Examples behind one step: those of all its batches.
@@ -280,6 +283,7 @@ fn share(key: &'static str, found: f32) -> Result<(), EngineError> {
 mod tests {
     use self::schedule::RateDecay;
     use super::*;
+    use fedra_plan::{Cut, Layer, ParamId, Part, Role, Shape};
 
     #[test]
     fn work_reads_as_in_an_experiment_file() {
@@ -300,6 +304,27 @@ mod tests {
         let unknown = text.replace("weight_decay", "decay");
         let refused = serde_json::from_str::<Work>(&unknown).expect_err("an unknown key");
         assert!(refused.to_string().contains("decay"), "{refused}");
+    }
+
+    #[test]
+    fn a_pair_is_shown_to_its_reference_once_however_often_it_is_learned() {
+        let id = |part| ParamId::new(Layer::Block(0), Role::Query, part);
+        let shapes =
+            [(id(Part::Weight), Shape::matrix(4, 5)), (id(Part::LoraA), Shape::matrix(1, 5))];
+        let layout = Layout::new(shapes).expect("legal");
+        let learns = Scope::of_parts(&layout, [Part::LoraA]);
+        let plan = Plan::new(&layout, learns, Cut::none()).expect("legal");
+        let solver = OptimiserConfig::Sgd { rate: 0.1, weight_decay: 0.0 };
+        let reference = |epochs, batch, steps| {
+            let plain = Work { epochs, batch, ..Work::new(solver) };
+            let pairs = Work { preference: Some(PreferenceLoss::default()), ..plain.clone() };
+            let effort = |work: &Work| work.effort(&plan, &layout, (7, steps));
+            effort(&pairs) - effort(&plain)
+        };
+        assert_eq!(reference(1, 7, 1), 7 * 20);
+        assert_eq!(reference(3, 7, 3), 7 * 20);
+        // A round that stopped after two steps has seen four pairs.
+        assert_eq!(reference(3, 2, 2), 4 * 20);
     }
 
     #[test]

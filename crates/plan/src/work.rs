@@ -19,7 +19,7 @@ use crate::evidence::Probe;
 use crate::id::{Layer, ParamId};
 use crate::layout::Layout;
 use crate::plan::Plan;
-use crate::role::Role;
+use crate::role::{Part, Role};
 use crate::shape::Shape;
 
 /// How often a client looks at its examples in a round.
@@ -64,6 +64,13 @@ impl Plan {
             }
     }
 
+    /// What a side computes to hear the reference of a preference on this many examples: a forward pass without
+    /// adapters.
+    pub fn reference_work(&self, side: Side, layout: &Layout, examples: u64) -> u64 {
+        let is_base = |id: ParamId| matches!(id.part, Part::Weight | Part::Bias);
+        examples * self.weights(side, layout, is_base)
+    }
+
     /// Weights of a side that are multiplied with.
     fn weights(&self, side: Side, layout: &Layout, condition: impl Fn(ParamId) -> bool) -> u64 {
         let counts = |id: &ParamId| {
@@ -84,7 +91,6 @@ mod tests {
     use super::*;
     use crate::cut::Cut;
     use crate::evidence::{AttentionSide, RelevantTokens};
-    use crate::role::Part;
     use crate::scope::Scope;
 
     /// A table of 100, two blocks of 10 and 20 weights (query and value), a head of 5.
@@ -132,6 +138,21 @@ mod tests {
         let values = Scope::of_roles(&layout(), [Role::Value, Role::Classifier]);
         check(&values, 7, 7 * (2 * 65 + 45));
         check(&Scope::empty(), 7, 0);
+    }
+
+    #[test]
+    fn a_reference_costs_one_forward_pass_without_adapters() {
+        let adapter = ParamId { layer: Layer::Block(1), role: Role::Query, part: Part::LoraA };
+        let with = layout().iter().map(|(id, shape)| (id, *shape)).collect::<Vec<_>>();
+        let with = with.into_iter().chain([(adapter, Shape::vector(4))]);
+        let layout = Layout::new(with).expect("legal");
+        let learns = Scope::from_iter([adapter]);
+        let plan = Plan::new(&layout, learns, Cut::none()).expect("legal");
+        assert_eq!(plan.reference_work(Side::Client, &layout, 7), 7 * 65);
+        let visits = Visits { examples: 7, passes: 7 };
+        // The lowest that learns is in the second block: all of it is gone through again, four weights learn.
+        let trained = 7 * (30 + 2 * (35 + 4) + 4);
+        assert_eq!(plan.training_work(Side::Client, &layout, visits), trained);
     }
 
     #[test]

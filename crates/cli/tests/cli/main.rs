@@ -7,6 +7,7 @@ mod attack;
 mod audit;
 mod best;
 mod chat;
+mod choices;
 mod data;
 mod devices;
 #[cfg(unix)]
