@@ -12,9 +12,10 @@ use fedra::apply::predict::{
     BadRows, PredictReport, PredictSettings, PredictionWriter, WriteSettings,
 };
 use fedra::apply::run_model::RunModel;
-use fedra::apply::trained_model::{ModelChoice, Reading, TrainedModel, WhichRound};
+use fedra::apply::trained_model::{ModelChoice, ModelFolders, Reading, TrainedModel, WhichRound};
 use fedra::prepare::token_lengths::cut_rows;
 use fedra::text::grid::{counted, grouped};
+use fedra_compute::Params;
 use fedra_data::{Encoding, OtherFormats, TextColumns, TextFile, TextFormat, printable};
 use serde::Deserialize as _;
 use serde::de::IntoDeserializer as _;
@@ -25,6 +26,7 @@ use crate::flags::{Threads, Verbosity, one_of};
 use crate::hub;
 use crate::interrupt;
 use crate::keyed_errors::{FILE, data_in_flags, in_flags};
+use crate::openai::{adapter_folder, named_folder};
 use crate::screen::{self, TextLine};
 use crate::weights::WeightsFlag;
 
@@ -35,6 +37,8 @@ Examples:
   fedra predict --model runs/skin --input folder-of-images --output labelled.csv
   fedra predict --model runs/clinic --input notes.csv --column note --output labelled.csv
   fedra predict --model runs/clinic --best --input notes.jsonl > labelled.jsonl
+  fedra predict --model models/minilm --adapter north=runs/north --adapter south=runs/south \\
+      --input notes.csv --output labelled.csv
   cut -f3 notes.tsv | fedra predict --model runs/clinic --input - --input-format text
 
 docs/predict.md lists every key of an answer. For a decoder that writes text see `fedra generate`.";
@@ -45,6 +49,11 @@ docs/predict.md lists every key of an answer. For a decoder that writes text see
 pub struct Predict {
     #[command(flatten)]
     model: Chosen,
+    /// Adapters over the model, which is their base; may be given several times. Each answers into a file of its own,
+    /// whose name is that of --output with NAME in front of its ending
+    #[arg(long, value_name = "NAME=DIR", requires = "output", conflicts_with_all = ["best", "base"],
+          value_parser = named_folder)]
+    adapter: Vec<(String, PathBuf)>,
     #[command(flatten)]
     texts: Texts,
     /// Column to read; two of them are a pair of texts [default: as the run was trained, or text, or
@@ -148,7 +157,8 @@ impl Predict {
     fn answer(&self) -> Result<()> {
         // Flags are judged before a model is read.
         let input = self.input_format()?;
-        let (mut columns, format) = (self.columns()?, self.output_format()?);
+        let format = self.output_format()?;
+        self.columns()?;
         if let (Some(output), Some(input)) = (&self.output, &self.texts.input)
             && is_same(output, input)
         {
@@ -156,8 +166,65 @@ impl Predict {
         }
         let choice = self.model.choice()?;
         let folders = choice.folders()?;
-        let mut model = TrainedModel::open_on(&folders, self.device.open(Verbosity::Lively)?)?;
-        let run = RunModel::of(&choice);
+        let device = self.device.open(Verbosity::Lively)?;
+        if self.adapter.is_empty() {
+            let model = TrainedModel::open_on(&folders, device)?;
+            return self.answer_with(model, &choice, (input, format), self.output.as_deref());
+        }
+        let outputs = self.outputs()?;
+        let mut base: Option<Params> = None;
+        for ((name, adapter), output) in self.adapter.iter().zip(&outputs) {
+            let adapter = Some(adapter_folder(adapter, false)?);
+            let folders = ModelFolders { adapter, ..folders.clone() };
+            let opened = TrainedModel::open_over(&folders, device.clone(), base.as_ref());
+            let model = opened
+                .map_err(|error| anyhow::anyhow!("--adapter {name}: {}", error.in_words()))?;
+            base.get_or_insert_with(|| model.params.clone());
+            console::say(format_args!("{name}: {}", output.display()));
+            self.answer_with(model, &choice, (input, format), Some(output))?;
+        }
+        Ok(())
+    }
+
+    /// The file of each adapter.
+    fn outputs(&self) -> Result<Vec<PathBuf>> {
+        if self.texts.input.as_deref().is_some_and(is_stdin) {
+            bail!("--adapter: standard input can be read once; give a file to --input");
+        }
+        let Some(output) = &self.output else { return Ok(Vec::new()) };
+        let mut outputs: Vec<PathBuf> = Vec::new();
+        for (name, _) in &self.adapter {
+            let is_plain =
+                name.chars().all(|letter| letter.is_alphanumeric() || "-_".contains(letter));
+            if !is_plain {
+                bail!(
+                    "--adapter: found the name {name:?}, expected letters, digits, - and _: it is part of a file's name"
+                );
+            }
+            let own = match output.extension() {
+                Some(end) => output.with_extension(format!("{name}.{}", end.to_string_lossy())),
+                None => output.with_extension(name),
+            };
+            if outputs.contains(&own) {
+                bail!(
+                    "--adapter: found two with the name {name:?}, expected another name for each"
+                );
+            }
+            outputs.push(own);
+        }
+        Ok(outputs)
+    }
+
+    /// Answers with one model.
+    fn answer_with(
+        &self,
+        mut model: TrainedModel,
+        choice: &ModelChoice,
+        (input, format): (TextFormat, TextFormat),
+        output: Option<&Path>,
+    ) -> Result<()> {
+        let mut columns = self.columns()?;
+        let run = RunModel::of(choice);
         for note in run.iter().flat_map(RunModel::notes) {
             console::say(format_args!("note: {note}"));
         }
@@ -226,10 +293,10 @@ impl Predict {
             PredictSettings { threshold: self.threshold.unwrap_or(usual.threshold), bad_rows };
         let writing = WriteSettings { format, top: self.top, answers };
         let start = Instant::now();
-        let progress = RowsDone::new(start, self.output.is_some());
+        let progress = RowsDone::new(start, output.is_some());
         let told = |rows| progress.told(rows);
         let input = (&file, stream);
-        let answered = match &self.output {
+        let answered = match output {
             None => {
                 let writer = PredictionWriter::new(BufWriter::new(Stdout), writing);
                 let done = model.predict_rows(input, settings, writer, &told);

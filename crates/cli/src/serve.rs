@@ -63,8 +63,8 @@ pub struct Serve {
     /// Experiment file in TOML
     #[arg(value_name = "FILE.toml", required_unless_present = "model")]
     file: Option<PathBuf>,
-    /// Serve the middle blocks of this decoder, which may be hf:ORG/NAME, to `fedra generate`, or the whole model to
-    /// any client of OpenAI's protocol (--openai); there is no experiment
+    /// Serve this decoder, a folder or hf:ORG/NAME; its middle blocks to `fedra generate`, or all of it to clients of
+    /// OpenAI's protocol (--openai); there is no experiment
     #[arg(long, value_name = "DIR", conflicts_with_all = ["file", "out", "force"])]
     model: Option<PathBuf>,
     #[command(flatten)]
@@ -123,7 +123,7 @@ pub struct Serve {
     grace: u64,
     /// Wait for absent clients before a round is repeated; a round with too few updates is (federation.retries), and
     /// the wait doubles each time, up to ten minutes
-    #[arg(long, value_name = "SECONDS", default_value_t = 30,
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, hide_short_help = true,
           value_parser = whole::<u64>(0, Some(31_536_000)))]
     retry_after: u64,
     /// Most connections at a time; each client needs one, and two where the model is cut

@@ -48,42 +48,43 @@ const FAREWELL: Duration = Duration::from_secs(2);
 /// Flags of the protocol.
 #[derive(Args)]
 pub struct OpenAiFlags {
-    /// With --model: answer the OpenAI chat completions protocol over HTTP, instead of serving middle blocks
+    /// Answer the OpenAI chat completions protocol over HTTP (with --model), instead of serving middle blocks
     #[arg(long = "openai", requires = "model", conflicts_with_all = ["superlink", "wait_for", "start_after"])]
     is_on: bool,
-    /// With --openai: file with the key that clients have to show; an address other than loopback needs one
-    /// [default: the variable FEDRA_API_KEY]
+    /// Key that clients have to show, in a file (--openai); an address other than loopback needs one [default: the
+    /// variable `FEDRA_API_KEY`]
     #[arg(long, value_name = "FILE", requires = "is_on")]
     key_file: Option<PathBuf>,
-    /// With --openai: adapters over the same base, served as the model NAME; may be given several times
+    /// Adapters over the same base, a model NAME of their own (--openai); may be given several times
     #[arg(long, value_name = "NAME=DIR", requires = "is_on", value_parser = named_folder)]
     adapter: Vec<(String, PathBuf)>,
-    /// With --openai, of a run: the model of its best round instead of the last
-    #[arg(long, requires = "is_on")]
+    /// Of a run: the model of its best round instead of the last (--openai)
+    #[arg(long, requires = "is_on", hide_short_help = true)]
     best: bool,
-    /// With --openai, of adapters: their base model, if it is not where the adapter folder says
-    #[arg(long, value_name = "DIR", requires = "is_on")]
+    /// Of adapters: their base model, if it is not where the adapter folder says (--openai)
+    #[arg(long, value_name = "DIR", requires = "is_on", hide_short_help = true)]
     base: Option<PathBuf>,
-    /// With --openai: template to write conversations by, in place of the model's own: a file in Jinja, plain or chatml
-    #[arg(long, value_name = "FILE", requires = "is_on")]
+    /// Template to write conversations by, in place of the model's own: a file in Jinja, plain or chatml (--openai)
+    #[arg(long, value_name = "FILE", requires = "is_on", hide_short_help = true)]
     chat_template: Option<PathBuf>,
-    /// With --openai: most tokens of an answer
-    #[arg(long, value_name = "N", default_value_t = 1024, requires = "is_on",
+    /// Most tokens of an answer (--openai)
+    #[arg(long, value_name = "N", default_value_t = 1024, requires = "is_on", hide_short_help = true,
           value_parser = whole::<usize>(1, None))]
     max_tokens: usize,
-    /// With --openai: most tokens of a conversation with its answer [default: the model's longest]
-    #[arg(long, value_name = "N", requires = "is_on", value_parser = whole::<usize>(2, None))]
+    /// Most tokens of a conversation with its answer (--openai) [default: the model's longest]
+    #[arg(long, value_name = "N", requires = "is_on", hide_short_help = true,
+          value_parser = whole::<usize>(2, None))]
     max_context: Option<usize>,
-    /// With --openai: answers that are written at the same time
-    #[arg(long, value_name = "N", default_value_t = 2, requires = "is_on",
+    /// Answers that are written at the same time (--openai)
+    #[arg(long, value_name = "N", default_value_t = 2, requires = "is_on", hide_short_help = true,
           value_parser = whole::<usize>(1, Some(64)))]
     parallel: usize,
-    /// With --openai: requests that may wait; further ones are refused with status 429
-    #[arg(long, value_name = "N", default_value_t = 32, requires = "is_on",
+    /// Requests that may wait (--openai); further ones are refused with status 429
+    #[arg(long, value_name = "N", default_value_t = 32, requires = "is_on", hide_short_help = true,
           value_parser = whole::<usize>(0, Some(100_000)))]
     queue: usize,
-    /// With --openai: threads [default: as many as the machine has cores]
-    #[arg(long, value_name = "N", requires = "is_on",
+    /// Threads (--openai) [default: as many as the machine has cores]
+    #[arg(long, value_name = "N", requires = "is_on", hide_short_help = true,
           value_parser = whole::<usize>(1, Some(ThreadPool::MOST as u64)))]
     threads: Option<usize>,
     #[command(flatten)]
@@ -292,7 +293,7 @@ struct Base {
 }
 
 /// The folder of adapters, which may be in that of a run.
-fn adapter_folder(folder: &Path, best: bool) -> Result<PathBuf> {
+pub fn adapter_folder(folder: &Path, best: bool) -> Result<PathBuf> {
     if folder.join("adapter_config.json").is_file() {
         return Ok(folder.to_owned());
     }

@@ -1,5 +1,6 @@
 //! Multiple choice in the columns of the usual sets, and win rates of judgements.
 
+use std::fmt::Write as _;
 use std::fs;
 
 use serde_json::{Value, json};
@@ -143,7 +144,7 @@ fn judgements_become_a_win_rate_with_its_interval_and_what_the_place_does() {
         let category = if n < 30 { "qa" } else { "notes" };
         for first in ["a", "b"] {
             let winner = if n % 3 == 0 { first } else { "a" };
-            rows.push_str(&format!("{n},{winner},ann,{first},{category}\n"));
+            writeln!(rows, "{n},{winner},ann,{first},{category}").unwrap();
         }
     }
     fs::write(place.path("verdicts.csv"), rows).unwrap();
@@ -163,7 +164,7 @@ fn judgements_become_a_win_rate_with_its_interval_and_what_the_place_does() {
         serde_json::from_str(&report).unwrap()
     };
     assert_eq!(report("1"), report("1"));
-    assert_ne!(report("1")["win_rate"]["low"], report("2")["win_rate"]["low"]);
+    assert!(["2", "3", "4", "5"].iter().any(|seed| report(seed) != report("1")));
     assert_eq!(report("1")["position"]["swapped"], 60);
     fs::write(place.path("wrong.jsonl"), "{\"id\": 1, \"winner\": \"c\"}\n").unwrap();
     let output = place.fedra(&["judgements", "wrong.jsonl"]);

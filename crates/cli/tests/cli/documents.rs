@@ -12,8 +12,14 @@ use std::process::Command;
 use crate::place::text;
 
 /// The pages that have blocks to run.
-const PAGES: [&str; 5] =
-    ["docs/audit.md", "docs/chat.md", "docs/preferences.md", "docs/privacy.md", "docs/tutorial.md"];
+const PAGES: [&str; 6] = [
+    "docs/audit.md",
+    "docs/chat.md",
+    "docs/preferences.md",
+    "docs/privacy.md",
+    "docs/scores.md",
+    "docs/tutorial.md",
+];
 
 const FENCE: &str = "```sh run\n";
 
@@ -89,6 +95,11 @@ fn documented_commands_of_conversations_run() {
 #[test]
 fn documented_commands_of_preferences_run() {
     run("docs/preferences.md");
+}
+
+#[test]
+fn documented_commands_of_scores_run() {
+    run("docs/scores.md");
 }
 
 #[test]

@@ -585,3 +585,47 @@ fn a_run_is_read_by_the_columns_that_it_was_trained_with_and_says_which_model_an
     assert!(!said.contains("took its training rows"), "{said}");
     place.succeed(&["evaluate", "--model", "runs/rows/model-best", "rows.csv"]);
 }
+
+#[test]
+fn several_adapters_answer_over_one_base_each_into_a_file_of_its_own() {
+    let place = Place::new();
+    let base = fixture("sequence_one").display().to_string();
+    let row = |n: usize, word: &str| {
+        let label = if n.is_multiple_of(2) { "yes" } else { "no" };
+        json!({"text": format!("{word} pain {n}"), "label": label}).to_string()
+    };
+    for (name, word) in [("north", "chest"), ("south", "head")] {
+        let rows: Vec<String> = (0..40).map(|n| row(n, word)).collect();
+        fs::write(place.path("rows.jsonl"), rows.join("\n")).unwrap();
+        let experiment = format!(
+            "[data]\nsource = \"jsonl\"\ntask = \"classes\"\npath = \"rows.jsonl\"\nmax_tokens = 16\n\
+             partition = {{ by = \"iid\" }}\n[model]\npath = {base:?}\n[model.lora]\nrank = 2\n\
+             [federation]\nclients = 2\nrounds = 2\n[work]\noptimiser = {{ name = \"adamw\", rate = 0.05 }}\n"
+        );
+        fs::write(place.path("lora.toml"), experiment).unwrap();
+        place.succeed(&["run", "lora.toml", "--quiet", "--out", name]);
+    }
+    let predict = ["predict", "--input", "rows.jsonl", "--model"];
+    let both = ["--adapter", "north=north", "--adapter", "south=south/adapter"];
+    place.succeed(&[&predict[..], &[&base, "--output", "out.jsonl"], &both].concat());
+    let answers = |name: &str| fs::read_to_string(place.path(name)).unwrap();
+    for name in ["north", "south"] {
+        let adapter = format!("{name}/adapter");
+        let alone = place.succeed(&[&predict[..], &[&adapter, "--base", &base]].concat());
+        assert_eq!(answers(&format!("out.{name}.jsonl")), alone, "{name}");
+    }
+    assert_ne!(answers("out.north.jsonl"), answers("out.south.jsonl"));
+    assert!(!place.path("out.jsonl").exists());
+    for (more, told) in [
+        (&both[..], "--output"),
+        (&["--output", "o.jsonl", "--adapter", "a/b=north"], "part of a file's name"),
+        (
+            &["--output", "o.jsonl", "--adapter", "a=north", "--adapter", "a=south"],
+            "two with the name",
+        ),
+        (&["--output", "o.jsonl", "--adapter", "a=rows.jsonl"], "found no adapter_config.json"),
+    ] {
+        let refused = place.refused(&[&predict[..], &[&base], more].concat());
+        assert!(refused.contains(told), "{told}: {refused}");
+    }
+}

@@ -12,9 +12,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::fields::{Cell, Fields, NoRow, absent, single};
-use super::prompt::MOST_LISTED;
 use crate::words::words;
 
+/// More answers than this in one column are a mistake, and their places would not sort as text.
+pub(super) const MOST_LISTED: usize = 10;
 /// What a prompt calls the options with their letters.
 pub(super) const OPTIONS: &str = "options";
 

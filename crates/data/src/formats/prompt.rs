@@ -19,11 +19,8 @@ use serde::de::{Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::fields::{Cell, Fields, NoRow, absent, single};
-use super::options::{AnswerBy, OPTIONS, OptionColumns, OptionTemplates};
+use super::options::{AnswerBy, MOST_LISTED, OPTIONS, OptionColumns, OptionTemplates};
 use crate::Answers;
-
-/// More answers than this in one column are a mistake, and their places would not sort as text.
-pub(super) const MOST_LISTED: usize = 10;
 
 /// How a record becomes a prompt and its answers.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,11 +4,11 @@
 //! Nothing is reinitialised here. A head that is not in the folder is an error, because a random one
 //! would answer all the same.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use fedra_client::{ModelInput, Predictor};
-use fedra_compute::{Device, Params, Seed, WeightFormat};
+use fedra_compute::{Device, Params, Seed, Tensor, WeightFormat};
 use fedra_data::{ImageEncoder, LabelSet};
 use fedra_hub::{Hub, ModelName};
 use fedra_model::ClassKind;
@@ -18,7 +18,7 @@ use fedra_model::peft::AdapterFolder;
 use fedra_model::{
     Classifier, Loaded, Model, ModelError, Wanted, WeightStorage, load_part_as, open_config,
 };
-use fedra_plan::{Layout, ParamId};
+use fedra_plan::{Layer, Layout, ParamId, Part};
 use serde_json::Value;
 
 use crate::config::ConfigError;
@@ -197,6 +197,16 @@ impl TrainedModel {
 
     /// The same with another device that computes.
     pub fn open_on(folders: &ModelFolders, device: Device) -> Result<Self> {
+        Self::open_over(folders, device, None)
+    }
+
+    /// The same; what adapters find of their base among these parameters is not read again, so that several adapters
+    /// have the base in memory once.
+    pub fn open_over(
+        folders: &ModelFolders,
+        device: Device,
+        base: Option<&Params>,
+    ) -> Result<Self> {
         let OpenedModel { checkpoint, reader } =
             OpenedModel::open(&folders.model).context("model.path")?;
         let mut notes = Vec::new();
@@ -204,7 +214,7 @@ impl TrainedModel {
             None => whole(&checkpoint, &folders.model, (&device, folders.weights))?,
             Some(adapter) => {
                 let how = (&device, folders.weights);
-                adapted(&checkpoint, (&folders.model, adapter), how, &mut notes)?
+                adapted(&checkpoint, (&folders.model, adapter), how, (base, &mut notes))?
             }
         };
         check_weights(&device)?;
@@ -370,7 +380,7 @@ fn adapted(
     checkpoint: &Checkpoint,
     (base, path): (&Path, &Path),
     (device, weights): (&Device, WeightFormat),
-    notes: &mut Vec<String>,
+    (known, notes): (Option<&Params>, &mut Vec<String>),
 ) -> Result<(Loaded, Vec<String>, Reading)> {
     let adapter = AdapterFolder::open(path, checkpoint.config()).context("model.path")?;
     let shown = path.display();
@@ -390,7 +400,19 @@ fn adapted(
         classifier: Classifier::Fresh(WhyFresh::Asked),
         adapters: Some(adapter.adapters().clone()),
     };
-    let mut loaded = load_as(checkpoint, wanted, (device, weights)).context("model.base")?;
+    let is_base =
+        |id: ParamId| id.layer != Layer::Head && matches!(id.part, Part::Weight | Part::Bias);
+    let known = known.map(|known| known.iter().filter(|(id, _)| is_base(*id)));
+    let known: BTreeMap<ParamId, &Tensor> = known.into_iter().flatten().collect();
+    let stored = |layout: &Layout| WeightStorage::of_all(weights, layout);
+    let keep = |id: ParamId| !known.contains_key(&id);
+    let loaded = load_part_as(checkpoint, wanted, (device, Seed(0)), keep, stored);
+    let mut loaded = loaded.context("model.base")?;
+    for (id, tensor) in known {
+        if loaded.model.layout().get(id).is_some() {
+            loaded.params.insert(id, tensor.clone());
+        }
+    }
     let rows = Classifier::Rows((0..names.len()).collect());
     let Loaded { model, params, .. } = &mut loaded;
     let taken: BTreeSet<ParamId> =

@@ -107,6 +107,8 @@ impl Roles {
             let text = Chosen::new(vec![found.question.clone()], "the question");
             let label = Some(Chosen::new(found.label.clone(), "which option is right"));
             let (separator, options) = (None, Some(found));
+            // What a question is about, not who it is about.
+            let document = document.filter(|document| !is_topic(&document.value));
             return Ok(Self { task, text, label, separator, client, split, document, options });
         }
         let label = match &wishes.label {
@@ -178,6 +180,11 @@ impl Roles {
         };
         Some(labels.into_iter().map(str::to_owned).collect())
     }
+}
+
+/// Whether a column of questions names their topic, as sets of exams have it.
+fn is_topic(name: &str) -> bool {
+    ["subject", "subject_name"].contains(&name)
 }
 
 /// A task, and the columns of its texts.

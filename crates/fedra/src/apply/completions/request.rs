@@ -110,7 +110,7 @@ impl CompletionRequest {
     pub fn chat(body: &[u8]) -> Result<Self, ApiError> {
         let mut fields = Fields::read(body, &["messages"])?;
         let messages = fields.take("messages").ok_or_else(|| missing("messages"))?;
-        let asked = Asked::Messages(messages_of(messages)?);
+        let asked = Asked::Messages(messages_of(&messages)?);
         fields.request(asked)
     }
 
@@ -123,7 +123,7 @@ impl CompletionRequest {
     pub fn text(body: &[u8]) -> Result<Self, ApiError> {
         let mut fields = Fields::read(body, &["prompt"])?;
         let prompt = fields.take("prompt").ok_or_else(|| missing("prompt"))?;
-        let request = fields.request(prompt_of(prompt)?)?;
+        let request = fields.request(prompt_of(&prompt)?)?;
         Ok(Self { max_tokens: request.max_tokens.or(Some(USUAL_TEXT)), ..request })
     }
 }
@@ -284,9 +284,9 @@ fn is(value: &Value, written: &str) -> bool {
     }
 }
 
-fn messages_of(value: Value) -> Result<Vec<Message>, ApiError> {
-    let Value::Array(list) = &value else {
-        return Err(wrong("messages", &value, "a list of messages"));
+fn messages_of(value: &Value) -> Result<Vec<Message>, ApiError> {
+    let Some(list) = value.as_array() else {
+        return Err(wrong("messages", value, "a list of messages"));
     };
     let messages: Vec<Message> =
         list.iter().enumerate().map(|(at, item)| message(at, item)).collect::<Result<_, _>>()?;
@@ -336,17 +336,17 @@ fn message(at: usize, item: &Value) -> Result<Message, ApiError> {
     Ok(Message::new(role, text))
 }
 
-fn prompt_of(value: Value) -> Result<Asked, ApiError> {
+fn prompt_of(value: &Value) -> Result<Asked, ApiError> {
     let token = |id: &Value| id.as_u64().and_then(|id| u32::try_from(id).ok());
     let tokens = |ids: &[Value]| ids.iter().map(token).collect::<Option<_>>().map(Asked::Tokens);
     // Clients that could send several send a list of one.
     let one = value.as_array().filter(|items| items.len() == 1).map(|items| &items[0]);
-    let one = one.filter(|item| !item.is_number()).unwrap_or(&value);
+    let one = one.filter(|item| !item.is_number()).unwrap_or(value);
     let asked = match one.as_array() {
         Some(ids) => tokens(ids),
         None => one.as_str().map(|text| Asked::Text(text.to_owned())),
     };
-    asked.ok_or_else(|| wrong("prompt", &value, "one text, or the tokens of one"))
+    asked.ok_or_else(|| wrong("prompt", value, "one text, or the tokens of one"))
 }
 
 #[cfg(test)]
