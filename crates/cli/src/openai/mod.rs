@@ -197,7 +197,9 @@ impl OpenAiFlags {
         std::thread::scope(|scope| {
             for _ in 0..self.parallel {
                 scope.spawn(|| {
-                    pool.install(|| work(&models, (&decoders, &queue), (secret, &stops), &totals));
+                    pool.install(|| {
+                        work((&models, device), (&decoders, &queue), (secret, &stops), &totals);
+                    });
                 });
             }
             while !interrupt::interrupted() {
@@ -339,7 +341,7 @@ struct Totals {
 
 /// Answers requests until the queue is closed.
 fn work<'m>(
-    models: &'m ServedModels,
+    (models, device): (&'m ServedModels, &Device),
     (decoders, queue): (&Decoders<'m>, &Queue),
     (secret, stops): (Seed, &AtomicBool),
     totals: &Totals,
@@ -351,7 +353,11 @@ fn work<'m>(
         let origin = AnswerOrigin { id, created: now(), seed };
         let mut sink = Way::Waiting(job.responder);
         let stops = || stops.load(Ordering::SeqCst);
-        let answer = || models.answer(&job.request, (decoders, origin), &mut sink, &stops);
+        // On a GPU answers are computed beside each other.
+        let answer = || {
+            let answer = || models.answer(&job.request, (decoders, origin), &mut sink, &stops);
+            device.aside(answer)
+        };
         // A fault of the program ends one answer, not the server; it was printed where it happened.
         let answered = std::panic::catch_unwind(std::panic::AssertUnwindSafe(answer));
         queue.done();
