@@ -10,8 +10,7 @@ use fedra_client::{ClientError, Result};
 use fedra_compute::{Seed, ThreadPool};
 use fedra_model::{Adapters, Batch};
 use fedra_plan::Role;
-use std::cell::RefCell;
-use std::rc::Rc;
+use std::sync::{Arc, Mutex};
 
 /// Every way to cut four blocks that leaves the server at least one.
 fn cuts() -> impl Iterator<Item = (u16, u16)> {
@@ -104,7 +103,7 @@ fn seeds_draw_different_texts_and_the_same_seed_the_same() {
 /// Watches what crosses, and fails when it is told to.
 struct Watched {
     peer: LocalPeer,
-    seen: Rc<RefCell<Seen>>,
+    seen: Arc<Mutex<Seen>>,
 }
 
 #[derive(Default)]
@@ -122,7 +121,7 @@ fn lost() -> ClientError {
 
 impl DecodePeer for Watched {
     fn decode(&mut self, position: usize, rows: &[f32], answer: Answer) -> Result<Vec<f32>> {
-        let mut seen = self.seen.borrow_mut();
+        let mut seen = self.seen.lock().unwrap();
         seen.rows.push((position, rows.to_vec()));
         if let Some(at) = seen.fail_before.iter().position(|at| *at == position) {
             seen.fail_before.remove(at);
@@ -146,14 +145,14 @@ impl DecodePeer for Watched {
 fn a_token_moves_one_row_each_way_and_a_prompt_in_front_of_the_head_one_back() {
     let tiny = Tiny::new();
     for (last, back) in [(0, 1), (1, 6)] {
-        let seen = Rc::new(RefCell::new(Seen::default()));
+        let seen = Arc::new(Mutex::new(Seen::default()));
         let peer = Watched { peer: tiny.local_peer(1, last), seen: seen.clone() };
         let given = (&tiny.model, &tiny.params);
         let decoder =
             CachedDecoder::cut(&tiny.device, given, &cut(1, last), Box::new(peer)).unwrap();
         all_tokens(decoder, &random_tokens(1, 6), greedy(4));
         let expected = [(0, 6, back), (6, 1, 1), (7, 1, 1), (8, 1, 1)];
-        assert_eq!(seen.borrow().crossings, expected);
+        assert_eq!(seen.lock().unwrap().crossings, expected);
     }
 }
 
@@ -178,7 +177,7 @@ fn a_generation_goes_on_after_lost_requests_lost_answers_and_a_server_that_forgo
         let decoder = decoder.with_chunk(4).with_leaving(noise());
         let expected = all_tokens(decoder, &prompt, greedy(20));
 
-        let seen = Rc::new(RefCell::new(Seen {
+        let seen = Arc::new(Mutex::new(Seen {
             fail_before: vec![4, 13, 20],
             fail_after: vec![0, 8, 15, 22],
             ..Seen::default()
@@ -202,7 +201,7 @@ fn a_generation_goes_on_after_lost_requests_lost_answers_and_a_server_that_forgo
             }
         }
         assert_eq!((failures, found), (7, expected), "cut {first} + {last}");
-        let seen = seen.borrow();
+        let seen = seen.lock().unwrap();
         for (position, rows) in &seen.rows {
             let first = seen.rows.iter().find(|(at, _)| at == position).unwrap();
             assert_eq!(bits(&first.1), bits(rows), "rows at {position} were sent twice");
