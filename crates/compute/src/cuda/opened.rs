@@ -17,7 +17,7 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// An opened GPU. Clones are the same.
 #[derive(Clone, Debug)]
@@ -34,9 +34,9 @@ struct Shared {
     /// The first is there from the start.
     lanes: [OnceLock<Lane<Buffer>>; LANES],
     arena: Mutex<Arena>,
-    functions: RwLock<HashMap<(Source, &'static str), Context>>,
+    functions: Mutex<HashMap<(Source, &'static str), Context>>,
     modules: Mutex<HashMap<Source, Context>>,
-    failure: OnceLock<CudaError>,
+    failure: Mutex<Option<CudaError>>,
 }
 
 thread_local! {
@@ -80,9 +80,9 @@ impl Cuda {
             block_memory: driver.shared_memory(number)?,
             lanes,
             arena: Mutex::default(),
-            functions: RwLock::default(),
+            functions: Mutex::default(),
             modules: Mutex::default(),
-            failure: OnceLock::new(),
+            failure: Mutex::default(),
             gpu,
         })))
     }
@@ -139,7 +139,10 @@ impl Cuda {
 
     /// The first failure, if there was one.
     pub fn check(&self) -> Result<(), CudaError> {
-        self.0.failure.get().map_or(Ok(()), |error| Err(error.clone()))
+        match &*lock(&self.0.failure) {
+            None => Ok(()),
+            Some(error) => Err(error.clone()),
+        }
     }
 
     /// Waits until all work of this thread's lane is done.
@@ -282,7 +285,7 @@ impl Cuda {
 
     /// Runs something with the device's context, unless something has failed before; a failure is remembered.
     fn with_context(&self, run: impl FnOnce(&'static Driver, Handle) -> Result<(), CudaError>) {
-        if self.0.failure.get().is_some() {
+        if lock(&self.0.failure).is_some() {
             return;
         }
         let Shared { driver, context, .. } = &*self.0;
@@ -300,7 +303,7 @@ impl Cuda {
     }
 
     fn fail(&self, error: CudaError) {
-        self.0.failure.get_or_init(|| error);
+        lock(&self.0.failure).get_or_insert(error);
     }
 
     /// A product on the stream; returns whether the sums that were asked for are on their way too.
@@ -424,11 +427,9 @@ impl Cuda {
 
     /// A kernel's function, compiled and loaded when it is first asked for.
     fn function(&self, source: Source, name: &'static str) -> Result<Handle, CudaError> {
-        let known = self.0.functions.read().unwrap_or_else(PoisonError::into_inner);
-        if let Some(function) = known.get(&(source, name)) {
+        if let Some(function) = lock(&self.0.functions).get(&(source, name)) {
             return Ok(function.0);
         }
-        drop(known);
         let driver = self.0.driver;
         let module = {
             let mut modules = lock(&self.0.modules);
@@ -460,8 +461,7 @@ impl Cuda {
             let status = (driver.call.set_function)(function, DYNAMIC_SHARED, most);
             driver.check("cuFuncSetAttribute", status)?;
         }
-        let mut known = self.0.functions.write().unwrap_or_else(PoisonError::into_inner);
-        known.insert((source, name), Context(function));
+        lock(&self.0.functions).insert((source, name), Context(function));
         Ok(function)
     }
 }
