@@ -81,12 +81,9 @@ const EDGES: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// The workspace, and the one of the Python package, which stands beside it.
-const MANIFESTS: [&str; 2] = ["../../Cargo.toml", "../python/Cargo.toml"];
-
 #[test]
 fn crates_depend_only_on_the_crates_below_them() {
-    let packages = MANIFESTS.map(packages).concat();
+    let packages = packages();
     assert!(packages.len() > EDGES.len(), "{} packages", packages.len());
     for package in &packages {
         let name = package["name"].as_str().expect("a package has a name");
@@ -110,35 +107,34 @@ fn crates_depend_only_on_the_crates_below_them() {
     }
 }
 
-/// The packages of a workspace, as cargo describes them.
-fn packages(manifest: &str) -> Vec<Value> {
-    let manifest = format!("{}/{manifest}", env!("CARGO_MANIFEST_DIR"));
-    let output = Command::new(env!("CARGO"))
-        .args(["metadata", "--no-deps", "--offline", "--format-version", "1"])
-        .args(["--manifest-path", &manifest])
-        .output()
-        .expect("cargo runs while it is running this test");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let metadata: Value = serde_json::from_slice(&output.stdout).expect("cargo writes JSON");
+/// The packages of the workspace, as cargo describes them.
+fn packages() -> Vec<Value> {
+    let metadata = cargo(&["metadata", "--no-deps", "--offline", "--format-version", "1"]);
+    let metadata: Value = serde_json::from_str(&metadata).expect("cargo writes JSON");
     metadata["packages"].as_array().expect("packages are a list").clone()
 }
 
+/// What cargo says.
+fn cargo(arguments: &[&str]) -> String {
+    let output = Command::new(env!("CARGO"))
+        .args(arguments)
+        .args(["--manifest-path", concat!(env!("CARGO_MANIFEST_DIR"), "/../../Cargo.toml")])
+        .output()
+        .expect("cargo runs while it is running this test");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("cargo writes UTF-8")
+}
+
 #[test]
-fn the_python_package_has_the_versions_of_everything_else() {
-    let versions = |name: &str| -> BTreeSet<(String, String)> {
-        let path = format!("{}/{name}", env!("CARGO_MANIFEST_DIR"));
-        let text = std::fs::read_to_string(path).expect("both workspaces have a lock");
-        let lock: toml::Table = text.parse().expect("a lock is TOML");
-        let packages = lock["package"].as_array().expect("packages are a list").iter();
-        let word =
-            |package: &toml::Value, key: &str| package[key].as_str().unwrap_or("").to_owned();
-        packages.map(|package| (word(package, "name"), word(package, "version"))).collect()
+fn what_the_command_is_made_of_is_built_once_for_it_and_for_the_workspace() {
+    let crates = |whose: &[&str]| -> BTreeSet<String> {
+        let how = ["tree", "--offline", "--locked", "--edges", "normal,build", "--prefix", "none"];
+        let told = cargo(&[&how[..], &["--format", "{p} {f}"], whose].concat());
+        told.lines().map(|line| line.trim_end_matches(" (*)").to_owned()).collect()
     };
-    let (ours, theirs) = (versions("../../Cargo.lock"), versions("../python/Cargo.lock"));
-    let names: BTreeSet<&String> = ours.iter().map(|(name, _)| name).collect();
-    let others: Vec<_> =
-        theirs.difference(&ours).filter(|(name, _)| names.contains(name)).collect();
-    assert!(others.is_empty(), "other versions than those of Cargo.lock: {others:?}");
+    let (command, workspace) = (crates(&["--package", "fedra-cli"]), crates(&["--workspace"]));
+    let other: Vec<_> = command.difference(&workspace).collect();
+    assert!(other.is_empty(), "with other features in the workspace: {other:?}");
 }
 
 #[test]

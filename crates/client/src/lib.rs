@@ -68,6 +68,7 @@ mod trainer;
 mod evaluator;
 mod examination;
 mod likelihood;
+mod own_score;
 mod predictor;
 mod prober;
 mod scores;

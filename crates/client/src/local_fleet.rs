@@ -10,7 +10,7 @@ use std::sync::Arc;
 use fedra_compute::{Device, Params, ThreadPool};
 use fedra_engine::{
     Absence, Activity, Arrival, AttentionRequest, ClientAttention, ClientInfo, ClientState,
-    Download, EngineError, EvaluationRequest, EvaluationSet, Evidence, Fleet, Outcome,
+    Download, EngineError, EvaluationRequest, EvaluationSet, Evidence, Fleet, Outcome, OwnParts,
     ProbeRequest, Scored, SplitConfig, StateHandle, StateStore, TrainRequest, Unsynced, Verdict,
     place_of,
 };
@@ -25,11 +25,11 @@ use crate::evaluator::Evaluator;
 use crate::examples::Examples;
 use crate::labelled_batch::check_head;
 use crate::meter::{Meter, Observer, Silent};
-use crate::ordered_jobs::{collected, in_order, so_many_in_order};
+use crate::ordered_jobs::{in_order, so_many_in_order};
 use crate::scores::Scores;
 use crate::shards::Shards;
 use crate::split::{Connect, ServerSegment};
-use crate::worker::{EVALUATION_TOKENS, Worker};
+use crate::worker::{EVALUATION_TOKENS, Wanted, Worker};
 
 /// Clients as threads of this process, as many at a time as the current thread pool has threads.
 pub struct LocalFleet {
@@ -50,6 +50,8 @@ pub struct LocalFleet {
     /// The server's half of a cut model, in this process.
     middle: Option<Arc<ServerSegment>>,
     noise_seed: Seed,
+    /// Code of a program that may score what the model answers.
+    own: Option<Arc<dyn OwnParts>>,
     /// Where the draws of each client's private steps start.
     secrets: Vec<SecretKey>,
 }
@@ -81,6 +83,7 @@ impl LocalFleet {
             observer,
             middle: None,
             noise_seed: Seed(0),
+            own: None,
             secrets,
         })
     }
@@ -105,6 +108,11 @@ impl LocalFleet {
         Self { secrets: secrets(secret, self.infos.len()), ..self }
     }
 
+    /// The same fleet, whose answers code of a program scores too, if it makes that choice.
+    pub fn with_parts(self, parts: Arc<dyn OwnParts>) -> Self {
+        Self { own: Some(parts), ..self }
+    }
+
     /// These values over what all clients share and nobody changes.
     fn over_base(&self, values: &ParamValues) -> Result<Params> {
         let base = base_of(&self.shared);
@@ -113,16 +121,22 @@ impl LocalFleet {
 
     /// Scores parameters of this model on any examples.
     pub fn score(&self, params: &Params, examples: &Examples) -> Result<Scores> {
-        let counts = (0, examples.len() as u64);
-        let meter = Meter::new(&*self.observer, Activity::Evaluating, counts);
-        let evaluator = Evaluator {
+        self.evaluator().score_counted(params, examples, &self.scoring(examples))
+    }
+
+    fn evaluator(&self) -> Evaluator<'_> {
+        Evaluator {
             model: &self.model,
             device: &self.device,
             task: self.shards.task,
             labels: &self.shards.labels,
             tokens: EVALUATION_TOKENS,
-        };
-        evaluator.score_counted(params, examples, &meter)
+        }
+    }
+
+    /// Counts the scoring of examples that no client holds.
+    fn scoring(&self, examples: &Examples) -> Meter<'_> {
+        Meter::new(&*self.observer, Activity::Evaluating, (0, examples.len() as u64))
     }
 
     fn worker<'a>(&'a self, place: usize, meter: &'a Meter<'a>) -> Worker<'a> {
@@ -313,23 +327,39 @@ impl Fleet for LocalFleet {
     fn evaluate(&mut self, request: &EvaluationRequest<'_>) -> Result<Vec<Scored>, EngineError> {
         let failed = |error: ClientError| error.of_fleet("evaluate the model");
         if request.on == EvaluationSet::CentralTest {
-            let exact = self.over_base(request.model);
-            let scores = exact.and_then(|exact| self.score(&exact, &self.shards.central_test));
-            return Ok(vec![scores.map_err(failed)?.scored(None)]);
+            let (exact, examples) =
+                (self.over_base(request.model).map_err(failed)?, &self.shards.central_test);
+            let how = (self.own.as_deref(), &self.scoring(examples));
+            return Ok(vec![self.evaluator().judged(&exact, (examples, None), how)?]);
         }
         let fleet = &*self;
         let asked = fleet.places(&fleet.scorers(request.on))?;
         let examples = |place: &usize| fleet.shards.clients[*place].of(request.on);
         let examples = asked.iter().filter_map(examples).map(|examples| examples.len() as u64);
         let meter = fleet.meter(Activity::Evaluating, (asked.len(), examples.sum()));
-        let scored = collected(asked.len(), |number| {
-            let worker = fleet.worker(asked[number], &meter);
-            let state = fleet.state_store.own_of(worker.info.id)?;
-            let scored = worker.evaluate(&state, request);
-            meter.client_done();
-            scored.map_err(failed)
-        })?;
-        Ok(scored.into_iter().flatten().collect())
+        let own = self.own.as_deref().filter(|own| own.makes().score);
+        let wanted = if own.is_some() { Wanted::Answers } else { Wanted::Scores };
+        let mut all = Vec::with_capacity(asked.len());
+        in_order(
+            asked.len(),
+            |number| {
+                let worker = fleet.worker(asked[number], &meter);
+                let state = fleet.state_store.own_of(worker.info.id)?;
+                let scored = worker.evaluate_for(&state, request, wanted);
+                meter.client_done();
+                scored.map_err(failed)
+            },
+            // Code of a program is asked in the order of clients, on the thread of the round.
+            |scored: Result<_, EngineError>| {
+                let Some((scored, answers)) = scored? else { return Ok(()) };
+                all.push(match (own, answers) {
+                    (Some(own), Some(answers)) => own.judge(scored, answers)?,
+                    (Some(_), None) | (None, _) => scored,
+                });
+                Ok::<(), EngineError>(())
+            },
+        )?;
+        Ok(all)
     }
 
     fn scorers(&self, on: EvaluationSet) -> Vec<ClientId> {

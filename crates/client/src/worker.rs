@@ -8,8 +8,8 @@ use fedra_compute::{Device, Params, SecretKey};
 use fedra_data::{Encoded, LabelSet, Task};
 use fedra_engine::{
     Adaptation, AttentionRequest, ClientAttention, ClientInfo, ClientState, EvaluationRequest,
-    Evidence, LocalRule, MomentsLife, ProbeRequest, Reply, RowPrivacy, Scored, SplitConfig,
-    TrainRequest,
+    Evidence, LocalRule, MomentsLife, OwnAnswers, ProbeRequest, Reply, RowPrivacy, Scored,
+    SplitConfig, TrainRequest,
 };
 use fedra_model::Model;
 use fedra_plan::{BlockScores, ByteCount, Digest, Layout, Plan, Round, Scope, Side};
@@ -37,6 +37,15 @@ pub const PREFIX_CACHE: ByteCount = ByteCount(256 << 20);
 
 /// Tokens in a batch of an evaluation.
 pub const EVALUATION_TOKENS: usize = 2048;
+
+/// What an evaluation is to come back with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// Scores.
+    Scores,
+    /// Scores, and what was answered to each example.
+    Answers,
+}
 
 /// One client and all that it works with, but for its state.
 #[derive(Clone, Copy)]
@@ -231,6 +240,17 @@ impl Worker<'_> {
         state: &ClientState,
         request: &EvaluationRequest<'_>,
     ) -> Result<Option<Scored>> {
+        let scored = self.evaluate_for(state, request, Wanted::Scores)?;
+        Ok(scored.map(|(scored, _)| scored))
+    }
+
+    /// The same, with its answers where they are asked for; never where the model is cut.
+    pub fn evaluate_for(
+        &self,
+        state: &ClientState,
+        request: &EvaluationRequest<'_>,
+        wanted: Wanted,
+    ) -> Result<Option<(Scored, Option<OwnAnswers>)>> {
         let Some(examples) = self.shard.of(request.on).filter(|examples| !examples.is_empty())
         else {
             return Ok(None);
@@ -248,11 +268,16 @@ impl Worker<'_> {
         };
         let input = |plan: &Plan| self.sources(&params).of_scoring(request, (self.info.id, plan));
         let mut ends = self.ends_to_ask(request.split, (Purpose::Score(request.round), input))?;
-        let scores = match &mut ends {
-            None => evaluator.score_counted(&params, examples, self.meter)?,
-            Some(ends) => evaluator.score_cut(&params, examples, (ends, self.meter))?,
+        let id = Some(self.info.id);
+        let scores = match (&mut ends, wanted) {
+            (None, Wanted::Answers) => {
+                let (scored, answers) = evaluator.answered(&params, (examples, id), self.meter)?;
+                return Ok(Some((scored, Some(answers))));
+            }
+            (None, Wanted::Scores) => evaluator.score_counted(&params, examples, self.meter)?,
+            (Some(ends), _) => evaluator.score_cut(&params, examples, (ends, self.meter))?,
         };
-        Ok(Some(scores.scored(Some(self.info.id))))
+        Ok(Some((scores.scored(id), None)))
     }
 
     /// Trains a throw-away copy before it is scored.

@@ -58,7 +58,7 @@ pub use federation::branch::Moment;
 pub use fedra_privacy::NoiseMultiplier;
 pub use fedra_wire::{ClientId, Encoding, ParamValues};
 pub use fedra_wire::{SecondMoment, ServerInput, ServerRule, ServerState};
-pub use own_parts::{OwnChoices, OwnParts, OwnRanking, OwnStep};
+pub use own_parts::{OWN_SCORE, OwnAnswers, OwnChoices, OwnParts, OwnRanking, OwnStep, OwnTruth};
 pub use privacy::private_steps::{ClipRule, LayerNoise, PrivateSteps, StepNoise};
 pub use privacy::{
     BLOCK_SCORES, EXAMPLE_GRADIENTS, Privacy, PrivateSelection, joint_noise, noised_scores,

@@ -20,6 +20,7 @@ use fedra_data::{Cell, ClassNames, Fields, Message, Mismatch, TableFeatures, mes
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
+use serde_json::Value;
 
 /// The name that such a capsule has.
 const STREAM: &std::ffi::CStr = c"arrow_array_stream";
@@ -128,13 +129,16 @@ impl Fields for ArrowRow {
         let Some(column) = self.column(name).filter(|column| !column.is_null(self.row)) else {
             return Ok(None);
         };
-        match cell(&column, self.row) {
-            Ok(Some(Cell::One(text))) => messages_of_json(&text).map(Some),
-            Ok(None) => Ok(None),
-            Ok(Some(Cell::List(_))) | Err(_) => Err((
-                format!("a nested column {name:?} of an Arrow table"),
-                "messages as JSON text, or rows as dicts (to_pylist)".to_owned(),
-            )),
+        let read = nested(&column, self.row).map_err(|found| {
+            (
+                format!("{found} in column {name:?}"),
+                "a list of messages with role and content".to_owned(),
+            )
+        })?;
+        match read {
+            // A text may hold JSON, as in other tables.
+            Value::String(text) => messages_of_json(&text).map(Some),
+            read => messages_of_json(&read.to_string()).map(Some),
         }
     }
 
@@ -170,6 +174,33 @@ fn cell(column: &ArrayRef, row: usize) -> Result<Option<Cell>, String> {
         None => Err("a null inside a list".to_owned()),
     };
     (0..items.len()).map(item).collect::<Result<_, _>>().map(|items| Some(Cell::List(items)))
+}
+
+/// A value of any depth as JSON. Fields of a structure that are null are left out: a table gives all items of a list
+/// the fields of each.
+#[expect(clippy::wildcard_enum_match_arm, reason = "Arrow has many types, of which few are read")]
+fn nested(column: &ArrayRef, row: usize) -> Result<Value, String> {
+    if column.is_null(row) {
+        return Ok(Value::Null);
+    }
+    let items = match column.data_type() {
+        DataType::List(_) => column.as_list::<i32>().value(row),
+        DataType::LargeList(_) => column.as_list::<i64>().value(row),
+        DataType::FixedSizeList(..) => column.as_fixed_size_list().value(row),
+        DataType::Dictionary(..) => {
+            let dictionary = column.as_any_dictionary();
+            return nested(dictionary.values(), dictionary.normalized_keys()[row]);
+        }
+        DataType::Struct(_) => {
+            let structure = column.as_struct();
+            let fields = structure.column_names().into_iter().zip(structure.columns());
+            let present = fields.filter(|(_, field)| !field.is_null(row));
+            let read = present.map(|(name, field)| Ok((name.to_owned(), nested(field, row)?)));
+            return read.collect::<Result<_, _>>().map(Value::Object);
+        }
+        _ => return text(column, row).map(Value::String),
+    };
+    (0..items.len()).map(|place| nested(&items, place)).collect()
 }
 
 #[expect(clippy::wildcard_enum_match_arm, reason = "Arrow has many types, of which few are read")]

@@ -1,19 +1,35 @@
-//! What a decoder writes behind a prompt.
+//! What a decoder writes behind a prompt, or answers in a conversation.
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use fedra::apply::text_decoder::{TextDecoder, prompt_tokens};
-use fedra_client::generate::{CachedDecoder, Generator, RandomSampling, Sampling, TextStream};
-use fedra_compute::Seed;
+use fedra::prepare::chat;
+use fedra_client::generate::{
+    CachedDecoder, ChatSession, GenerateSettings, Generator, RandomSampling, Sampling, TextStream,
+};
+use fedra_compute::{Device, Seed};
+use fedra_data::{Message, Role, messages_of_json};
 use pyo3::prelude::*;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::errors::{failed, raised, refused};
 use crate::predict::{choice, opened};
 use crate::values::python_of;
 
-/// Writes a text behind a prompt; `heard` is called with each piece as it is made.
+/// What somebody wants an answer to.
+#[derive(FromPyObject)]
+pub enum Asked {
+    /// A text that goes on.
+    #[pyo3(transparent)]
+    Prompt(String),
+    /// The messages of a conversation in JSON, and how they are written for the model.
+    #[pyo3(transparent)]
+    Conversation((String, Option<PathBuf>)),
+}
+
+/// Writes a text behind a prompt, or an answer to the last message of a conversation; `heard` is called with each piece
+/// as it is made.
 #[pyfunction]
 #[expect(clippy::too_many_arguments, reason = "the Python half has names and defaults for them")]
 pub fn generate<'py>(
@@ -21,7 +37,7 @@ pub fn generate<'py>(
     path: PathBuf,
     best: bool,
     base: Option<PathBuf>,
-    prompt: &str,
+    prompt: Asked,
     max_tokens: usize,
     sampling: (Option<f64>, Option<usize>, Option<f64>, Option<u64>),
     stop: Vec<String>,
@@ -49,26 +65,24 @@ pub fn generate<'py>(
         }),
     };
     sampling.check().map_err(|error| failed(py, error))?;
+    let asked = match prompt {
+        Asked::Prompt(text) => Subject::Text(text),
+        Asked::Conversation((messages, template)) => {
+            Subject::Messages(conversation(py, &messages)?, template)
+        }
+    };
     let choice = choice(py, path, best, base)?;
     let device = opened(py, device, precision)?;
-    let open = || TextDecoder::open(&choice.folders()?, &device);
-    let decoder = py.detach(open).map_err(|error| raised(py, &error))?;
-    let TextDecoder { loaded, tokenizer, generation } = decoder;
-    let prompt = prompt_tokens(&tokenizer, prompt).map_err(|error| raised(py, &error))?;
     let heard = heard.map(|heard| heard.clone().unbind());
-    let write = || -> Result<Result<serde_json::Value, PyErr>, fedra::Error> {
-        let settings = generation.settings(sampling, max_tokens);
-        let cached = CachedDecoder::whole(&device, &loaded.model, &loaded.params)?;
-        let mut generator = Generator::new(cached, &prompt, settings)?;
-        let stream = TextStream::new(&tokenizer, stop).after(&prompt)?;
-        let (mut text, mut tokens, mut thrown) = (String::new(), Vec::new(), None);
-        let ended = generator.write(stream, &mut |written| {
-            tokens.extend(written.token);
-            text.push_str(written.text);
-            // Callbacks and Ctrl-C, between two tokens.
+    let written = py.detach(|| -> fedra::Result<_> {
+        let decoder = TextDecoder::open(&choice.folders()?, &device)?;
+        let settings = decoder.generation.settings(sampling, max_tokens);
+        let mut thrown = None;
+        // Callbacks and Ctrl-C, between two tokens.
+        let mut tell = |text: &str| {
             let told = Python::attach(|py| {
                 if let Some(heard) = &heard {
-                    heard.call1(py, (written.text,))?;
+                    heard.call1(py, (text,))?;
                 }
                 py.check_signals()
             });
@@ -79,13 +93,91 @@ pub fn generate<'py>(
                     ControlFlow::Break(())
                 }
             }
-        })?;
-        let prompt_tokens = prompt.len();
-        Ok(thrown.map_or_else(
-            || Ok(json!({ "text": text, "tokens": tokens, "prompt_tokens": prompt_tokens, "ended": ended.name() })),
-            Err,
-        ))
-    };
-    let written = py.detach(write).map_err(|error| raised(py, &error))??;
-    python_of(py, &written)
+        };
+        let written = match asked {
+            Subject::Text(prompt) => {
+                behind((&decoder, &device), &prompt, (settings, stop), &mut tell)
+            }
+            Subject::Messages(messages, template) => {
+                let asked = (messages, template);
+                answer((&decoder, &device), asked, (settings, stop), &mut tell)
+            }
+        };
+        Ok(match thrown {
+            None => Ok(written?),
+            Some(error) => Err(error),
+        })
+    });
+    python_of(py, &written.map_err(|error| raised(py, &error))??)
+}
+
+/// What is answered.
+enum Subject {
+    Text(String),
+    Messages(Vec<Message>, Option<PathBuf>),
+}
+
+/// Whoever hears a text as it is made.
+type Tell<'a> = &'a mut dyn FnMut(&str) -> ControlFlow<()>;
+
+/// A conversation whose last message somebody wants an answer to.
+fn conversation(py: Python<'_>, messages: &str) -> PyResult<Vec<Message>> {
+    let messages = messages_of_json(messages).map_err(|(found, expected)| {
+        refused(py, "prompt", &format!("found {found}, expected {expected}"))
+    })?;
+    match messages.last() {
+        Some(last) if last.role == Role::User => Ok(messages),
+        Some(_) | None => {
+            let sentence = "expected a message of the user at the end, which is answered";
+            Err(refused(py, "prompt", sentence))
+        }
+    }
+}
+
+/// What a decoder writes behind a text.
+fn behind(
+    (decoder, device): (&TextDecoder, &Device),
+    prompt: &str,
+    (settings, stop): (GenerateSettings, Vec<String>),
+    tell: Tell<'_>,
+) -> fedra::Result<Value> {
+    let TextDecoder { loaded, tokenizer, .. } = decoder;
+    let prompt = prompt_tokens(tokenizer, prompt)?;
+    let cached = CachedDecoder::whole(device, &loaded.model, &loaded.params)?;
+    let mut generator = Generator::new(cached, &prompt, settings)?;
+    let stream = TextStream::new(tokenizer, stop).after(&prompt)?;
+    let (mut text, mut tokens) = (String::new(), Vec::new());
+    let ended = generator.write(stream, &mut |written| {
+        tokens.extend(written.token);
+        text.push_str(written.text);
+        tell(written.text)
+    })?;
+    let prompt_tokens = prompt.len();
+    Ok(
+        json!({ "text": text, "tokens": tokens, "prompt_tokens": prompt_tokens, "ended": ended.name(), "notes": [] }),
+    )
+}
+
+/// What a decoder answers in a conversation.
+fn answer(
+    (decoder, device): (&TextDecoder, &Device),
+    (messages, template): (Vec<Message>, Option<PathBuf>),
+    (mut settings, stop): (GenerateSettings, Vec<String>),
+    tell: Tell<'_>,
+) -> fedra::Result<Value> {
+    let TextDecoder { loaded, tokenizer, .. } = decoder;
+    let end = loaded.model.config().eos_token_ids.first().copied();
+    let template = chat::template(template.as_deref(), (&loaded.companions, tokenizer), end)?;
+    let turn_end = template.ends_with().and_then(|end| tokenizer.token_id(&end));
+    settings.stop_tokens.extend(turn_end);
+    let make = Box::new(|| CachedDecoder::whole(device, &loaded.model, &loaded.params));
+    let mut session = ChatSession::new(messages, (&template, tokenizer), make);
+    let answer = session.answer(&settings, &stop, tell)?;
+    Ok(json!({
+        "text": answer.text,
+        "tokens": answer.tokens,
+        "prompt_tokens": answer.prompt,
+        "ended": answer.ended.name(),
+        "notes": chat::notes(&template),
+    }))
 }

@@ -8,6 +8,8 @@
 //! _fedra (here)    Experiment, run, plan, predict, ...    the library `fedra`, errors as exceptions, rows from Arrow
 //! ```
 
+#![expect(clippy::needless_pass_by_value, reason = "PyO3 hands arguments over by value")]
+
 mod errors;
 mod values;
 

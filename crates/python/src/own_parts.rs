@@ -3,20 +3,23 @@
 //! They are called on the run's thread, which takes the interpreter's lock for as long. An exception ends the round as if
 //! it had not begun, and is what comes of the run. Arrays lie in the library's own memory: the numbers of a change and of
 //! what is remembered are lent to Python for the call and taken back behind it, without a copy unless somebody has
-//! kept an array.
+//! kept an array. What a score looks at is Python's for good, without a copy.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use fedra::process::locked;
 use fedra_engine::{
-    ClientInfo, EngineError, OwnChoices, OwnParts, OwnRanking, OwnStep, ParamValues,
+    ClientInfo, EngineError, OwnAnswers, OwnChoices, OwnParts, OwnRanking, OwnStep, OwnTruth,
+    ParamValues,
 };
 use fedra_plan::{ParamId, Round};
 use fedra_wire::ClientId;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::PyDict;
+
+use crate::parameters::{FLOAT32, array_interface};
 
 /// The functions of one run.
 #[pyclass(module = "fedra", frozen)]
@@ -24,6 +27,7 @@ pub struct Parts {
     sampler: Option<Py<PyAny>>,
     selector: Option<Py<PyAny>>,
     server: Option<Py<PyAny>>,
+    score: Option<Py<PyAny>>,
     thrown: Mutex<Option<PyErr>>,
 }
 
@@ -34,8 +38,9 @@ impl Parts {
         sampler: Option<Py<PyAny>>,
         selector: Option<Py<PyAny>>,
         server: Option<Py<PyAny>>,
+        score: Option<Py<PyAny>>,
     ) -> Self {
-        Self { sampler, selector, server, thrown: Mutex::new(None) }
+        Self { sampler, selector, server, score, thrown: Mutex::new(None) }
     }
 }
 
@@ -79,11 +84,12 @@ impl fmt::Debug for Own {
 
 impl OwnParts for Own {
     fn makes(&self) -> OwnChoices {
-        let Parts { sampler, selector, server, .. } = self.0.get();
+        let Parts { sampler, selector, server, score, .. } = self.0.get();
         OwnChoices {
             cohort: sampler.is_some(),
             order: selector.is_some(),
             change: server.is_some(),
+            score: score.is_some(),
         }
     }
 
@@ -159,6 +165,33 @@ impl OwnParts for Own {
             },
         )
     }
+
+    fn score(&self, answers: OwnAnswers) -> Result<Option<f64>, EngineError> {
+        self.called(
+            |parts| &parts.score,
+            |score| {
+                let py = score.py();
+                let OwnAnswers { truth, probabilities, labels } = answers;
+                let table = vec![probabilities.len() / labels.max(1), labels];
+                let truth = match truth {
+                    OwnTruth::One(truth) => (vec![truth.len()], Numbers::Whole(truth)),
+                    OwnTruth::Several(truth) => (table.clone(), Numbers::Truth(truth)),
+                };
+                let probabilities = (table, Numbers::Real(probabilities));
+                let asarray = py.import("numpy")?.getattr("asarray")?;
+                let [truth, probabilities] = [truth, probabilities]
+                    .map(|(shape, numbers)| asarray.call1((GivenArray { numbers, shape },)));
+                let found = score.call1((truth?, probabilities?))?;
+                found.extract().map_err(|_| {
+                    let kind = found.get_type().name().map(|name| name.to_string());
+                    let kind = kind.unwrap_or_default();
+                    PyTypeError::new_err(format!(
+                        "score: found a {kind}, expected a number or None"
+                    ))
+                })
+            },
+        )
+    }
 }
 
 /// A parameter that is lent to Python.
@@ -211,12 +244,33 @@ struct LentArray {
 impl LentArray {
     #[getter]
     fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let order = if cfg!(target_endian = "little") { "<f4" } else { ">f4" };
-        let interface = PyDict::new(py);
-        interface.set_item("version", 3)?;
-        interface.set_item("typestr", order)?;
-        interface.set_item("shape", PyTuple::new(py, &self.shape)?)?;
-        interface.set_item("data", (self.address, false))?;
-        Ok(interface)
+        array_interface(py, (FLOAT32, &self.shape), (self.address, false))
+    }
+}
+
+/// Numbers of an array that Python keeps.
+enum Numbers {
+    Real(Vec<f64>),
+    Whole(Vec<i64>),
+    Truth(Vec<u8>),
+}
+
+/// An array that is Python's from now on.
+#[pyclass(frozen)]
+struct GivenArray {
+    numbers: Numbers,
+    shape: Vec<usize>,
+}
+
+#[pymethods]
+impl GivenArray {
+    #[getter]
+    fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let (kind, address) = match &self.numbers {
+            Numbers::Real(numbers) => ("f8", numbers.as_ptr() as usize),
+            Numbers::Whole(numbers) => ("i8", numbers.as_ptr() as usize),
+            Numbers::Truth(numbers) => ("b1", numbers.as_ptr() as usize),
+        };
+        array_interface(py, (kind, &self.shape), (address, true))
     }
 }

@@ -94,12 +94,24 @@ impl ParameterArray {
             Some(shape) => shape.dims().to_vec(),
             None => vec![values.len()],
         };
-        let order = if cfg!(target_endian = "little") { "<f4" } else { ">f4" };
-        let interface = PyDict::new(py);
-        interface.set_item("version", 3)?;
-        interface.set_item("typestr", order)?;
-        interface.set_item("shape", PyTuple::new(py, dims)?)?;
-        interface.set_item("data", (values.as_ptr() as usize, true))?;
-        Ok(interface)
+        array_interface(py, (FLOAT32, &dims), (values.as_ptr() as usize, true))
     }
+}
+
+/// NumPy's name of an f32.
+pub const FLOAT32: &str = "f4";
+
+/// An array in NumPy's array interface: what its numbers are, its shape, where it lies and whether it is read-only.
+pub fn array_interface<'py>(
+    py: Python<'py>,
+    (kind, shape): (&str, &[usize]),
+    place: (usize, bool),
+) -> PyResult<Bound<'py, PyDict>> {
+    let order = if cfg!(target_endian = "little") { '<' } else { '>' };
+    let interface = PyDict::new(py);
+    interface.set_item("version", 3)?;
+    interface.set_item("typestr", format!("{order}{kind}"))?;
+    interface.set_item("shape", PyTuple::new(py, shape)?)?;
+    interface.set_item("data", place)?;
+    Ok(interface)
 }

@@ -89,6 +89,9 @@ def test_objects_hear_the_begin_and_the_end(experiment, rows):
 
     fedra.run(experiment, rows, progress=False, callbacks=[Watch(), Watch()])
     assert heard == ["begin", "begin", True, True]
+    with pytest.raises(ZeroDivisionError):
+        fedra.run(experiment, rows, progress=False, callbacks=[Watch(), lambda round: 1 / 0])
+    assert heard[4:] == ["begin", False]
 
 
 class Writer:
@@ -120,6 +123,11 @@ def test_mlflow_gets_settings_and_numbers(experiment, rows, tmp_path, monkeypatc
     found = mlflow.search_runs(search_all_experiments=True).iloc[0]
     assert found["params.work.batch"] == "4"
     assert found["metrics.loss"] == run.rounds[-1]["loss"]
+    stopped = [lambda round: round.stop(), fedra.callbacks.MLflow(run_name="stopped")]
+    fedra.run(experiment, rows, progress=False, callbacks=stopped)
+    assert mlflow.active_run() is None
+    ended = mlflow.search_runs(search_all_experiments=True).set_index("tags.mlflow.runName")["status"]
+    assert dict(ended) == {"wards": "FINISHED", "stopped": "KILLED"}
 
 
 def test_weights_and_biases_gets_settings_and_numbers(experiment, rows, tmp_path, monkeypatch):

@@ -92,3 +92,85 @@ def test_a_guarantee_covers_a_server_rule_and_no_sampler(experiment, rows, train
     assert fedra.run(private, rows, progress=False, server=momentum).summary["privacy"]["epsilon"] > 0
     with pytest.raises(fedra.ConfigError, match="privacy guarantee does not cover"):
         fedra.run(private, rows, sampler=lambda round, examples: list(examples))
+
+
+def accuracy(truth, probabilities):
+    return (probabilities.argmax(axis=1) == truth).mean()
+
+
+def test_a_score_judges_the_run_and_changes_no_bit(tables, rows):
+    tables["data"]["shares"] = {"central": 0.25, "validation": 0.25, "test": 0.25}
+    tables["evaluate"] = {"best": True}
+    seen = []
+
+    def score(truth, probabilities):
+        seen.append((truth, probabilities, probabilities.copy()))
+        return accuracy(truth, probabilities)
+
+    run = fedra.run(tables, rows, progress=False, score=score)
+    assert weights(run) == weights(fedra.run(tables, rows, progress=False))
+    for report in run.rounds:
+        for scored in report["scores"]:
+            assert all(one["scores"]["own_score"] == one["scores"]["accuracy"] for one in scored["each"])
+    assert run.summary["score"]["name"] == run.summary["best"]["name"] == "own_score"
+    assert run.score == run.rounds[-1]["scores"][0]["mean"]["own_score"]
+    assert "central_test.own_score" in run.rounds.columns()
+    # The arrays are nobody else's, and stay.
+    for truth, probabilities, copy in seen:
+        assert truth.dtype == numpy.int64 and probabilities.shape == (len(truth), 3)
+        assert numpy.allclose(probabilities.sum(axis=1), 1.0) and numpy.array_equal(probabilities, copy)
+        assert not probabilities.flags.owndata
+    # Three rounds, the central set and two sets of two clients.
+    assert len(seen) == 3 * (1 + 2 + 2)
+
+
+def test_a_score_may_be_missing_and_is_no_text(tables, rows):
+    run = fedra.run(tables, rows, progress=False, score=lambda truth, probabilities: float("nan"))
+    assert run.summary["score"]["name"] == "macro_f1"
+    with pytest.raises(TypeError, match="score: found a str, expected a number or None"):
+        fedra.run(tables, rows, score=lambda truth, probabilities: "good")
+
+
+def test_a_score_that_fails_ends_the_run_and_leaves_it_resumable(experiment, rows):
+    calls = []
+
+    def fails(truth, probabilities):
+        calls.append(1)
+        if len(calls) == 2:
+            raise ArithmeticError("no such score")
+        return accuracy(truth, probabilities)
+
+    with pytest.raises(ArithmeticError, match="no such score") as raised:
+        fedra.run(experiment, rows, progress=False, score=fails)
+    assert "fails" in str(raised.traceback[-1])
+    stopped = raised.value.run
+    assert len(stopped.rounds) == 1
+    assert weights(stopped.resume(progress=False)) == weights(fedra.run(experiment, rows, progress=False))
+    # Another score would compare what cannot be compared.
+    with pytest.raises(fedra.Error, match="another experiment"):
+        fedra.run(experiment, rows, folder=stopped.folder, resume=True, server=momentum)
+
+
+def test_a_score_is_refused_where_nobody_here_has_the_probabilities(tables, rows):
+    cut = fedra.Experiment(tables, model={"blocks": 2}, split={"first": 1, "last": 0})
+    with pytest.raises(fedra.ConfigError, match="split: found code of a program"):
+        fedra.run(cut, rows, score=accuracy)
+    tables["data"] |= {"task": "language", "columns": {"text": "note", "client": "hospital"}}
+    texts = fedra.Experiment(tables | {"model": {"preset": "tiny-decoder"}})
+    with pytest.raises(fedra.ConfigError, match="data.task: found language"):
+        fedra.run(texts, [{key: row[key] for key in ("note", "hospital")} for row in rows], score=accuracy)
+
+
+def test_a_score_of_codes_has_a_truth_for_each_label(tables):
+    codes = [["fever"], ["pain", "fever"], [], ["pain"]]
+    rows = [{"note": f"case {place}", "codes": codes[place % 4], "hospital": "ns"[place % 2]} for place in range(32)]
+    tables["data"] |= {"task": "diagnosis", "columns": {"text": "note", "label": "codes", "client": "hospital"}}
+    seen = []
+
+    def exact(truth, probabilities):
+        seen.append((truth.dtype, truth.shape == probabilities.shape, truth.shape[1]))
+        return ((probabilities > 0.5) == truth).all(axis=1).mean()
+
+    run = fedra.run(tables, rows, progress=False, score=exact)
+    assert set(seen) == {(numpy.dtype(bool), True, 2)}
+    assert run.score == run.rounds[-1]["scores"][0]["mean"]["exact"]

@@ -99,3 +99,20 @@ def test_the_notebooks_of_the_book_run(name, repository, tmp_path, monkeypatch):
     nbclient.NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(tmp_path)}}).execute()
     shown = [output for cell in notebook.cells for output in cell.get("outputs", []) if "data" in output]
     assert any("<iframe" in output["data"].get("text/html", "") for output in shown)
+
+
+def test_files_know_each_other_in_no_circle():
+    """Each file of the package takes from others at its top alone, and never from one that takes from it."""
+    ties = {}
+    for file in Path(fedra.__file__).parent.glob("*.py"):
+        tree = ast.parse(file.read_text())
+        taken = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.level > 0]
+        assert all(node in tree.body for node in taken), f"{file.name} imports inside of a function"
+        names = [[node.module] if node.module else [alias.name for alias in node.names] for node in taken]
+        ties[file.stem] = {name for names in names for name in names} - {"_fedra"}
+    assert "_data" in ties["_run"]
+    while ties:
+        free = [name for name, known in ties.items() if not known & ties.keys()]
+        assert free, f"a circle: {ties}"
+        for name in free:
+            del ties[name]

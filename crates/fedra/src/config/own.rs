@@ -7,7 +7,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use fedra_data::{ChoiceTemplates, Reader, Table, TableBuilder, Task};
+use fedra_data::{AnswerForm, ChoiceTemplates, Reader, Table, TableBuilder, Task};
 use fedra_engine::methods::Method;
 use fedra_engine::{OwnParts, Recipe};
 
@@ -85,8 +85,12 @@ impl Experiment {
     /// The same experiment with code of the program in the place of some choices. In the folder of its run the method
     /// has another name, by which no file can be run.
     pub fn with_parts(mut self, parts: Arc<dyn OwnParts>) -> Result<Self> {
-        parts.makes().check(&self.recipe).map_err(check::of_engine)?;
-        self.recipe.method.push_str("-with-own-parts");
+        let makes = parts.makes();
+        makes.check(&self.recipe).map_err(check::of_engine)?;
+        let expected = "classes, concepts, diagnosis or tokens: a score of a program needs probabilities of labels";
+        ConfigError::new("data.task", self.task.name(), expected)
+            .when(makes.score && self.task.answer_form() == AnswerForm::Text)?;
+        self.recipe.method.push_str(makes.suffix());
         self.raw.method.name.clone_from(&self.recipe.method);
         self.parts = Some(parts);
         Ok(self)

@@ -296,7 +296,10 @@ impl Run {
             .with_depths(&self.recipe.depths)?;
         // A simulation has to repeat: its noise hides nothing from who knows the seed.
         let secret = SecretKey::simulated(self.experiment.seed.of("examples"));
-        let fleet = fleet.with_secret(&secret);
+        let mut fleet = fleet.with_secret(&secret);
+        if let Some(parts) = &self.experiment.parts {
+            fleet = fleet.with_parts(Arc::clone(parts));
+        }
         let mut fleet = placement.furnish(fleet, &folder.path().join(SCRATCH))?;
         let middle = self.middle(fleet.clients());
         if let Some(middle) = &middle {

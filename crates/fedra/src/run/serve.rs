@@ -173,6 +173,10 @@ fn prepare(experiment: &Experiment, listener: &dyn Listener) -> Result<Run> {
     let expected = "a method with clients: clients do not send rows to a server";
     ConfigError::new("method.name", "\"centralised\"", expected)
         .when(experiment.recipe.population == Population::Pooled)?;
+    let own = experiment.parts.as_ref().map(|parts| parts.makes()).unwrap_or_default();
+    let expected =
+        "a run in this process: a score of a program needs answers, which clients elsewhere keep";
+    ConfigError::new("method.name", "code of a program", expected).when(own.score)?;
     let OpenedDevice { device, note } = experiment.device.open_or(Device::frugal_cpu())?;
     if let Some(note) = note {
         listener.note(&note);

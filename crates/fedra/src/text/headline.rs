@@ -2,15 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use fedra_engine::{EvaluationSet, RoundReport, SetScores};
+use fedra_engine::{EvaluationSet, OWN_SCORE, RoundReport, SetScores};
 use fedra_privacy::shown;
 
 /// The scores that tasks are judged by, in order of preference.
 const HEADLINES: [&str; 6] =
     ["span_f1", "macro_f1", "micro_f1", "rouge_l", "preference_accuracy", "negative_loss"];
 
-/// Codes are judged by micro F1, classes by macro F1; only codes have `exact`.
+/// A program's own score goes first. Codes are judged by micro F1, classes by macro F1; only codes have `exact`.
 pub fn headline_of(scores: &BTreeMap<String, f64>) -> Option<(&'static str, f64)> {
+    if let Some(own) = scores.get(OWN_SCORE) {
+        return Some((OWN_SCORE, *own));
+    }
     if let (Some(micro), true) = (scores.get("micro_f1"), scores.contains_key("exact")) {
         return Some(("micro_f1", *micro));
     }

@@ -3,11 +3,15 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use fedra::engine::{ClientId, ClientInfo, EngineError, OwnChoices, OwnParts, OwnRanking, OwnStep};
+use fedra::engine::{
+    ClientId, ClientInfo, EngineError, OwnAnswers, OwnChoices, OwnParts, OwnRanking, OwnStep,
+    OwnTruth,
+};
 use fedra::folder::scratch::ScratchFolder;
 use fedra::listener::Event;
 use fedra::plan::Round;
@@ -51,6 +55,20 @@ impl OwnParts for Own {
         }
         Ok(())
     }
+
+    /// The share of rows whose likeliest label is right, which of classes is the accuracy.
+    fn score(&self, answers: OwnAnswers) -> Result<Option<f64>, EngineError> {
+        if self.fails.swap(false, Ordering::Relaxed) {
+            return Err(EngineError::Stopped);
+        }
+        let OwnTruth::One(truth) = answers.truth else { panic!("rows have one label each") };
+        let rows = answers.probabilities.chunks_exact(answers.labels);
+        let right = |(row, truth): (&[f64], &i64)| {
+            row.iter().all(|probability| *probability <= row[*truth as usize])
+        };
+        let hits = rows.zip(&truth).filter(|row| right(*row)).count();
+        Ok((!truth.is_empty()).then(|| hits as f64 / truth.len() as f64))
+    }
 }
 
 fn experiment(more: &str) -> Experiment {
@@ -68,7 +86,8 @@ fn run(experiment: &Experiment) -> (Vec<u8>, Summary) {
     (model, ending.complete().expect("nobody stops it"))
 }
 
-const CHANGE: OwnChoices = OwnChoices { cohort: false, order: false, change: true };
+const CHANGE: OwnChoices = OwnChoices { cohort: false, order: false, change: true, score: false };
+const SCORE: OwnChoices = OwnChoices { cohort: false, order: false, change: false, score: true };
 
 #[test]
 fn a_server_rule_of_ones_own_has_the_bits_of_the_one_it_repeats() {
@@ -115,7 +134,7 @@ fn what_a_rule_remembers_is_in_the_checkpoint_and_a_failure_leaves_the_round_bef
 #[test]
 fn a_sampler_and_a_selector_of_ones_own_decide_who_sends_what() {
     let safl = "\n[method]\nname = \"safl\"\nk = 1\n";
-    let choices = OwnChoices { cohort: true, order: true, change: false };
+    let choices = OwnChoices { cohort: true, order: true, ..OwnChoices::default() };
     let scratch = ScratchFolder::new().unwrap();
     let own = with(experiment(safl), choices);
     fedra::run(&own, &Output::new(scratch.path()), &Silent).unwrap();
@@ -125,6 +144,49 @@ fn a_sampler_and_a_selector_of_ones_own_decide_who_sends_what() {
         assert_eq!(round["cohort"].as_array().unwrap().len(), 1, "{line}");
         assert_eq!(round["blocks"], serde_json::json!([1]), "{line}");
     }
+}
+
+#[test]
+fn a_score_of_ones_own_judges_every_set_and_changes_no_bit() {
+    let classes =
+        TINY.replace("\"concepts\"", "\"classes\"").replace("validation = 0.0", "validation = 0.2");
+    let classes = format!("{classes}\n[evaluate]\nbest = true\n");
+    let classes = Experiment::from_toml(&classes, &Overrides::default()).unwrap();
+    let (plain, _) = run(&classes);
+    let scratch = ScratchFolder::new().unwrap();
+    let own = with(classes, SCORE);
+    let ending = fedra::run(&own, &Output::new(scratch.path()), &Silent).unwrap();
+    let summary = ending.complete().unwrap();
+    assert_eq!(fs::read(scratch.path().join("model/model.safetensors")).unwrap(), plain);
+    assert_eq!(summary.method, "fedavg-with-own-score");
+    let rounds = fs::read_to_string(scratch.path().join("rounds.jsonl")).unwrap();
+    let mut sets = BTreeSet::new();
+    for line in rounds.lines() {
+        let round: serde_json::Value = serde_json::from_str(line).unwrap();
+        for set in round["scores"].as_array().unwrap() {
+            sets.insert(set["on"].as_str().unwrap().to_owned());
+            for scores in set["each"].as_array().unwrap() {
+                let scores = &scores["scores"];
+                assert_eq!(scores["own_score"], scores["accuracy"], "{line}");
+            }
+        }
+    }
+    let all = ["central_test", "client_test", "client_validation"];
+    assert_eq!(sets.into_iter().collect::<Vec<_>>(), all);
+    assert_eq!(summary.score.unwrap().name, "own_score");
+    assert_eq!(summary.best.unwrap().name, "own_score");
+}
+
+#[test]
+fn a_score_that_fails_leaves_the_round_before() {
+    let own = Own { choices: SCORE, fails: AtomicBool::new(true) };
+    let own = experiment("").with_parts(Arc::new(own)).unwrap();
+    let scratch = ScratchFolder::new().unwrap();
+    let ending = fedra::run(&own, &Output::new(scratch.path()), &Silent).unwrap();
+    assert!(matches!(ending, Ending::Interrupted { rounds: 0, .. }), "{ending:?}");
+    fedra::resume_with(&own, scratch.path(), &Silent).unwrap();
+    let resumed = fs::read(scratch.path().join("model/model.safetensors")).unwrap();
+    assert_eq!(resumed, run(&experiment("")).0);
 }
 
 #[test]
@@ -141,6 +203,8 @@ fn code_is_refused_where_a_recipe_leaves_it_nothing_or_a_guarantee_does_not_cove
     let adam = "\n[method]\nname = \"fedadam\"\n";
     assert!(refused(adam, CHANGE).contains("a method whose server adds the mean change"));
     let private = "\n[privacy]\nunit = \"example\"\nnoise = 1.0\ndelta = 1e-3\nclip = 1.0\n";
+    let cut = "\n[split]\nfirst = 1\nlast = 0\n";
+    assert!(refused(cut, SCORE).starts_with("split: found code of a program"));
     let cohort = OwnChoices { cohort: true, ..OwnChoices::default() };
     assert!(refused(private, cohort).starts_with("privacy: found code of a program"));
 }

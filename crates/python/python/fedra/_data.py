@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TypedDict
 
 from .errors import DataError
 
 SPLITS = ("train", "validation", "test")
 
 
-def parts_of(data: Any) -> list[dict[str, Any]] | None:
+class Part(TypedDict):
+    """Rows with what messages call them, and perhaps a split or a client."""
+
+    name: str
+    split: str | None
+    client: str | None
+    rows: Any
+
+
+def parts_of(data: Any) -> list[Part] | None:
     """The parts of some data: one for a table, several for a mapping of tables by split or by client."""
     if data is None:
         return None

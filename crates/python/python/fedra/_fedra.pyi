@@ -2,9 +2,11 @@
 
 from collections.abc import Iterator, Mapping
 from os import PathLike
-from typing import Any, Protocol, TypedDict
+from typing import Any, Protocol
 
 import numpy
+
+from ._data import Part
 
 __version__: str
 
@@ -44,7 +46,7 @@ class ParameterArray:
 class Parts:
     """Functions in the place of some of a method's choices."""
 
-    def __new__(cls, sampler: Any, selector: Any, server: Any) -> Parts: ...
+    def __new__(cls, sampler: Any, selector: Any, server: Any, score: Any) -> Parts: ...
 
 class Predictor:
     """A trained model, opened to label texts."""
@@ -68,25 +70,19 @@ class Predictor:
     def reads_images(self) -> bool: ...
     def predict(self, rows: list[Any], threshold: float, top: int) -> list[dict[str, Any]]: ...
 
-class _Part(TypedDict):
-    name: str
-    split: str | None
-    client: str | None
-    rows: Any
-
 class _Follower(Protocol):
     waits: bool
 
 def run(
     experiment: Experiment | None,
-    data: list[_Part] | None,
+    data: list[Part] | None,
     parts: Parts | None,
     folder: str | PathLike[str],
     mode: str,
     threads: int | None,
     follower: _Follower,
 ) -> tuple[int, int]: ...
-def plan(experiment: Experiment, data: list[_Part] | None, follower: _Follower) -> dict[str, Any]: ...
+def plan(experiment: Experiment, data: list[Part] | None, follower: _Follower) -> dict[str, Any]: ...
 def report(folder: str | PathLike[str]) -> str: ...
 def round_table(folder: str | PathLike[str]) -> dict[str, list[Any]]: ...
 def evaluate(
@@ -94,7 +90,7 @@ def evaluate(
     best: bool,
     base: str | PathLike[str] | None,
     experiment: Experiment | None,
-    data: list[_Part] | None,
+    data: list[Part] | None,
     file: str | PathLike[str] | None,
     columns: dict[str, Any] | None,
     split: str | None,
@@ -106,7 +102,7 @@ def generate(
     path: str | PathLike[str],
     best: bool,
     base: str | PathLike[str] | None,
-    prompt: str,
+    prompt: str | tuple[str, str | PathLike[str] | None],
     max_tokens: int,
     sampling: tuple[float | None, int | None, float | None, int | None],
     stop: list[str],
@@ -125,7 +121,7 @@ def compare(
 ) -> dict[str, Any]: ...
 def advise(
     experiment: Experiment,
-    data: list[_Part] | None,
+    data: list[Part] | None,
     rounds: int | None,
     warmups: list[int],
     tolerance: float,
@@ -134,7 +130,7 @@ def advise(
 ) -> tuple[dict[str, Any], str]: ...
 def audit(
     experiment: Experiment,
-    data: list[_Part] | None,
+    data: list[Part] | None,
     canaries: int,
     confidence: float,
     follower: _Follower,

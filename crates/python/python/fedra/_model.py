@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from . import _fedra
 from ._data import parts_of
+from ._experiment import opened
 from .errors import ConfigError, Error
-from .progress import Follower, Progress
-
-if TYPE_CHECKING:
-    from ._run import Run
+from .progress import Follower, Progress, log
 
 PathLike = str | os.PathLike[str]
 
 #: The class of transformers for a model folder that names none.
 USUAL_CLASS = "AutoModel"
+#: The file that makes a folder one of adapters.
+_ADAPTERS = "adapter_config.json"
+#: The class of transformers that peft means by a task.
+_CLASS_OF_TASK = {
+    "CAUSAL_LM": "AutoModelForCausalLM",
+    "SEQ_CLS": "AutoModelForSequenceClassification",
+    "TOKEN_CLS": "AutoModelForTokenClassification",
+}
 
 
 class Model:
@@ -38,14 +44,14 @@ class Model:
         device: str | None = None,
         precision: str | None = None,
         multi_label: bool = False,
-        _run: Run | None = None,
+        _files: object = None,
     ) -> None:
         #: The folder, or the name on the hub.
         self.path = path if isinstance(path, str) and path.startswith("hf:") else Path(path)
-        self._best, self._base = best and _run is None, base
+        self._best, self._base = best and _files is None, base
         self._device, self._precision, self._multi_label = device, precision, multi_label
-        # Files that are temporary stay for as long as somebody has their model.
-        self._run = _run
+        # Files that are temporary stay for as long as somebody has their model: whose they are, if anybody's.
+        self._files = _files
         self._opened: _fedra.Predictor | None = None
 
     @property
@@ -92,8 +98,6 @@ class Model:
         place of its own; or the path of a file of rows (`.jsonl`, `.csv`, `.tsv`, `.parquet`), with `columns` such as
         `{"text": "note", "label": "ward"}` and perhaps one `split`.
         """
-        from ._run import opened
-
         file = None
         if isinstance(experiment, (str, os.PathLike)) and not str(experiment).endswith(".toml"):
             if "\n" not in str(experiment):
@@ -113,52 +117,73 @@ class Model:
 
     def generate(
         self,
-        prompt: str,
+        prompt: str | Iterable[Mapping[str, Any]],
         *,
         max_tokens: int = 128,
         temperature: float | None = None,
         top_k: int | None = None,
         top_p: float | None = None,
         seed: int | None = None,
-        stop: str | list[str] = (),
+        stop: str | Iterable[str] = (),
+        chat_template: PathLike | None = None,
         on_text: Callable[[str], Any] | None = None,
     ) -> str:
-        """What a decoder writes behind a prompt. The likeliest token each time, or a draw if `temperature`, `top_k` or
-        `top_p` is given; the same `seed` draws the same text. `on_text` is called with each piece as it is made."""
+        """What a decoder writes behind a prompt, or answers to the last message of a conversation: a list of messages such
+        as `{"role": "user", "content": "I cough"}`, written by the model's own chat template or by `chat_template` (a
+        file in Jinja, "plain" or "chatml").
+
+        The likeliest token each time, or a draw if `temperature`, `top_k` or `top_p` is given; the same `seed` draws the
+        same text. `on_text` is called with each piece as it is made.
+        """
+        asked: str | tuple[str, PathLike | None]
+        if isinstance(prompt, str):
+            if chat_template is not None:
+                raise ConfigError("chat_template: applies only to a list of messages, not to a text")
+            asked = prompt
+        else:
+            asked = (json.dumps([dict(message) for message in prompt]), chat_template)
         written = _fedra.generate(
-            self.path, self._best, self._base, prompt, max_tokens, (temperature, top_k, top_p, seed),
+            self.path, self._best, self._base, asked, max_tokens, (temperature, top_k, top_p, seed),
             [stop] if isinstance(stop, str) else list(stop), self._device, self._precision, on_text,
         )
+        for note in written["notes"]:
+            log.info("%s", note)
         return written["text"]
 
     def to_transformers(self, **options: Any):
-        """The model as one of `transformers`, of the class that its `config.json` names; options go to
-        `from_pretrained`. `to_tokenizer` gives its tokenizer."""
+        """The model as one of `transformers`, of the class that its `config.json` names, or where it is adapters, as one of
+        `peft` over its base; options go to `from_pretrained`. `to_tokenizer` gives its tokenizer."""
         import transformers
 
         folder = self._folder()
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        if (folder / _ADAPTERS).is_file():
+            return self.to_peft(**options)
+        config = _json(folder / "config.json")
         name = next(iter(config.get("architectures") or []), USUAL_CLASS)
         return getattr(transformers, name).from_pretrained(folder, **options)
 
     def to_tokenizer(self, **options: Any):
-        """The tokenizer of the model as one of `transformers`."""
+        """The tokenizer of the model, or of the base of adapters, as one of `transformers`."""
         import transformers
 
-        return transformers.AutoTokenizer.from_pretrained(self._folder(), **options)
+        folder = self._folder()
+        place, options = _base_of(folder, self._base, options) if (folder / _ADAPTERS).is_file() else (folder, options)
+        return transformers.AutoTokenizer.from_pretrained(place, **options)
 
     def to_peft(self, base: Any = None, **options: Any):
-        """The adapters of a run with `model.lora`, over their base model as one of `transformers`."""
+        """The adapters of a run with `model.lora`, over `base`, a model of `transformers`; usually the one they were trained
+        over. Options go to `from_pretrained` of that base."""
         import peft
 
         folder = self._folder()
-        adapter = folder if (folder / "adapter_config.json").is_file() else folder.parent / folder.name.replace("model", "adapter")
-        if not (adapter / "adapter_config.json").is_file():
-            raise Error(f"{adapter}: found no adapters, expected a run with model.lora over a pretrained model")
+        if not (folder / _ADAPTERS).is_file():
+            # Beside the merged model of a run.
+            folder = folder.with_name(folder.name.replace("model", "adapter"))
+        if not (folder / _ADAPTERS).is_file():
+            raise Error(f"{folder}: found no adapters, expected a run with model.lora over a pretrained model")
         if base is None:
-            config = json.loads((adapter / "adapter_config.json").read_text(encoding="utf-8"))
-            base = Model(config["base_model_name_or_path"]).to_transformers()
-        return peft.PeftModel.from_pretrained(base, adapter, **options)
+            base = _opened_base(folder, self._base, options)
+        return peft.PeftModel.from_pretrained(base, folder)
 
     def __repr__(self) -> str:
         return f"Model({str(self.path)!r})"
@@ -166,9 +191,11 @@ class Model:
     def _folder(self) -> Path:
         if isinstance(self.path, str):
             raise Error(f"{self.path} is a model of the hub: transformers opens it by its name")
-        if (self.path / "experiment.toml").is_file():
-            return self.path / ("model-best" if self._best else "model")
-        return self.path
+        if not (self.path / "experiment.toml").is_file():
+            return self.path
+        model = self.path / ("model-best" if self._best else "model")
+        # Adapters alone are left over weights in less memory.
+        return model if model.is_dir() else model.with_name(model.name.replace("model", "adapter"))
 
     def _predictor(self) -> _fedra.Predictor:
         if self._opened is None:
@@ -211,8 +238,9 @@ def evaluate(model: Any, experiment: Any, data: Any = None, **options: Any) -> d
     return _of(model).evaluate(experiment, data, **options)
 
 
-def generate(model: Any, prompt: str, **options: Any) -> str:
-    """What the decoder in a folder writes behind a prompt: `Model(model).generate(prompt, ...)`."""
+def generate(model: Any, prompt: str | Iterable[Mapping[str, Any]], **options: Any) -> str:
+    """What the decoder in a folder writes behind a prompt, or answers in a conversation: `Model(model).generate(prompt,
+    ...)`."""
     return _of(model).generate(prompt, **options)
 
 
@@ -221,6 +249,38 @@ def _of(model: Any) -> Model:
         return model
     own = getattr(model, "model", None)
     return own if isinstance(own, Model) else Model(model)
+
+
+def _base_of(adapters: Path, base: PathLike | None, options: Mapping[str, Any]) -> tuple[PathLike, dict[str, Any]]:
+    """Where the base of adapters is, for `from_pretrained` with these options."""
+    if base is not None:
+        return base, dict(options)
+    config = _json(adapters / _ADAPTERS)
+    named = {"revision": config["revision"]} if config.get("revision") else {}
+    return config["base_model_name_or_path"], named | dict(options)
+
+
+def _opened_base(adapters: Path, base: PathLike | None, options: Mapping[str, Any]) -> Any:
+    """The base of adapters, with a head of their classes."""
+    import transformers
+
+    place, options = _base_of(adapters, base, options)
+    task = _json(adapters / _ADAPTERS).get("task_type")
+    if task is None:
+        config = transformers.AutoConfig.from_pretrained(place, **options)
+        name = next(iter(config.architectures or []), USUAL_CLASS)
+        return getattr(transformers, name).from_pretrained(place, **options)
+    labels = adapters / "labels.json"
+    if labels.is_file() and task != "CAUSAL_LM":
+        names = dict(enumerate(_json(labels)))
+        classes = {"id2label": names, "label2id": {name: place for place, name in names.items()}}
+        # A head of other classes is replaced by that of the adapters.
+        options = {**classes, "ignore_mismatched_sizes": True, **options}
+    return getattr(transformers, _CLASS_OF_TASK[task]).from_pretrained(place, **options)
+
+
+def _json(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
 
 
 def _image_bytes(image: Any) -> bytes:

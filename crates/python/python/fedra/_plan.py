@@ -9,6 +9,7 @@ from typing import Any
 
 from . import _fedra
 from ._data import parts_of
+from ._experiment import opened
 from ._start import beginning_with
 from .progress import Follower, Progress
 
@@ -88,8 +89,6 @@ def plan(
     `experiment`, `data`, `model` and `tokenizer` are those of `fedra.run`; a model in memory is written to a temporary
     folder.
     """
-    from ._run import opened
-
     experiment = opened(experiment, seed=seed)
     follower = Follower(progress)
     with tempfile.TemporaryDirectory(prefix="fedra-") as scratch:

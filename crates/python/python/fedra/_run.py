@@ -13,12 +13,16 @@ from typing import Any
 
 from . import _fedra
 from ._data import parts_of
+from ._experiment import opened
 from ._model import Model
 from ._start import beginning_with
 from .errors import ConfigError, Error, FolderOccupied, Interrupted
 from .progress import Follower, Progress
 
 PathLike = str | os.PathLike[str]
+
+#: What the folder of a model in memory is called, behind the name of its run's.
+_START = "-start"
 
 
 class StopRun(Exception):
@@ -180,10 +184,14 @@ class Run:
 
     def _model(self, name: str, best: bool) -> Model:
         path = self.folder / name
+        # Over weights in less memory there are adapters alone.
+        adapters = path.with_name(name.replace("model", "adapter"))
+        if not path.is_dir() and adapters.is_dir():
+            return Model(adapters, _files=self)
         if not path.is_dir():
             why = "no best round was tracked" if best else "every client keeps its own model"
             raise Error(f"{path}: found no model, because {why if self.complete else self.state}")
-        return Model(path, _run=self)
+        return Model(path, _files=self)
 
     def report(self) -> Report:
         """The page of the run, with all it measured; also while it is stopped."""
@@ -198,7 +206,8 @@ class Run:
     ) -> Run:
         """Goes on with a run that was stopped, to the same bytes as one that never was. A run over data in memory goes on
         with these data, if this object has them; `fedra.run(..., resume=True)` brings them otherwise."""
-        return _carry_out(self, *(self._with or (None, None, None)), "resume", threads, progress, callbacks)
+        experiment, data, parts = self._with or (None, None, None)
+        return _carry_out(self, experiment, data, parts, "resume", threads, progress, callbacks)
 
     def keep(self, folder: PathLike) -> Run:
         """Moves the files of a run without a folder to one, where they stay."""
@@ -207,11 +216,26 @@ class Run:
         target = Path(folder)
         if target.exists() and any(target.iterdir()):
             raise Error(f"{target}: found files, expected a free folder")
+        start = _start_of(self.folder, "resume")
+        kept = _start_of(target, "new") if start.is_dir() else None
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copytree(self.folder, target, dirs_exist_ok=True)
+        if kept is not None:
+            shutil.copytree(start, kept)
+            self._rename_start(target, start, kept)
         self._scratch.cleanup()
         self._scratch, self.folder = None, target
         return self
+
+    def _rename_start(self, folder: Path, start: Path, kept: Path) -> None:
+        """Names the model that the run began with where it is now, in all that goes on from it."""
+        for file in [folder / "experiment.toml", *folder.glob("*/adapter_config.json")]:
+            text = file.read_text(encoding="utf-8")
+            file.write_text(text.replace(_quoted(start), _quoted(kept)), encoding="utf-8")
+        if self._with is not None:
+            experiment, *others = self._with
+            text = experiment.to_toml().replace(_quoted(start), _quoted(kept))
+            self._with = (_fedra.Experiment.from_toml(text), *others)
 
     @property
     def state(self) -> str:
@@ -250,6 +274,7 @@ def run(
     sampler: Callable[[int, dict[str, int]], Iterable[str]] | None = None,
     selector: Callable[[int, str, list[float], list[int]], Iterable[int]] | None = None,
     server: Callable[[int, dict[str, Any], dict[str, Any]], None] | None = None,
+    score: Callable[[Any, Any], float | None] | None = None,
 ) -> Run:
     """Runs a federation in this process, and returns the `Run`.
 
@@ -259,9 +284,10 @@ def run(
     of such tables by split (`{"train": ..., "test": ...}`) or by client (`{"north": ..., "south": ...}`). They take the
     place of those that `[data]` names; its `columns`, `task`, `partition` and `shares` say what they mean, as for a file.
 
-    `model` is what the run begins with, in the place of `model.path`: a model of `transformers` in memory, with
+    `model` is what the run begins with, in the place of `model.path`: a model of `transformers` or `peft` in memory, with
     its `tokenizer`, a folder, or `hf:ORG/NAME`. A model in memory is written beside the folder of the run, to one with
-    `-start` behind its name, from which a resumed run begins too; the object stays as it is.
+    `-start` behind its name, from which a resumed run begins too; the object stays as it is. Of a model of `peft` the
+    active adapters go on learning.
 
     Without a `folder` the files of the run are temporary and go with the `Run` (`run.keep(folder)` keeps them). A folder
     that holds a run is refused; `resume=True` goes on with that run, or begins one if there is none, and
@@ -269,10 +295,10 @@ def run(
 
     `progress` is None (alive in a notebook, lines in a terminal, nothing in a pipe), True (lines), False, or an object
     like `fedra.progress.Progress`. Callbacks are called behind each round with a `Round`: functions, or objects with
-    `on_begin(run)`, `on_round(round)` and `on_end(run)`, of which each may be missing. An exception in one ends the run,
-    which can be resumed.
+    `on_begin(run)`, `on_round(round)` and `on_end(run)`, of which each may be missing; `on_end` is called for a run that
+    was stopped, too. An exception in one ends the run, which can be resumed.
 
-    Three choices of the method may be functions. Rounds count from 1.
+    Three choices of the method and what a run is judged by may be functions. Rounds count from 1.
 
     - `sampler(round, examples)` returns the names of the clients that take part, out of the names in `examples`, which
       has the number of their training examples.
@@ -281,6 +307,11 @@ def run(
     - `server(round, change, state)` changes `change` in place, the mean change by parameter, which is then added to the
       model. `state` has an array of the same shape for each, zeros at the start: what the rule remembers between rounds.
       It is part of every checkpoint, so a resumed run has the same bits. Both have NumPy arrays in the library's memory.
+    - `score(truth, probabilities)` returns a number, larger for better, or None (or nan) where there is none. It is called
+      for each set that is scored, and for each client of a set at clients. `probabilities` has a row for each example, or
+      for each labelled word, and a column for each label, in the order of `run.model.labels`; `truth` has the number of
+      the right label of each row, or with the task `diagnosis` a truth value for each row and label. The number is called
+      `own_score`; it is the run's score, and decides which round is best.
 
     An exception in one of them ends the run with the round before. Whoever resumes it brings them again.
 
@@ -305,8 +336,8 @@ def run(
     made = Run.__new__(Run)
     made.folder, made.notes, made.warnings = folder, [], []
     parts = None
-    if not (sampler is None and selector is None and server is None):
-        parts = _fedra.Parts(sampler, selector, server)
+    if any(part is not None for part in (sampler, selector, server, score)):
+        parts = _fedra.Parts(sampler, selector, server, score)
     made._with, made._scratch = (experiment, data, parts), scratch
     return _carry_out(made, experiment, data, parts, mode, threads, progress, callbacks)
 
@@ -326,22 +357,12 @@ def resume(
 def _start_of(folder: Path, mode: str) -> Path:
     """The folder for a model in memory, free unless its run is resumed."""
     folder = folder.resolve()
-    start = folder.with_name(folder.name + "-start")
+    start = folder.with_name(folder.name + _START)
     if mode == "overwrite" and (folder / "experiment.toml").is_file() and (start / "config.json").is_file():
         shutil.rmtree(start)
     if mode != "resume" and start.exists():
         raise FolderOccupied(f"{start}: found files, expected a free place for the model that the run begins with")
     return start
-
-
-def opened(experiment: Any, **keys: Any) -> _fedra.Experiment:
-    """An experiment from whatever stands for one, with these keys where they are given."""
-    given = {key: value for key, value in keys.items() if value is not None}
-    if isinstance(experiment, _fedra.Experiment):
-        return experiment.replace(**given) if given else experiment
-    if isinstance(experiment, Mapping):
-        experiment = dict(experiment)
-    return _fedra.Experiment(experiment, **given)
 
 
 def _carry_out(
@@ -366,7 +387,23 @@ def _carry_out(
                 called(round)
 
     _each(callbacks, "on_begin", run)
-    follower = Follower(progress, on_round if callbacks else None)
+    try:
+        return _followed(run, (experiment, data, parts), mode, threads, progress, on_round if callbacks else None)
+    finally:
+        # Of a run that was stopped too: whoever has opened something closes it.
+        _each(callbacks, "on_end", run)
+
+
+def _followed(
+    run: Run,
+    given: tuple[_fedra.Experiment | None, Any, _fedra.Parts | None],
+    mode: str,
+    threads: int | None,
+    progress: bool | Progress | None,
+    on_round: Callable[..., None] | None,
+) -> Run:
+    experiment, data, parts = given
+    follower = Follower(progress, on_round)
     follower.notes, follower.warnings = run.notes, run.warnings
     try:
         _fedra.run(experiment, parts_of(data), parts, run.folder, mode, threads, follower)
@@ -383,8 +420,12 @@ def _carry_out(
         raise
     finally:
         follower.progress.end()
-    _each(callbacks, "on_end", run)
     return run
+
+
+def _quoted(path: Path) -> str:
+    """A path as TOML and JSON have it, without the quotes around it."""
+    return json.dumps(str(path), ensure_ascii=False)[1:-1]
 
 
 def _each(callbacks: list[Any], name: str, *arguments: Any) -> None:

@@ -11,7 +11,8 @@ from typing import Any
 
 from . import _fedra
 from ._data import parts_of
-from ._run import Report, framed, opened
+from ._experiment import opened
+from ._run import Report, framed
 from .errors import Error
 from .progress import Follower, Progress
 
@@ -104,17 +105,17 @@ def compare(
     """
     listed = isinstance(experiments, (list, tuple))
     scratch = tempfile.TemporaryDirectory(prefix="fedra-") if folder is None else None
-    folder = Path(folder) if scratch is None else Path(scratch.name) / "comparison"
+    place = Path(scratch.name) / "comparison" if scratch is not None else Path(folder or "")
     follower = Follower(progress)
-    with tempfile.TemporaryDirectory(prefix="fedra-") as place:
-        files = [_file(one, Path(place), at) for at, one in enumerate(experiments if listed else [experiments])]
+    with tempfile.TemporaryDirectory(prefix="fedra-") as written:
+        files = [_file(one, Path(written), at) for at, one in enumerate(experiments if listed else [experiments])]
         try:
             found = _fedra.compare(
-                files, dict(sweep or {}), dict(tune or {}), seeds, baseline, folder, follower
+                files, dict(sweep or {}), dict(tune or {}), seeds, baseline, place, follower
             )
         finally:
             follower.progress.end()
-    return Comparison(found, folder, scratch)
+    return Comparison(found, place, scratch)
 
 
 def advise(

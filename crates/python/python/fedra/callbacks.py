@@ -96,9 +96,9 @@ class MLflow(_Logged):
         import mlflow
 
         if self._model and run.complete:
-            mlflow.log_artifacts(str(run.folder / "model"), "model")
+            mlflow.log_artifacts(str(run.model.path), "model")
         if self._own:
-            mlflow.end_run()
+            mlflow.end_run("FINISHED" if run.complete else "KILLED")
             self._own = False
 
 
@@ -135,7 +135,7 @@ class WandB(_Logged):
         if run.complete and (score := run.summary["score"]):
             wandb.summary[f"{score['on']}.{score['name']}"] = score["value"]
         if self._own:
-            wandb.finish()
+            wandb.finish(exit_code=0 if run.complete else 1)
             self._own = False
 
 

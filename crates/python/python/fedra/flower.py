@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +22,9 @@ import safetensors.numpy
 from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
 
 from . import _fedra
+from ._experiment import opened
 from ._model import Model
-from ._run import opened, run
+from ._run import run
 from ._start import beginning_with
 from .errors import ConfigError, Error
 
@@ -86,7 +86,7 @@ class ClientApp(flwr.clientapp.ClientApp):
             # The seed stays the same, because it also says which rows are for testing.
             trained = run(experiment, self._rows(context), threads=self._threads, progress=False)
             (report,) = trained.rounds
-            metrics: dict[str, int | float] = {"num-examples": trained.summary["examples"]}
+            metrics: dict[str, int | float | list[int] | list[float]] = {"num-examples": trained.summary["examples"]}
             if report.get("loss") is not None:
                 metrics["train_loss"] = report["loss"]
             arrays = safetensors.numpy.load_file(trained.folder / "model/model.safetensors")
@@ -106,7 +106,7 @@ class ClientApp(flwr.clientapp.ClientApp):
 
     def _of_round(self, message: Message, scratch: Path) -> tuple[_fedra.Experiment, dict[str, Any]]:
         """The experiment of one round over the arrays that came, and these arrays."""
-        given = {name: array.numpy() for name, array in message.content["arrays"].items()}
+        given = {name: array.numpy() for name, array in message.content.array_records["arrays"].items()}
         folder = scratch / "model"
         shutil.copytree(self._start, folder, ignore=shutil.ignore_patterns("*.safetensors*", "*.bin", "*.gguf"))
         floats = {name: numpy.ascontiguousarray(array) for name, array in given.items() if array.dtype.kind == "f"}
@@ -114,7 +114,7 @@ class ClientApp(flwr.clientapp.ClientApp):
         return beginning_with(self._experiment, folder, None, folder), given
 
     def _rows(self, context: Context) -> Any:
-        rows = self._data(context) if isinstance(self._data, Callable) else self._data
+        rows = self._data(context) if callable(self._data) else self._data
         return rows if rows is None else {"client": rows}
 
 

@@ -72,7 +72,8 @@ class Notebook:
     def __init__(self) -> None:
         from IPython.display import HTML, display
 
-        self._html, self._lines, self._drawn = HTML, [], 0.0
+        self._html, self._drawn = HTML, 0.0
+        self._lines: list[str] = []
         self._now: tuple[str, float | None] | None = ("", None)
         self._handle = display(HTML(""), display_id=True)
 
@@ -136,7 +137,7 @@ class Follower:
         self.notes: list[str] = []
         self.warnings: list[str] = []
         self._on_round = on_round
-        self._label, self._done, self._rounds, self._progress_of_runs = "", 0, 0, {}
+        self._label, self._done, self._rounds = "", 0, 0
 
     def note(self, line: str) -> None:
         line = line.removeprefix("note: ")

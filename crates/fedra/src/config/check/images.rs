@@ -28,10 +28,15 @@ pub(super) fn check(raw: &RawConfig, task: Task, is_images: bool) -> Result<()> 
     let expected = "classes or diagnosis: rows are images";
     ConfigError::new("data.task", format_args!("{:?}", task.name()), expected)
         .when(!answers_whole)?;
-    let has_columns =
-        matches!(data.source, Source::Jsonl | Source::Csv | Source::Tsv | Source::Parquet);
-    ConfigError::only("data.columns.image", "to the sources jsonl, csv, tsv and parquet")
-        .when(data.columns.image.is_some() && !has_columns)?;
+    let has_columns = matches!(
+        data.source,
+        Source::Jsonl | Source::Csv | Source::Tsv | Source::Parquet | Source::Rows
+    );
+    ConfigError::only(
+        "data.columns.image",
+        "to the sources jsonl, csv, tsv and parquet, and to rows in memory",
+    )
+    .when(data.columns.image.is_some() && !has_columns)?;
     ConfigError::excludes("data.columns.text", "data.columns.image: a row is one of them")
         .when(data.columns.text.is_some())?;
     for (key, given) in [

@@ -196,8 +196,9 @@ impl Run {
             let mut own = global.clone();
             own.absorb(state.personal.clone());
             let params = to_params_over(&self.device, (model.layout(), base), &own)?;
-            let scores = evaluator.score_counted(&params, &shards.central_test, meter)?;
-            each.push(scores.scored(Some(state.client)));
+            let examples = (&shards.central_test, Some(state.client));
+            let own = self.experiment.parts.as_deref();
+            each.push(evaluator.judged(&params, examples, (own, meter))?);
         }
         Ok((!each.is_empty()).then(|| SetScores::new(EvaluationSet::CentralTest, each)))
     }
