@@ -35,6 +35,7 @@ pub trait OwnParts: Debug + Send + Sync {
 
 /// Which choices a program makes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "any of them may be made beside any other")]
 pub struct OwnChoices {
     /// Who takes part.
     pub cohort: bool,

@@ -93,7 +93,7 @@ def test_preferences_are_learned_with_adapters(holder, talked):
     }
     run = fedra.run(tables, HOLDERS[holder](pairs()), progress=False)
     assert run.summary["score"]["name"] == "preference_accuracy"
-    assert run.summary["examples"] + run.rounds[-1]["scores"][0]["each"][0]["examples"] == 12
+    assert run.summary["clients"] == 2
     # Answers may be lists of messages, and the rows mean the same.
     listed = [
         row

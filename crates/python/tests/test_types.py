@@ -17,7 +17,7 @@ def test_the_package_the_page_and_the_notebooks_have_the_types_that_they_say(rep
         cells = [cell for cell in json.loads(notebook.read_text())["cells"] if cell["cell_type"] == "code"]
         (tmp_path / f"{notebook.stem}.py").write_text("\n".join("".join(cell["source"]) for cell in cells))
     (tmp_path / "wrong.py").write_text("import fedra\n\nfedra.run(3, folder=[])\nfedra.Run('x').score + 'x'\n")
-    command = [sys.executable, "-m", "mypy", "--ignore-missing-imports", "--check-untyped-defs", "--warn-unused-ignores"]
+    command = [sys.executable, "-m", "mypy", "--no-site-packages", "--ignore-missing-imports", "--check-untyped-defs", "--warn-unused-ignores"]
     command += ["--cache-dir", tmp_path / "cache"]
     environment = {"MYPYPATH": str(repository / "crates/python/python")}
 

@@ -56,18 +56,25 @@ impl OwnParts for Own {
         Ok(())
     }
 
-    /// The share of rows whose likeliest label is right, which of classes is the accuracy.
+    /// The share of rows of which every code is right, as `exact` counts them; none of rows with one label.
     fn score(&self, answers: OwnAnswers) -> Result<Option<f64>, EngineError> {
         if self.fails.swap(false, Ordering::Relaxed) {
             return Err(EngineError::Stopped);
         }
-        let OwnTruth::One(truth) = answers.truth else { panic!("rows have one label each") };
-        let rows = answers.probabilities.chunks_exact(answers.labels);
-        let right = |(row, truth): (&[f64], &i64)| {
-            row.iter().all(|probability| *probability <= row[*truth as usize])
+        let OwnAnswers { truth, probabilities, labels } = answers;
+        let truth = match truth {
+            OwnTruth::Several(truth) => truth,
+            OwnTruth::One(truth) => {
+                assert_eq!(truth.len() * labels, probabilities.len());
+                return Ok(None);
+            }
         };
-        let hits = rows.zip(&truth).filter(|row| right(*row)).count();
-        Ok((!truth.is_empty()).then(|| hits as f64 / truth.len() as f64))
+        let rows = probabilities.chunks_exact(labels).zip(truth.chunks_exact(labels));
+        let is_exact = |(probabilities, truth): &(&[f64], &[u8])| {
+            probabilities.iter().zip(*truth).all(|(it, is_right)| (*it > 0.5) == (*is_right == 1))
+        };
+        let count = truth.len() / labels;
+        Ok(Some(rows.filter(is_exact).count() as f64 / count as f64))
     }
 }
 
@@ -148,13 +155,14 @@ fn a_sampler_and_a_selector_of_ones_own_decide_who_sends_what() {
 
 #[test]
 fn a_score_of_ones_own_judges_every_set_and_changes_no_bit() {
-    let classes =
-        TINY.replace("\"concepts\"", "\"classes\"").replace("validation = 0.0", "validation = 0.2");
-    let classes = format!("{classes}\n[evaluate]\nbest = true\n");
-    let classes = Experiment::from_toml(&classes, &Overrides::default()).unwrap();
-    let (plain, _) = run(&classes);
+    let codes = TINY
+        .replace("\"concepts\"", "\"diagnosis\"")
+        .replace("validation = 0.0", "validation = 0.2");
+    let codes = format!("{codes}\n[evaluate]\nbest = true\n");
+    let codes = Experiment::from_toml(&codes, &Overrides::default()).unwrap();
+    let (plain, _) = run(&codes);
     let scratch = ScratchFolder::new().unwrap();
-    let own = with(classes, SCORE);
+    let own = with(codes, SCORE);
     let ending = fedra::run(&own, &Output::new(scratch.path()), &Silent).unwrap();
     let summary = ending.complete().unwrap();
     assert_eq!(fs::read(scratch.path().join("model/model.safetensors")).unwrap(), plain);
@@ -167,7 +175,7 @@ fn a_score_of_ones_own_judges_every_set_and_changes_no_bit() {
             sets.insert(set["on"].as_str().unwrap().to_owned());
             for scores in set["each"].as_array().unwrap() {
                 let scores = &scores["scores"];
-                assert_eq!(scores["own_score"], scores["accuracy"], "{line}");
+                assert_eq!(scores["own_score"], scores["exact"], "{line}");
             }
         }
     }
