@@ -135,11 +135,9 @@ impl Fields for ArrowRow {
                 "a list of messages with role and content".to_owned(),
             )
         })?;
-        match read {
-            // A text may hold JSON, as in other tables.
-            Value::String(text) => messages_of_json(&text).map(Some),
-            read => messages_of_json(&read.to_string()).map(Some),
-        }
+        // A text may hold JSON, as in other tables.
+        let json = read.as_str().map_or_else(|| read.to_string(), str::to_owned);
+        messages_of_json(&json).map(Some)
     }
 
     fn names(&self) -> Vec<&str> {
