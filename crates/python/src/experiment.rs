@@ -22,7 +22,7 @@ use crate::values::{dict_of, table_of, toml_of};
 /// Experiment("notes.toml", work={"batch": 8})     a file, and keys that replace the file's
 ///
 /// Unknown keys and values of the wrong type are refused at once, with the nearest key that exists. Whether the values
-/// make sense together is checked where the experiment is used, or by `check`.
+/// make sense together is checked where the experiment is used; `fedra.plan` does so without training.
 #[pyclass(module = "fedra", name = "Experiment", frozen)]
 pub struct Experiment {
     written: Written,
