@@ -11,6 +11,7 @@ use fedra_compute::{Params, SecretKey};
 use fedra_engine::{ClientId, EvaluationRequest, OptimiserState, ProbeRequest, TrainRequest};
 use fedra_plan::{Digest, Plan, Side};
 use fedra_seed::Seed;
+use fedra_wire::to_bytes;
 use sha2::{Digest as _, Sha256};
 
 use crate::shard_digest::DataSecret;
@@ -82,9 +83,7 @@ impl Sources<'_> {
         list(self.shard.digest(&DataSecret::default()).as_bytes());
         for (id, tensor) in self.params.iter() {
             list(id.to_string().as_bytes());
-            let values = tensor.to_host();
-            let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-            list(&bytes);
+            list(&to_bytes(&tensor.to_host()));
         }
         Digest::from_bytes(sum.finalize().into())
     }
@@ -96,9 +95,7 @@ fn digest_of(OptimiserState { steps, first, second }: &OptimiserState) -> [u8; 3
     for (id, steps) in steps {
         sum.update(format!("{id} {steps}\n").as_bytes());
         for moment in [first.get(*id), second.get(*id)] {
-            for value in moment.unwrap_or_default() {
-                sum.update(value.to_le_bytes());
-            }
+            sum.update(to_bytes(moment.unwrap_or_default()));
         }
     }
     sum.finalize().into()

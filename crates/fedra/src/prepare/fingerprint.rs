@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use fedra_compute::{Params, WeightFormat};
 use fedra_data::{Body, Example, Labels, Message, Preference, Split};
 use fedra_plan::Digest;
+use fedra_wire::to_bytes;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
@@ -412,13 +413,10 @@ impl Sum {
     /// The name and the bits of every parameter. Those that come part by part, in the order of their sites, have
     /// the digest of all at once.
     pub fn params(&mut self, params: &Params) {
-        let mut buffer = Vec::new();
         for (id, tensor) in params.iter() {
             self.text(&id.to_string());
             for values in tensor.to_host().chunks(1 << 18) {
-                buffer.clear();
-                buffer.extend(values.iter().flat_map(|value| value.to_le_bytes()));
-                self.0.update(&buffer);
+                self.0.update(to_bytes(values));
             }
         }
     }
