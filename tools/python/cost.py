@@ -3,7 +3,7 @@
     python tools/python/cost.py [--repeats 7] [--blocks 6] [--width 384]
 
 It needs NumPy and an optimised build of the package (`pip install .`). Runs are interleaved; a row has the median
-seconds of a round, over all of a run's time, and what is added to that of the run with nothing.
+processor time of a round, over all that a run takes, and what is added to that of the run with nothing.
 """
 
 import argparse
@@ -82,9 +82,9 @@ def main():
     took = {way: [] for way in WAYS}
     for _ in range(arguments.repeats):
         for way, options in WAYS.items():
-            begun = time.perf_counter()
+            begun = time.process_time()
             fedra.run(settings, table, progress=False, **options)
-            took[way].append((time.perf_counter() - begun) / ROUNDS)
+            took[way].append((time.process_time() - begun) / ROUNDS)
     print(f"{parameters:,} parameters, {CLIENTS} clients with a step each; {arguments.repeats} runs of {ROUNDS} rounds")
     base = statistics.median(took["nothing"])
     for way, seconds in took.items():
