@@ -192,6 +192,11 @@ impl Serve {
                 "--stock: found the method {found}, expected fedavg: a Flower app trains the whole model"
             );
         }
+        if !self.stock.is_empty() && !experiment.recipe.ranks.is_empty() {
+            bail!(
+                "--stock: found federation.ranks, expected no such key: a Flower app trains the whole model"
+            );
+        }
         let usual = || Path::new("runs").join(&experiment.name);
         let folder = self.out.clone().unwrap_or_else(usual);
         let over = if self.force { OverwritePolicy::AnyRun } else { OverwritePolicy::Nothing };
@@ -265,7 +270,7 @@ impl Host for Sites {
 
     fn meet(&mut self, serving: Serving<'_>) -> fedra::Result<Option<(NetFleet, ClientCounts)>> {
         interrupt::waits_for_others();
-        let Serving { names, agreement, layout, initial, middle, central, folder } = serving;
+        let Serving { names, agreement, layout, ranks, initial, middle, central, folder } = serving;
         if let Some(wanted) = self.start.wait_for.filter(|wanted| *wanted > names.len()) {
             let clients = counted(names.len() as u64, "client");
             return Err(Error::Refused(format!(
@@ -292,7 +297,7 @@ impl Host for Sites {
                 let demand = Demand { clients: names.len(), each };
                 let connections = self.capacity.connections(demand).map_err(Error::Refused)?;
                 let server = &ServerOptions { connections, ..server.clone() };
-                let federated = Federated { names, agreement, layout, initial, routes };
+                let federated = Federated { names, agreement, layout, ranks, initial, routes };
                 let fleet =
                     NetFleet::listen(federated, (server, folder), options, listener, central);
                 let fleet = fleet.map_err(refused)?;
@@ -319,7 +324,7 @@ impl Host for Sites {
                 let Some(task) = task else { return Ok(None) };
                 self.has_run = true;
                 let routes = Routes::default();
-                let federated = Federated { names, agreement, layout, initial, routes };
+                let federated = Federated { names, agreement, layout, ranks, initial, routes };
                 let start = |reception, _routes, _runtime: &Runtime| {
                     Ok(Box::new(task.start(reception, admission)?) as Box<dyn Carrier>)
                 };

@@ -16,7 +16,7 @@ use fedra_plan::{ByteCount, Layout, Round, Scope};
 use fedra_seed::{SecretKey, Seed};
 use fedra_wire::{ClientId, Encoding};
 
-use crate::convert::receive;
+use crate::convert::{of_rank, receive};
 use crate::error::Result;
 use crate::guard::{OwnRows, PrivacyGuard};
 use crate::labelled_batch::check_head;
@@ -94,6 +94,15 @@ impl Client {
     /// The same client, which has only this many of the blocks.
     pub fn with_depth(mut self, blocks: u16) -> Result<Self> {
         self.model = self.model.shallow(usize::from(blocks))?;
+        Ok(self)
+    }
+
+    /// The same client, whose adapters have only this rank.
+    pub fn with_rank(mut self, rank: u16) -> Result<Self> {
+        let own = self.layout.with_rank(usize::from(rank));
+        self.shared = of_rank(&self.shared, (&self.layout, &own), &self.device)?;
+        self.model = self.model.with_rank(usize::from(rank))?;
+        self.layout = own;
         Ok(self)
     }
 

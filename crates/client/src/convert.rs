@@ -2,7 +2,7 @@
 
 use fedra_compute::{Device, Params, Tensor, WeightFormat};
 use fedra_plan::{Layout, ParamId, Round, Scope, Shape};
-use fedra_wire::{Encoding, Expectation, Header, Kind, ParamValues, WireError, open};
+use fedra_wire::{Encoding, Expectation, Header, Kind, ParamValues, WireError, narrowed, open};
 
 use crate::error::{ClientError, Result};
 
@@ -95,6 +95,40 @@ pub(crate) fn receive(
         }
     }
     Ok(())
+}
+
+/// The same where some parameters, of a layout of their own, lie apart from those that all share.
+pub(crate) fn receive_apart(
+    (shared, apart): (&mut Params, &mut Params),
+    (layout, own): (&Layout, &Scope),
+    (round, encoding, payload): (Round, Encoding, &[u8]),
+) -> Result<()> {
+    let header = Header::download(Kind::Values, encoding, round);
+    let opened = open(payload, &Expectation::of(layout, &header))?;
+    for (id, values) in opened.iter() {
+        let params = if own.contains(id) { &mut *apart } else { &mut *shared };
+        if params.find(id).is_some() {
+            overwrite_one(params, id, &values)?;
+        }
+    }
+    Ok(())
+}
+
+/// The shared parameters as a client has them whose adapters have a lower rank; all others are shared.
+pub(crate) fn of_rank(
+    params: &Params,
+    (shared, own): (&Layout, &Layout),
+    device: &Device,
+) -> Result<Params> {
+    let mut narrow = params.clone();
+    let differs = |id: &ParamId| shared.get(*id) != own.get(*id) && params.find(*id).is_some();
+    let part: Scope = own.ids().filter(differs).collect();
+    for (id, values) in narrowed(copied(params, &part)?, (shared, own)) {
+        if let Some(shape) = own.get(id) {
+            narrow.insert(id, placed(device, shape, &values)?);
+        }
+    }
+    Ok(narrow)
 }
 
 /// A copy of some parameters.

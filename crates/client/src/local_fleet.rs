@@ -4,7 +4,7 @@
 //! else, and gives it back with its answer. Clients run side by side and their answers are handed
 //! over in client order, so the number of threads shows in the time and in no bit of the result.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use fedra_compute::{Device, Params, ThreadPool};
@@ -15,11 +15,11 @@ use fedra_engine::{
     place_of,
 };
 use fedra_model::Model;
-use fedra_plan::Scope;
+use fedra_plan::{Layout, Scope};
 use fedra_seed::{SecretKey, Seed};
 use fedra_wire::{ClientId, ParamValues};
 
-use crate::convert::{base_of, check, receive, to_params_over};
+use crate::convert::{base_of, check, of_rank, receive, receive_apart, to_params_over};
 use crate::error::{ClientError, Result};
 use crate::evaluator::Evaluator;
 use crate::examples::Examples;
@@ -35,8 +35,12 @@ use crate::worker::{EVALUATION_TOKENS, Wanted, Worker};
 pub struct LocalFleet {
     /// The structure that all clients train.
     pub model: Model,
-    /// The structures of clients that lack the upper blocks, by their place.
-    shallow: BTreeMap<usize, Model>,
+    /// The structures of clients that lack the upper blocks or have adapters of a lower rank, by their place.
+    smaller: BTreeMap<usize, Model>,
+    /// The shared model of clients whose adapters have another rank, by the rank.
+    narrow: BTreeMap<u16, Narrow>,
+    /// Their ranks, by their place.
+    ranks: BTreeMap<usize, u16>,
     device: Device,
     /// The shared model as the clients hold it.
     pub shared: Params,
@@ -56,6 +60,37 @@ pub struct LocalFleet {
     secrets: Vec<SecretKey>,
 }
 
+/// The shared model with adapters of a lower rank.
+struct Narrow {
+    layout: Layout,
+    /// Adapters of its own, and the tensors of the shared model for everything else.
+    params: Params,
+    /// Which are its own.
+    own: Scope,
+}
+
+impl Narrow {
+    fn of(shared: (&Params, &Layout), rank: u16, device: &Device) -> Result<Self> {
+        let (params, layout) = (shared.0, shared.1.with_rank(usize::from(rank)));
+        let own = layout.ids().filter(|id| layout.get(*id) != shared.1.get(*id)).collect();
+        Ok(Self { params: of_rank(params, (shared.1, &layout), device)?, layout, own })
+    }
+
+    /// Lets go of the shared tensors, which somebody is to write, or takes them up again.
+    fn release(&mut self) {
+        let shared: Vec<_> = self.params.iter().map(|(id, _)| id).collect();
+        for id in shared.into_iter().filter(|id| !self.own.contains(*id)) {
+            self.params.remove(id);
+        }
+    }
+
+    fn take_up(&mut self, shared: &Params) {
+        for (id, tensor) in shared.iter().filter(|(id, _)| !self.own.contains(*id)) {
+            self.params.insert(id, tensor.clone());
+        }
+    }
+}
+
 impl LocalFleet {
     /// Clients that hold these shards and all start from these parameters.
     pub fn new(model: Model, shared: Params, device: Device, shards: Shards) -> Result<Self> {
@@ -71,10 +106,12 @@ impl LocalFleet {
             .collect();
         let observer = Arc::new(Silent);
         let secrets = secrets(&SecretKey::simulated(Seed(0)), shards.clients.len());
-        let (shallow, state_store) = (BTreeMap::new(), StateStore::default());
+        let (smaller, state_store) = (BTreeMap::new(), StateStore::default());
         Ok(Self {
             model,
-            shallow,
+            smaller,
+            narrow: BTreeMap::new(),
+            ranks: BTreeMap::new(),
             device,
             shared,
             shards,
@@ -92,10 +129,35 @@ impl LocalFleet {
     pub fn with_depths(mut self, depths: &BTreeMap<String, u16>) -> Result<Self> {
         for (place, info) in self.infos.iter().enumerate() {
             if let Some(depth) = depths.get(&info.name) {
-                self.shallow.insert(place, self.model.shallow(usize::from(*depth))?);
+                let own = self.smaller.get(&place).unwrap_or(&self.model);
+                self.smaller.insert(place, own.shallow(usize::from(*depth))?);
             }
         }
         Ok(self)
+    }
+
+    /// The same fleet, in which some clients, by name, have adapters of a lower rank.
+    pub fn with_ranks(mut self, ranks: &BTreeMap<String, u16>) -> Result<Self> {
+        for (place, info) in self.infos.iter().enumerate() {
+            let Some(rank) = ranks.get(&info.name).copied() else { continue };
+            let own = self.smaller.get(&place).unwrap_or(&self.model);
+            self.smaller.insert(place, own.with_rank(usize::from(rank))?);
+            self.ranks.insert(place, rank);
+        }
+        self.narrow()
+    }
+
+    /// Makes the shared model of each rank from the shared one.
+    fn narrow(mut self) -> Result<Self> {
+        self.narrow = self.narrowed(&self.shared)?;
+        Ok(self)
+    }
+
+    fn narrowed(&self, shared: &Params) -> Result<BTreeMap<u16, Narrow>> {
+        let ranks: BTreeSet<u16> = self.ranks.values().copied().collect();
+        let narrow =
+            |rank| Ok((rank, Narrow::of((shared, self.model.layout()), rank, &self.device)?));
+        ranks.into_iter().map(narrow).collect()
     }
 
     /// The same fleet, whose model is cut; the noise of all its clients starts at this seed.
@@ -139,16 +201,25 @@ impl LocalFleet {
         Meter::new(&*self.observer, Activity::Evaluating, (0, examples.len() as u64))
     }
 
+    /// The shared model as a client holds it, and its layout.
+    fn shared_of(&self, place: usize) -> (&Params, &Layout) {
+        match self.ranks.get(&place).and_then(|rank| self.narrow.get(rank)) {
+            Some(narrow) => (&narrow.params, &narrow.layout),
+            None => (&self.shared, self.model.layout()),
+        }
+    }
+
     fn worker<'a>(&'a self, place: usize, meter: &'a Meter<'a>) -> Worker<'a> {
+        let (shared, layout) = self.shared_of(place);
         Worker {
             info: &self.infos[place],
             shard: &self.shards.clients[place],
             task: self.shards.task,
             labels: &self.shards.labels,
-            model: self.shallow.get(&place).unwrap_or(&self.model),
-            layout: self.model.layout(),
+            model: self.smaller.get(&place).unwrap_or(&self.model),
+            layout,
             device: &self.device,
-            shared: &self.shared,
+            shared,
             connect: self.middle.as_deref().map(|middle| middle as &dyn Connect),
             noise_seed: self.noise_seed.with(u64::from(self.infos[place].id.0)),
             secret: &self.secrets[place],
@@ -209,10 +280,18 @@ impl Fleet for LocalFleet {
         self.state_store.settle();
         let mut read: BTreeMap<*const u8, Option<String>> = BTreeMap::new();
         let mut absent = Vec::new();
+        self.narrow.values_mut().for_each(Narrow::release);
         for download in downloads {
-            place_of(&self.infos, download.client)?;
+            let place = place_of(&self.infos, download.client)?;
             let failure = read.entry(download.payload.as_ptr()).or_insert_with(|| {
-                let received = receive(&mut self.shared, self.model.layout(), download.parts());
+                let narrow = self.ranks.get(&place).and_then(|rank| self.narrow.get_mut(rank));
+                let received = match narrow {
+                    None => receive(&mut self.shared, self.model.layout(), download.parts()),
+                    Some(Narrow { layout, params, own }) => {
+                        let parts = download.parts();
+                        receive_apart((&mut self.shared, params), (layout, own), parts)
+                    }
+                };
                 received.err().map(|error| error.to_string())
             });
             if let Some(reason) = failure {
@@ -220,6 +299,9 @@ impl Fleet for LocalFleet {
                 let absence = Absence { client: download.client, reason, diverged: false };
                 absent.push(Unsynced { absence, sent: true });
             }
+        }
+        for narrow in self.narrow.values_mut() {
+            narrow.take_up(&self.shared);
         }
         Ok(absent)
     }
@@ -400,11 +482,12 @@ impl Fleet for LocalFleet {
     ) -> Result<(), EngineError> {
         let failed = |error: ClientError| error.of_fleet("restore the clients");
         self.shared = self.over_base(shared).map_err(failed)?;
+        self.narrow = self.narrowed(&self.shared).map_err(failed)?;
         let checked = |state: Arc<ClientState>| {
+            let (_, layout) = self.shared_of(place_of(&self.infos, state.client)?);
             for tensors in [&state.personal, &state.correction, &state.residual] {
-                tensors.check(self.model.layout())?;
+                tensors.check(layout)?;
             }
-            place_of(&self.infos, state.client)?;
             Ok(state)
         };
         self.state_store.replace(&mut states.map(|state| state.and_then(checked)))

@@ -1,6 +1,8 @@
 //! Sums, differences and norms of whole tensors: what clipping, corrections and updates are made of.
 
 use crate::cpu::elementwise;
+use crate::cpu::matmul::Stored;
+use crate::cpu::row_norms::row_norms;
 use crate::cuda::ops;
 use crate::device::Device;
 use crate::error::ComputeError;
@@ -76,6 +78,13 @@ impl Tensor {
             Device::Cuda(cuda) => ops::divide(cuda, self, divisor),
             Device::Cpu(_) | Device::Meta(_) => self.change(|x| elementwise::divide(x, divisor)),
         }
+    }
+
+    /// The norm of each row.
+    pub fn row_norms(&self) -> Vec<f32> {
+        let mut norms = vec![0.0; self.rows()];
+        row_norms(Stored::f32(self.read().mat(self)), None, &mut norms);
+        norms
     }
 
     /// Sum of squares, in f64 over fixed runs of the tensor, so that it is the same everywhere.

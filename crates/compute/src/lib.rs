@@ -68,8 +68,8 @@ pub use quantised_matrix::QuantisedMatrix;
 pub use rows_at_cut::{add_noise_to_row, square_of_row, unclip};
 pub use sequences::Sequences;
 pub use tape::{
-    AttentionProbe, ExampleGradients, Logits, Lora, LossWeights, Projected, Projection, RowWeights,
-    Tape,
+    AttentionProbe, ExampleGradients, Logits, Lora, LossWeights, Magnitude, Projected, Projection,
+    RowWeights, Tape, magnitude_factors,
 };
 pub use tensor::Tensor;
 pub use thread_pool::ThreadPool;

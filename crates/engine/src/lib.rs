@@ -76,6 +76,7 @@ pub use recipe::rows_at_cut::{EndsLearn, RowsAtCut};
 pub use recipe::stage::{Begins, Criteria, Stage, StageReport, Treatment};
 pub use recipe::{
     Adapt, Evaluation, Population, Recipe, Start, StepNormalisation, USUAL_RETRIES, Weighting,
+    layout_of,
 };
 pub use report::phases::Phases;
 pub use report::{FailedAttempt, RoundReport, SetScores, Sink, Spread};

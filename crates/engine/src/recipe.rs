@@ -10,6 +10,7 @@ pub(crate) mod planner;
 pub(crate) mod rows_at_cut;
 pub(crate) mod stage;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use fedra_plan::{Cut, Layout, Plan, PlanError, Round, Rule, Scope};
@@ -71,6 +72,9 @@ pub struct Recipe {
     /// Clients, by name, whose model has only so many of the blocks; all others have them all.
     #[serde(default)]
     pub depths: BTreeMap<String, u16>,
+    /// Clients, by name, whose adapters have only this rank; all others have the model's.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub ranks: BTreeMap<String, u16>,
     /// How the model is cut between clients and server; absent: it is not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub split: Option<SplitConfig>,
@@ -115,6 +119,7 @@ impl Recipe {
             masks: Masks::Consensus,
             selection: Selection::default(),
             depths: BTreeMap::new(),
+            ranks: BTreeMap::new(),
             split: None,
             privacy: None,
             personal: Rule::Nothing,
@@ -171,6 +176,11 @@ impl Recipe {
         })
     }
 
+    /// The layout of the named client's model: that of the shared one, with adapters of the client's rank.
+    pub fn layout_of<'l>(&self, name: &str, shared: &'l Layout) -> Cow<'l, Layout> {
+        layout_of(&self.ranks, name, shared)
+    }
+
     /// Where the named client's model is cut in a round.
     pub fn cut(&self, name: &str, round: Round, layout: &Layout) -> Result<Cut, PlanError> {
         self.split.as_ref().map_or(Ok(Cut::none()), |split| split.cut(name, round, layout.blocks()))
@@ -208,6 +218,18 @@ impl Recipe {
         let Privacy { guarantee, clip, clipping, noise, cap, rows, .. } = *self.privacy.as_ref()?;
         let covers = guarantee.unit == Unit::Example && self.split.is_none();
         covers.then_some(PrivateSteps { clip, clipping, noise, cap, rows })
+    }
+}
+
+/// The layout of the named client's model, where some clients have adapters of a lower rank.
+pub fn layout_of<'l>(
+    ranks: &BTreeMap<String, u16>,
+    name: &str,
+    shared: &'l Layout,
+) -> Cow<'l, Layout> {
+    match ranks.get(name) {
+        Some(rank) => Cow::Owned(shared.with_rank(usize::from(*rank))),
+        None => Cow::Borrowed(shared),
     }
 }
 

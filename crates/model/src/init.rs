@@ -35,8 +35,26 @@ impl Model {
             let how = (deviation(id, shape), format);
             Ok((id, drawn((id, shape), how, device, seed)?))
         };
-        self.layout().iter().filter(|(id, _)| keep(*id)).map(fresh).collect()
+        let made = self.layout().iter().filter(|(id, _)| keep(*id)).map(fresh);
+        let mut params: Params = made.collect::<Result<_, ModelError>>()?;
+        let magnitudes: Vec<ParamId> = params.iter().map(|(id, _)| id).collect();
+        start_magnitudes(&mut params, &magnitudes, device)?;
+        Ok(params)
     }
+}
+
+/// Gives the magnitudes among fresh parameters the norms of their weights' rows, which must be there.
+pub fn start_magnitudes<'a>(
+    params: &mut Params,
+    fresh: impl IntoIterator<Item = &'a ParamId>,
+    device: &Device,
+) -> Result<(), ModelError> {
+    let is_magnitude = |id: &&ParamId| id.part == Part::Magnitude && device.has_numbers();
+    for &id in fresh.into_iter().filter(is_magnitude) {
+        let norms = params.get(ParamId { part: Part::Weight, ..id })?.row_norms();
+        params.insert(id, Tensor::from_slice(device, 1, norms.len(), &norms)?);
+    }
+    Ok(())
 }
 
 /// Rows and columns of a parameter as a tensor: a vector is one row.
@@ -49,7 +67,7 @@ pub fn matrix_shape(shape: &Shape) -> (usize, usize) {
 }
 
 /// A fresh parameter in a format, its weights of this deviation and from a seed of its own. Norms and layer
-/// scales are the identity, biases and LoRA's B are zero.
+/// scales are the identity, biases and LoRA's B are zero; a magnitude follows from its weight ([`start_magnitudes`]).
 pub fn drawn(
     (id, shape): (ParamId, &Shape),
     (deviation, format): (f64, WeightFormat),
@@ -68,7 +86,7 @@ pub fn drawn(
             let limit = 1.0 / (cols as f64).sqrt();
             values.fill_with(|| ((2.0 * generator.uniform() - 1.0) * limit) as f32);
         }
-        (Part::Bias | Part::LoraB, _) => {}
+        (Part::Bias | Part::LoraB | Part::Magnitude, _) => {}
     }
     Ok(Tensor::stored_as(device, format, (rows, cols), &values)?)
 }

@@ -60,6 +60,9 @@ fn adapt(list: &mut List, adapters: &Adapters) -> Result<(), ModelError> {
             (Shape::matrix(adapters.rank(), inputs), Shape::matrix(outputs, adapters.rank()));
         list.parameters.push((ParamId::new(layer, role, Part::LoraA), a));
         list.parameters.push((ParamId::new(layer, role, Part::LoraB), b));
+        if adapters.has_magnitudes() {
+            list.vector(layer, role, Part::Magnitude, outputs);
+        }
     }
     Ok(())
 }

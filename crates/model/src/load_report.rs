@@ -53,7 +53,7 @@ impl LoadReport {
     /// ```
     pub fn lines(&self) -> Vec<String> {
         let mut drawn = Groups::default();
-        let adapter = |fresh: &&Fresh| matches!(fresh.id.part, Part::LoraA | Part::LoraB);
+        let adapter = |fresh: &&Fresh| fresh.id.part.is_adapter();
         for fresh in self.fresh.iter().filter(|fresh| !adapter(fresh)) {
             drawn.add(&fresh.tensor, self.why_fresh(fresh));
         }

@@ -1,4 +1,5 @@
-//! Low-rank adapters on chosen roles (Hu et al. 2021, <https://arxiv.org/abs/2106.09685>).
+//! Low-rank adapters on chosen roles (Hu et al. 2021, <https://arxiv.org/abs/2106.09685>), with or without magnitudes of
+//! their own (`DoRA`, Liu et al. 2024, <https://arxiv.org/abs/2402.09353>).
 
 use crate::error::ModelError;
 use fedra_plan::Role;
@@ -8,12 +9,26 @@ use std::fmt::Display;
 /// Which projections get an adapter, and of what size.
 ///
 /// The correction is `alpha / rank * B A`; `B` starts at zero, so an adapted model starts as the
-/// model it adapts.
+/// model it adapts. With magnitudes, each row of the corrected weight is given a norm that is learned; it starts as that of
+/// the weight's row.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Adapters {
     rank: usize,
     alpha: f32,
+    scale: f32,
     roles: BTreeSet<Role>,
+    magnitudes: Magnitudes,
+}
+
+/// The norms of adapted weights' rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Magnitudes {
+    /// They are what they are.
+    None,
+    /// They learn.
+    Norms,
+    /// They have been divided by the norms that the rows have: nothing trains any more.
+    Factors,
 }
 
 impl Adapters {
@@ -43,7 +58,35 @@ impl Adapters {
         if roles.is_empty() {
             return refuse("LoRA roles", &"none", "at least one projection");
         }
-        Ok(Self { rank, alpha, roles })
+        let scale = alpha / rank as f32;
+        Ok(Self { rank, alpha, scale, roles, magnitudes: Magnitudes::None })
+    }
+
+    /// The same of a lower rank at the same scale, so that its first rows and columns mean the same.
+    #[must_use]
+    pub fn with_rank(self, rank: usize) -> Self {
+        let rank = rank.clamp(1, self.rank);
+        Self { rank, alpha: self.scale * rank as f32, ..self }
+    }
+
+    /// The same with magnitudes.
+    #[must_use]
+    pub fn with_magnitudes(self) -> Self {
+        Self { magnitudes: Magnitudes::Norms, ..self }
+    }
+
+    /// The same whose magnitudes have been divided.
+    pub(crate) fn with_factors(self) -> Self {
+        Self { magnitudes: Magnitudes::Factors, ..self }
+    }
+
+    /// Whether the rows of adapted weights have magnitudes of their own.
+    pub fn has_magnitudes(&self) -> bool {
+        self.magnitudes != Magnitudes::None
+    }
+
+    pub(crate) fn magnitudes(&self) -> Magnitudes {
+        self.magnitudes
     }
 
     /// The rank.
@@ -58,7 +101,7 @@ impl Adapters {
 
     /// What the product `B A` is multiplied by.
     pub fn scale(&self) -> f32 {
-        self.alpha / self.rank as f32
+        self.scale
     }
 
     /// The adapted roles.

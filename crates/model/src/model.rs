@@ -6,14 +6,14 @@ use crate::config::Config;
 use crate::error::ModelError;
 use crate::head::Head;
 use crate::layout;
-use crate::lora::Adapters;
+use crate::lora::{Adapters, Magnitudes};
 use crate::packing::Packing;
 use crate::parts::Parts;
 use crate::probe::{BlockProbe, Queries, Relevant, watch_received};
 use crate::reading::Reading;
 use crate::weight_storage::WeightStorage;
-use fedra_compute::{Span, Tape, Value, Weights};
-use fedra_plan::{Layer, Layout};
+use fedra_compute::{Params, Span, Tape, Value, Weights, magnitude_factors};
+use fedra_plan::{Layer, Layout, ParamId, Part};
 use std::ops::Range;
 
 /// Structure without numbers.
@@ -73,10 +73,36 @@ impl Model {
         Ok(shallow.stored_as(self.storage.clone()))
     }
 
+    /// The same structure with adapters of a lower rank.
+    pub fn with_rank(&self, rank: usize) -> Result<Self, ModelError> {
+        let adapters = self.adapters.clone().map(|adapters| adapters.with_rank(rank));
+        let narrow = Self::new(self.config().clone(), self.head, adapters)?;
+        Ok(narrow.stored_as(self.storage.clone()))
+    }
+
     /// The same structure without adapters; all its parameters are in this layout too.
     pub fn without_adapters(&self) -> Result<Self, ModelError> {
         let plain = Self::new(self.config().clone(), self.head, None)?;
         Ok(plain.stored_as(self.storage.clone()))
+    }
+
+    /// The same structure for parameters that train no more: magnitudes of adapted rows are divided by the norms that
+    /// the rows have, which would take a pass over all adapted weights for every token that is written. It can neither
+    /// be trained nor saved.
+    pub fn settled(&self, params: &mut Params) -> Result<Self, ModelError> {
+        let Some(adapters) =
+            self.adapters.as_ref().filter(|it| it.magnitudes() == Magnitudes::Norms)
+        else {
+            return Ok(self.clone());
+        };
+        for id in self.layout.ids().filter(|id| id.part == Part::Magnitude) {
+            let Some(magnitude) = params.find(id) else { continue };
+            let part = |part| params.get(ParamId { part, ..id });
+            let low_rank = (part(Part::LoraA)?, part(Part::LoraB)?, adapters.scale());
+            let factors = magnitude_factors(part(Part::Weight)?, low_rank, magnitude);
+            params.insert(id, factors);
+        }
+        Ok(Self { adapters: Some(adapters.clone().with_factors()), ..self.clone() })
     }
 
     /// The configuration.
@@ -249,8 +275,7 @@ impl Model {
     }
 
     pub(crate) fn parts<'a>(&'a self, weights: Weights<'a>, layer: Layer) -> Parts<'a> {
-        let scale = self.adapters.as_ref().map_or(0.0, Adapters::scale);
-        Parts::of(&self.layout, weights, layer, scale)
+        Parts::of(&self.layout, weights, layer, self.adapters.as_ref())
     }
 
     /// Refuses a sequence that ends behind the last position.

@@ -1,7 +1,8 @@
 //! The weights of one layer, fetched by role.
 
 use crate::error::ModelError;
-use fedra_compute::{Lora, Projection, Weight, Weights};
+use crate::lora::{Adapters, Magnitudes};
+use fedra_compute::{Lora, Magnitude, Projection, Weight, Weights};
 use fedra_plan::{Layer, Layout, ParamId, Part, Role};
 
 /// One layer's view of the weights.
@@ -10,13 +11,18 @@ pub struct Parts<'a> {
     layout: &'a Layout,
     weights: Weights<'a>,
     layer: Layer,
-    lora_scale: f32,
+    adapters: Option<&'a Adapters>,
 }
 
 impl<'a> Parts<'a> {
-    /// The weights of a layer; `lora_scale` applies to the adapters that the layout has there.
-    pub fn of(layout: &'a Layout, weights: Weights<'a>, layer: Layer, lora_scale: f32) -> Self {
-        Self { layout, weights, layer, lora_scale }
+    /// The weights of a layer, of a model with these adapters.
+    pub fn of(
+        layout: &'a Layout,
+        weights: Weights<'a>,
+        layer: Layer,
+        adapters: Option<&'a Adapters>,
+    ) -> Self {
+        Self { layout, weights, layer, adapters }
     }
 
     /// Which layer it is.
@@ -41,11 +47,19 @@ impl<'a> Parts<'a> {
 
     /// A projection with its bias and adapter, if the model has them.
     pub fn projection(&self, role: Role) -> Result<Projection, ModelError> {
-        let lora = match (self.find(role, Part::LoraA)?, self.find(role, Part::LoraB)?) {
-            (Some(a), Some(b)) => Some(Lora { a, b, scale: self.lora_scale }),
-            (None, _) | (_, None) => None,
+        let (weight, bias) = (self.weight(role)?, self.find_bias(role)?);
+        let pair = (self.find(role, Part::LoraA)?, self.find(role, Part::LoraB)?);
+        let (Some(adapters), (Some(a), Some(b))) = (self.adapters, pair) else {
+            return Ok(Projection { weight, bias, lora: None });
         };
-        Ok(Projection { weight: self.weight(role)?, bias: self.find_bias(role)?, lora })
+        let magnitude = self.find(role, Part::Magnitude)?;
+        let magnitude = magnitude.and_then(|magnitude| match adapters.magnitudes() {
+            Magnitudes::None => None,
+            Magnitudes::Norms => Some(Magnitude::Norms(magnitude)),
+            Magnitudes::Factors => Some(Magnitude::Factors(magnitude)),
+        });
+        let lora = Some(Lora { a, b, scale: adapters.scale(), magnitude });
+        Ok(Projection { weight, bias, lora })
     }
 
     /// The layout decides what a model has, so that a lost parameter is an error and not a zero.

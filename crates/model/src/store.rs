@@ -7,7 +7,7 @@ use crate::gguf;
 use crate::head::Head;
 use crate::hf::config::{Labels, Problem};
 use crate::hf::{Checkpoint, Companions, Config, Folder, Precision};
-use crate::init::{drawn, matrix_shape};
+use crate::init::{drawn, matrix_shape, start_magnitudes};
 use crate::layout;
 use crate::load_report::LoadReport;
 use crate::lora::Adapters;
@@ -142,6 +142,7 @@ pub fn load_part_as(
         let shape = model.layout().get(id).expect("only wanted parameters are made");
         params.insert(id, drawn((id, shape), (deviation, format(id)), device, seed)?);
     }
+    start_magnitudes(&mut params, &found.fresh, device)?;
     let report = LoadReport::new(&model, found, classifier);
     let companions = checkpoint.companions().clone();
     Ok(Loaded { model, params, companions, report })
@@ -152,7 +153,7 @@ pub fn load_part_as(
 fn may_be_fresh(id: ParamId) -> bool {
     let trained =
         id.role == Role::FinalNorm || id.role == Role::Vocabulary && id.part == Part::Weight;
-    id.layer == Layer::Head && !trained || matches!(id.part, Part::LoraA | Part::LoraB)
+    id.layer == Layer::Head && !trained || id.part.is_adapter()
 }
 
 /// The rows of a classifier's weight or bias in another order.
@@ -236,6 +237,15 @@ fn merged_values<'v>(
             for (value, a) in row.iter_mut().zip(a) {
                 *value += adapters.scale() * b * a;
             }
+        }
+    }
+    let Some(magnitude) = params.find(part(Part::Magnitude)) else { return Ok(values.into()) };
+    let magnitude = magnitude.to_host();
+    let norms = Tensor::from_slice(&Device::cpu(), weight.rows(), inputs, &values)?.row_norms();
+    for ((row, magnitude), norm) in values.chunks_exact_mut(inputs).zip(&magnitude[..]).zip(norms) {
+        let factor = if norm > 0.0 { magnitude / norm } else { 0.0 };
+        for value in row {
+            *value *= factor;
         }
     }
     Ok(values.into())

@@ -94,7 +94,9 @@ fn in_format(id: ParamId, format: WeightFormat) -> WeightFormat {
     match (id.part, id.role) {
         (Part::Weight, Role::Token | Role::Vocabulary) => format.max(WeightFormat::Int8),
         (Part::Weight, _) if is_projection => format,
-        (Part::Weight | Part::Bias | Part::LoraA | Part::LoraB, _) => WeightFormat::F32,
+        (Part::Weight | Part::Bias | Part::LoraA | Part::LoraB | Part::Magnitude, _) => {
+            WeightFormat::F32
+        }
     }
 }
 

@@ -15,6 +15,7 @@ mod publishing;
 mod rounds;
 mod status;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -55,6 +56,8 @@ pub struct Federated {
     pub agreement: ConfigFingerprint,
     /// The shared model.
     pub layout: Layout,
+    /// Clients, by name, whose adapters have a lower rank.
+    pub ranks: BTreeMap<String, u16>,
     /// The values that all start from.
     pub initial: ParamValues,
     /// What else the server answers, beside joining.
@@ -68,8 +71,11 @@ pub struct NetFleet {
     listener: Box<dyn Listener>,
     infos: Vec<ClientInfo>,
     layout: Layout,
+    ranks: BTreeMap<String, u16>,
     /// The shared model as clients hold it.
     shared: ParamValues,
+    /// Adapters as clients hold them that have a lower rank, by the rank; those of the shared model unless here.
+    narrow: BTreeMap<u16, ParamValues>,
     /// What of it is no longer what all started from.
     changed: Scope,
     central: CentralTest,
@@ -117,7 +123,7 @@ impl NetFleet {
         (listener, central): (Box<dyn Listener>, CentralTest),
         start: impl FnOnce(Reception, Routes, &Runtime) -> Result<Box<dyn Carrier>, NetError>,
     ) -> Result<Self, NetError> {
-        let Federated { names, agreement, layout, initial, routes } = federated;
+        let Federated { names, agreement, layout, ranks, initial, routes } = federated;
         let journal = Journal::open(folder, fresh_number())?;
         let shared = (Arc::clone(&routes.traffic), Arc::clone(&routes.processes));
         let roster = Registry::new(names.clone(), agreement, (fresh_number(), journal), shared);
@@ -134,7 +140,9 @@ impl NetFleet {
             listener,
             infos: (0..).zip(names).map(info).collect(),
             layout,
+            ranks,
             shared: initial,
+            narrow: BTreeMap::new(),
             changed: Scope::empty(),
             central,
             observer: Arc::new(Silent),

@@ -10,6 +10,7 @@ use std::fmt;
 use crate::digest::Digest;
 use crate::error::PlanError;
 use crate::id::{Layer, ParamId};
+use crate::role::Part;
 use crate::shape::Shape;
 
 /// An ordered map from parameter to shape, with its blocks numbered from zero without a gap.
@@ -47,6 +48,27 @@ impl Layout {
         let blocks = count_blocks(shapes.keys().map(|id| id.layer))?;
         let digest = Digest::of(text_of(&shapes).as_bytes());
         Ok(Self { shapes, elements, blocks, digest })
+    }
+
+    /// The same model with low-rank adapters of at most this rank.
+    #[must_use]
+    pub fn with_rank(&self, rank: usize) -> Self {
+        let narrow = |id: ParamId, shape: &Shape| match (id.part, shape.dims()) {
+            (Part::LoraA, &[rows, columns]) => Shape::matrix(rows.min(rank), columns),
+            (Part::LoraB, &[rows, columns]) => Shape::matrix(rows, columns.min(rank)),
+            (Part::Weight | Part::Bias | Part::LoraA | Part::LoraB | Part::Magnitude, _) => *shape,
+        };
+        let shapes: BTreeMap<ParamId, Shape> =
+            self.iter().map(|(id, shape)| (id, narrow(id, shape))).collect();
+        let elements = shapes.values().map(Shape::elements).sum();
+        let digest = Digest::of(text_of(&shapes).as_bytes());
+        Self { shapes, elements, blocks: self.blocks, digest }
+    }
+
+    /// The rank of its low-rank adapters, if it has any.
+    pub fn rank(&self) -> Option<usize> {
+        let (_, shape) = self.iter().find(|(id, _)| id.part == Part::LoraA)?;
+        shape.dims().first().copied()
     }
 
     /// The shape of a parameter, if the model has it.
@@ -194,8 +216,7 @@ mod tests {
     fn more_blocks_than_the_count_can_say_are_refused() {
         let blocks = |last: u16| {
             (0..=last).map(|number| {
-                let id =
-                    ParamId::new(Layer::Block(number), crate::Role::Query, crate::Part::Weight);
+                let id = ParamId::new(Layer::Block(number), crate::Role::Query, Part::Weight);
                 (id, Shape::vector(1))
             })
         };

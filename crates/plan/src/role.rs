@@ -82,6 +82,21 @@ words! {
         LoraA = "lora_a",
         /// The up-projecting factor of a low-rank adapter.
         LoraB = "lora_b",
+        /// The norms that the rows of an adapted weight have (`DoRA`).
+        Magnitude = "lora_magnitude",
+    }
+}
+
+impl Part {
+    /// The pieces of an adapter.
+    pub const ADAPTER: [Self; 3] = [Self::LoraA, Self::LoraB, Self::Magnitude];
+
+    /// Whether it is a piece of an adapter.
+    pub const fn is_adapter(self) -> bool {
+        match self {
+            Self::LoraA | Self::LoraB | Self::Magnitude => true,
+            Self::Weight | Self::Bias => false,
+        }
     }
 }
 
@@ -94,7 +109,7 @@ mod tests {
         assert!(Role::ALL.is_sorted_by(|left, right| left < right));
         assert_eq!(Role::ALL.len(), Role::Vocabulary as usize + 1);
         assert!(Part::ALL.is_sorted_by(|left, right| left < right));
-        assert_eq!(Part::ALL.len(), Part::LoraB as usize + 1);
+        assert_eq!(Part::ALL.len(), Part::Magnitude as usize + 1);
     }
 
     #[test]

@@ -31,7 +31,7 @@ impl HeadSlices {
             (Role::Output, Part::Weight, [rows, columns]) => {
                 (heads > 0 && columns % heads == 0).then_some(*rows)
             }
-            (_, Part::Weight | Part::Bias | Part::LoraA | Part::LoraB, _) => None,
+            (_, Part::Weight | Part::Bias | Part::LoraA | Part::LoraB | Part::Magnitude, _) => None,
         };
         let inside = matches!(id.layer, Layer::Block(_));
         let pieces = pieces.filter(|pieces| inside && *pieces > 0)?;

@@ -52,6 +52,7 @@ mod payload;
 mod kernels;
 
 mod low_rank;
+mod ranks;
 mod server_rule;
 mod sum;
 
@@ -79,6 +80,7 @@ pub use payload::{
     Expectation, Opened, decode, encode, encode_owned, encode_part, norm_ahead, open,
     payload_length, rewrite,
 };
+pub use ranks::{narrowed, widened};
 pub use scores::Measured;
 pub use server_rule::{SecondMoment, ServerInput, ServerRule, ServerState};
 pub use sum::{Mean, Sum, Taken};

@@ -1,9 +1,9 @@
 //! `fedra bench check`: whether a device computes what the processor does.
 //!
 //! Steps of tiny models of every family and head run on both, at odd sizes: loss and gradients of all that
-//! learns, a step of the optimiser, private gradients, adapters over quantised weights, decoding from a cache, the
-//! scores of a probe. A
-//! difference is `|a - b| / |b|` over all numbers of a result; a bound belongs to a precision.
+//! learns, a step of the optimiser, private gradients, adapters with and without magnitudes over quantised
+//! weights, decoding from a cache, the scores of a probe. A difference is
+//! `|a - b| / |b|` over all numbers of a result; a bound belongs to a precision.
 
 use anyhow::{Result, bail};
 use clap::Args;
@@ -85,9 +85,12 @@ impl Check {
                 add("private", case.private()?);
                 add("probe", case.probe()?);
                 for format in [WeightFormat::Bf16, WeightFormat::Int8, WeightFormat::Int4] {
-                    let (loss, gradients, _) =
-                        Case::new(adapted(&config, head, format)?, &device)?.step()?;
-                    add("quantised", loss.max(gradients));
+                    for kind in [Kind::Lora, Kind::Dora] {
+                        let case = Case::new(adapted(&config, head, (format, kind))?, &device)?;
+                        let (loss, gradients, _) = case.step()?;
+                        let private = case.private()?;
+                        add(kind.name(), loss.max(gradients).max(private));
+                    }
                 }
                 if case.model.is_decoder() && matches!(case.model.head(), Head::Language) {
                     add("cache", case.decode()?);
@@ -101,7 +104,8 @@ impl Check {
     fn print(&self, (device, found): (&Device, &[Found]), bound: f64) -> Result<()> {
         let wrong = |found: &&Found| found.difference.is_nan() || found.difference > bound;
         let failed: Vec<&Found> = found.iter().filter(wrong).collect();
-        let kinds = ["loss", "gradients", "optimiser", "private", "probe", "quantised", "cache"];
+        let kinds =
+            ["loss", "gradients", "optimiser", "private", "probe", "quantised", "dora", "cache"];
         let worst = kinds.map(|kind| {
             let of_kind = found.iter().filter(|found| found.what == kind);
             of_kind.max_by(|a, b| a.difference.total_cmp(&b.difference))
@@ -151,9 +155,31 @@ fn heads(config: &Config) -> Vec<(&'static str, Head)> {
     ]
 }
 
+/// Adapters over weights that may be quantised.
+#[derive(Clone, Copy)]
+enum Kind {
+    Lora,
+    /// With magnitudes.
+    Dora,
+}
+
+impl Kind {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Lora => "quantised",
+            Self::Dora => "dora",
+        }
+    }
+}
+
 /// A model whose adapters learn over weights in this format.
-fn adapted(config: &Config, head: Head, format: WeightFormat) -> Result<Model> {
-    let adapters = Adapters::new(RANK, 2.0 * RANK as f32, [Role::Query, Role::Value])?;
+fn adapted(config: &Config, head: Head, (format, kind): (WeightFormat, Kind)) -> Result<Model> {
+    let roles = [Role::Query, Role::Value, Role::Up];
+    let adapters = Adapters::new(RANK, 2.0 * RANK as f32, roles)?;
+    let adapters = match kind {
+        Kind::Lora => adapters,
+        Kind::Dora => adapters.with_magnitudes(),
+    };
     let model = Model::new(config.clone(), head, Some(adapters))?;
     let frozen = Scope::everything(model.layout()) - &learning(&model);
     let storage = WeightStorage::new(format, model.layout(), &frozen);
@@ -163,7 +189,7 @@ fn adapted(config: &Config, head: Head, format: WeightFormat) -> Result<Model> {
 /// Adapters, where there are any; else everything.
 fn learning(model: &Model) -> Scope {
     match model.adapters() {
-        Some(_) => Scope::of_parts(model.layout(), [Part::LoraA, Part::LoraB]),
+        Some(_) => Scope::of_parts(model.layout(), Part::ADAPTER),
         None => Scope::everything(model.layout()),
     }
 }
@@ -180,7 +206,14 @@ struct Case {
 impl Case {
     fn new(model: Model, device: &Device) -> Result<Self> {
         let host = Device::cpu();
-        let params = model.fresh_params(&host, Seed(7))?;
+        let mut params = model.fresh_params(&host, Seed(7))?;
+        // Adapters that have learnt something: a fresh one corrects nothing.
+        let mut learnt = Seed(9).generator();
+        for (_, tensor) in params.iter_mut().filter(|(id, _)| id.part == Part::LoraB) {
+            let numbers: Vec<f32> =
+                (0..tensor.elements()).map(|_| 0.05 * learnt.normal() as f32).collect();
+            tensor.overwrite(&numbers)?;
+        }
         let there = params.iter().map(|(id, tensor)| (id, tensor.to(device))).collect();
         let mut draw = Seed(8).generator();
         let config = model.config();

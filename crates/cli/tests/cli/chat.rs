@@ -152,6 +152,7 @@ fn conversations_are_learned_under_every_method_and_a_run_resumes() {
         ("safl", vec!["method={ name = \"safl\", k = 1 }"]),
         ("frozen", vec!["method={ name = \"fedfrozen\", warmup = 1 }"]),
         ("lora", vec!["model.lora={ rank = 2 }"]),
+        ("dora", vec!["model.lora={ rank = 2, dora = true, target_modules = \"all-linear\" }"]),
         ("cut", vec!["split={ first = 0, last = 1 }"]),
         (
             "private",

@@ -2,80 +2,101 @@
 
 use crate::place::Place;
 
+/// What is set in runs whose bytes are foreseen.
+const RUNS: [&[&str]; 34] = [
+    &["method.name=fedavg"],
+    &["method.name=local-only"],
+    &["method.name=fedper", "federation.sample={ uniform = 2 }"],
+    &["method.name=scaffold", "work.optimiser={ name = \"sgd\", rate = 0.1 }"],
+    &["wire.encoding=int8", "wire.download=bf16", "federation.sample={ poisson = 0.6 }"],
+    &["wire.encoding={ top_k = 0.1 }", "federation.start=shared"],
+    &["method.name=centralised"],
+    &["method.name=safl", "method.k=1"],
+    &["method.name=safl", "method.k=1", "method.profile_every=2", "method.prune=0.25"],
+    &[
+        "method.name=safl",
+        "method.k=1",
+        "method.selector=cyclic",
+        "federation.sample={ uniform = 2 }",
+    ],
+    &["method.name=safl", "method.k=1", "method.selector=random", "method.mask=per_client"],
+    &["method.name=safl", "method.k={ default = 2, \"hospital-2\" = 1 }", "method.explore=0"],
+    &["method.name=safl", "method.selector=cyclic", "federation.depths={ \"hospital-3\" = 1 }"],
+    &["method.name=safl", "method.selector={ blocks = [1] }", "method.mask=per_client"],
+    &[
+        "method.name=safl",
+        "model.blocks=3",
+        "method.selector={ blocks = [2, 0] }",
+        "method.explore=1",
+        "federation.depths={ \"hospital-3\" = 2 }",
+    ],
+    &["method.name=safl", "method.k=1", "method.selector=gradient_cover", "method.settle=1"],
+    &["method.name=safl", "method.k=1", "method.prune={ heads = 0.5 }"],
+    &["federation.depths={ default = 2, \"hospital-1\" = 1 }"],
+    &["method.name=safl", "conditions.away={ \"hospital-1\" = [{ from = 2, to = 2 }] }"],
+    &["method.name=fedfrozen", "method.warmup=1", "evaluate.attention=true"],
+    &[
+        "method.name=fedfrozen",
+        "method.warmup=0.67",
+        "method.stage2=strict",
+        "method.base={ name = \"scaffold\" }",
+        "federation.sample={ uniform = 2 }",
+    ],
+    &["model.lora={ rank = 2, roles = [\"query\", \"value\"] }", "wire.encoding=f16"],
+    &["model.lora={ rank = 2 }", "method.name=fedfrozen", "method.warmup=2"],
+    &["model.lora={ rank = 2, dora = true }", "method.name=safl", "method.k=1"],
+    &[
+        "model.lora={ rank = 4, mean = \"exact\" }",
+        "federation.ranks={ default = 4, \"hospital-1\" = 1, \"hospital-3\" = 2 }",
+        "federation.sample={ uniform = 2 }",
+    ],
+    &[
+        "model.lora={ rank = 4, mean = \"exact\", dora = true }",
+        "federation.ranks={ \"hospital-2\" = 1 }",
+        "method.name=fedfrozen",
+        "method.warmup=1",
+        "wire.encoding=f16",
+    ],
+    &[
+        "model.lora={ rank = 2, mean = \"exact\" }",
+        "federation.ranks={ \"hospital-2\" = 1 }",
+        "method.name=safl",
+        "method.k=1",
+        "federation.depths={ \"hospital-2\" = 1 }",
+        "method.selector=cyclic",
+    ],
+    &[
+        "method.name=fedfrozen",
+        "method.warmup=1",
+        "method.base={ name = \"safl\", k = 1, base = { name = \"fedadam\" } }",
+    ],
+    &["split={ first = 0, last = 1 }"],
+    &["split={ first = 1, last = 0, mode = \"batched\", encoding = \"int8\" }"],
+    &["split={ first = 0, last = 0, encoding = \"bf16\" }", "work.clip=1.0"],
+    &[
+        "split={ first = 1, last = 0, mode = \"replicated\" }",
+        "work.batch=3",
+        "work.accumulate=2",
+        "work.clip=1.0",
+        "work.schedule=cosine",
+        "work.warmup=0.2",
+        "work.dropout=0.1",
+    ],
+    // Something of the server's blocks learns, whichever are chosen.
+    &["split={ first = 0, last = 0 }", "method.name=safl", "method.k=1"],
+    &[
+        "split={ first = 0, last = 0 }",
+        "method.name=safl",
+        "method.k=1",
+        "method.selector=gradient_norm",
+        "federation.sample={ uniform = 2 }",
+    ],
+];
+
 #[test]
 fn the_plan_predicts_the_bytes_of_the_run_to_the_last_one() {
     let place = Place::new();
-    for (number, sets) in [
-        &["method.name=fedavg"][..],
-        &["method.name=local-only"],
-        &["method.name=fedper", "federation.sample={ uniform = 2 }"],
-        &["method.name=scaffold", "work.optimiser={ name = \"sgd\", rate = 0.1 }"],
-        &["wire.encoding=int8", "wire.download=bf16", "federation.sample={ poisson = 0.6 }"],
-        &["wire.encoding={ top_k = 0.1 }", "federation.start=shared"],
-        &["method.name=centralised"],
-        &["method.name=safl", "method.k=1"],
-        &["method.name=safl", "method.k=1", "method.profile_every=2", "method.prune=0.25"],
-        &[
-            "method.name=safl",
-            "method.k=1",
-            "method.selector=cyclic",
-            "federation.sample={ uniform = 2 }",
-        ],
-        &["method.name=safl", "method.k=1", "method.selector=random", "method.mask=per_client"],
-        &["method.name=safl", "method.k={ default = 2, \"hospital-2\" = 1 }", "method.explore=0"],
-        &["method.name=safl", "method.selector=cyclic", "federation.depths={ \"hospital-3\" = 1 }"],
-        &["method.name=safl", "method.selector={ blocks = [1] }", "method.mask=per_client"],
-        &[
-            "method.name=safl",
-            "model.blocks=3",
-            "method.selector={ blocks = [2, 0] }",
-            "method.explore=1",
-            "federation.depths={ \"hospital-3\" = 2 }",
-        ],
-        &["method.name=safl", "method.k=1", "method.selector=gradient_cover", "method.settle=1"],
-        &["method.name=safl", "method.k=1", "method.prune={ heads = 0.5 }"],
-        &["federation.depths={ default = 2, \"hospital-1\" = 1 }"],
-        &["method.name=safl", "conditions.away={ \"hospital-1\" = [{ from = 2, to = 2 }] }"],
-        &["method.name=fedfrozen", "method.warmup=1", "evaluate.attention=true"],
-        &[
-            "method.name=fedfrozen",
-            "method.warmup=0.67",
-            "method.stage2=strict",
-            "method.base={ name = \"scaffold\" }",
-            "federation.sample={ uniform = 2 }",
-        ],
-        &["model.lora={ rank = 2, roles = [\"query\", \"value\"] }", "wire.encoding=f16"],
-        &["model.lora={ rank = 2 }", "method.name=fedfrozen", "method.warmup=2"],
-        &[
-            "method.name=fedfrozen",
-            "method.warmup=1",
-            "method.base={ name = \"safl\", k = 1, base = { name = \"fedadam\" } }",
-        ],
-        &["split={ first = 0, last = 1 }"],
-        &["split={ first = 1, last = 0, mode = \"batched\", encoding = \"int8\" }"],
-        &["split={ first = 0, last = 0, encoding = \"bf16\" }", "work.clip=1.0"],
-        &[
-            "split={ first = 1, last = 0, mode = \"replicated\" }",
-            "work.batch=3",
-            "work.accumulate=2",
-            "work.clip=1.0",
-            "work.schedule=cosine",
-            "work.warmup=0.2",
-            "work.dropout=0.1",
-        ],
-        // Something of the server's blocks learns, whichever are chosen.
-        &["split={ first = 0, last = 0 }", "method.name=safl", "method.k=1"],
-        &[
-            "split={ first = 0, last = 0 }",
-            "method.name=safl",
-            "method.k=1",
-            "method.selector=gradient_norm",
-            "federation.sample={ uniform = 2 }",
-        ],
-    ]
-    .into_iter()
-    .enumerate()
-    {
+    for (number, sets) in RUNS.into_iter().enumerate() {
         let out = format!("out-{number}");
         let mut run = vec!["run", "tiny.toml", "--quiet", "--out", &out];
         let mut plan = vec!["plan", "tiny.toml"];

@@ -114,6 +114,7 @@ fn pairs_are_learned_under_methods_and_privacy_and_scored() {
         ("frozen", vec!["method={ name = \"fedfrozen\", warmup = 1 }"]),
         ("ipo", vec!["work.preference={ loss = \"ipo\", beta = 0.3 }"]),
         ("dropout", vec!["work.dropout=0.1"]),
+        ("dora", vec!["model.lora.dora=true"]),
     ] {
         assert!(run(name, &sets) != whole, "{name}");
     }
@@ -122,7 +123,9 @@ fn pairs_are_learned_under_methods_and_privacy_and_scored() {
         EXPERIMENT.replace("preset = \"tiny-decoder\"\nvocabulary = 200", "path = \"whole/model\"");
     fs::write(place.path("over.toml"), over).unwrap();
     let privacy = "privacy={ epsilon = 8.0, noise = 1.0 }";
-    place.succeed(&["run", "over.toml", "--quiet", "--out", "private", "--set", privacy]);
+    let dora = "model.lora.dora=true";
+    let run = ["run", "over.toml", "--quiet", "--out", "private", "--set", privacy, "--set", dora];
+    place.succeed(&run);
     assert_eq!(place.summary("private")["privacy"]["guarantee"]["unit"], "example");
     let score = |model: &str| -> Value {
         let scored = place.succeed(&["evaluate", "--model", model, "over.toml", "--json"]);

@@ -28,6 +28,17 @@ fn bad_settings_of_safl_are_refused_before_anything_is_written() {
         ),
         ("method.k={ memory = \"1 MB\", default = 2 }", "expected a number of blocks, { default"),
         ("method.mask=both", "method.mask: found \"both\", expected consensus or per_client"),
+        (
+            "federation.ranks={ \"hospital-1\" = 1 }",
+            "federation.ranks: found no adapters, expected",
+        ),
+        ("model.lora={ target_modules = [\"classifier\"] }", "trains a head whole, as PEFT's"),
+        ("model.lora={ target_modules = [\"quary\"] }", "expected modules inside the blocks"),
+        ("model.lora={ target_modules = \".*0.*query\" }", "expected modules of every block"),
+        (
+            "model.lora={ target_modules = \".*(query\" }",
+            "expected \"all-linear\", a list of names",
+        ),
         ("federation.depths={ \"hospital-9\" = 1 }", "federation.depths: found a depth for"),
         ("federation.depths={ default = 3 }", "federation.depths.default: found 3, expected the 2"),
         ("federation.depths={ \"hospital-1\" = 3 }", "federation.depths: found 3 of 2 blocks"),

@@ -30,6 +30,37 @@ fn processes_on_loopback_come_to_the_bits_of_one_process() {
     }
 }
 
+/// A client of a lower rank that is killed comes back with adapters of its rank, whoever took part since.
+#[test]
+fn adapters_of_other_ranks_come_to_the_bits_of_one_process() {
+    let place = Place::new();
+    let flags = [
+        TINY,
+        "--set",
+        "model.lora={ rank = 4, mean = 'exact', dora = true }",
+        "--set",
+        "federation.ranks={ 'hospital-2' = 1, 'hospital-3' = 2 }",
+        "--set",
+        "federation.sample={ uniform = 2 }",
+        "--set",
+        "federation.rounds=12",
+        "--set",
+        "threads=1",
+    ];
+    place.run("run --out near --quiet", &flags);
+    let (server, address) = place.serve("far", &flags);
+    let mut sites = place.join_all(&address, &flags);
+    place.wait_for_rounds("far", 3);
+    sites.remove(1).kill();
+    sites.insert(1, place.join(2, &address, &flags));
+    server.succeed();
+    for site in sites {
+        site.succeed();
+    }
+    assert!(place.model("near") == place.model("far"));
+    assert_eq!(place.log("near"), place.log("far"));
+}
+
 #[test]
 fn blocks_measured_across_a_cut_are_those_of_one_process() {
     for method in

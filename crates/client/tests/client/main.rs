@@ -12,6 +12,7 @@ mod learning;
 mod memory_dry_run;
 mod preference;
 mod private;
+mod ranks;
 mod scoring;
 mod selection;
 mod settings;

@@ -6,6 +6,7 @@
 //! backward  h = dy * weight    dx = r (h - n mean(h n))
 //! ```
 
+use super::elementwise;
 use super::math;
 use super::simd::vectorised;
 use crate::thread_pool;
@@ -27,6 +28,17 @@ pub fn forward(x: &mut [f32], cols: usize, parts: &[Part<'_>], epsilon: Option<f
         for row in rows.chunks_exact_mut(cols) {
             for part in parts {
                 scale_groups(&mut row[part.columns.clone()], part.weight, epsilon);
+            }
+        }
+    });
+}
+
+/// Adds a row of numbers to the parts of each row of `cols`, in place.
+pub fn shift(x: &mut [f32], cols: usize, parts: &[Part<'_>]) {
+    thread_pool::each_chunk(x, ROWS * cols, |_, rows| {
+        for row in rows.chunks_exact_mut(cols) {
+            for Part { columns, weight } in parts {
+                elementwise::add_run(&mut row[columns.clone()], 1.0, weight);
             }
         }
     });

@@ -22,6 +22,7 @@ pub mod norm;
 pub mod pattern;
 pub mod quantised;
 pub mod rotary;
+pub mod row_norms;
 pub mod rows;
 pub mod shared;
 pub mod simd;

@@ -1,8 +1,10 @@
 //! Norms, positions and gates of a block.
 
 use crate::activation::Activation;
+use crate::cpu::columns::Part;
 use crate::cpu::norm::{Kind as NormKind, Saved, Wanted};
 use crate::cpu::rotary::{Angles, Turn};
+use crate::cpu::row_norms::{Correction, row_norms};
 use crate::cpu::{activation as cpu_activation, columns, norm as cpu_norm, rotary};
 use crate::cuda::ops;
 use crate::device::Device;
@@ -88,6 +90,53 @@ pub(crate) fn scale_columns(x: &mut Tensor, by: &ColumnFactors<'_>) {
             x.change(|x| by.on_cpu(|parts| columns::forward(x, cols, parts, by.epsilon)));
         }
     }
+}
+
+/// Adds a row of numbers to some columns of each row.
+pub(crate) fn shift_columns(x: &mut Tensor, parts: &[(Range<usize>, &Tensor)]) {
+    let cols = x.cols();
+    match &x.device() {
+        Device::Cuda(cuda) => ops::shift_columns(cuda, x, parts),
+        Device::Cpu(_) | Device::Meta(_) => x.change(|x| {
+            let rows: Vec<_> = parts.iter().map(|(_, row)| row.read()).collect();
+            let parts = parts.iter().zip(&rows);
+            let parts: Vec<Part<'_>> = parts
+                .map(|((columns, _), weight)| Part { columns: columns.clone(), weight })
+                .collect();
+            columns::shift(x, cols, &parts);
+        }),
+    }
+}
+
+/// What the columns of a projection are multiplied by where its rows have norms of their own: each of these over the
+/// norm of the weight's row with its correction, and one over that norm; zero where a row has none.
+pub(crate) fn magnitude_factors(
+    device: &Device,
+    (weight, (a, b, scale)): (&Tensor, (&Tensor, &Tensor, f32)),
+    magnitude: &Tensor,
+) -> [Tensor; 2] {
+    let row = || Tensor::scratch(device, 1, weight.rows());
+    let mut both = [row(), row()];
+    match device {
+        Device::Cpu(_) => {
+            let [factors, inverses] = both.each_mut().map(Tensor::write);
+            let correction = Correction { a: &a.read(), b: &b.read(), scale };
+            row_norms(weight.stored(), Some(correction), inverses);
+            let magnitudes = magnitude.read();
+            for ((factor, inverse), magnitude) in
+                factors.iter_mut().zip(inverses).zip(&magnitudes[..])
+            {
+                let norm = *inverse;
+                (*factor, *inverse) =
+                    if norm > 0.0 { (magnitude / norm, 1.0 / norm) } else { (0.0, 0.0) };
+            }
+        }
+        Device::Meta(_) => both.iter_mut().for_each(Tensor::own),
+        Device::Cuda(cuda) => {
+            ops::magnitude_factors(cuda, (weight, (a, b, scale)), magnitude, &mut both);
+        }
+    }
+    both
 }
 
 /// Turns the gradient of normalised columns into that of the input `x`.

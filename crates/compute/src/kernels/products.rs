@@ -23,7 +23,9 @@ pub(crate) fn matmul(
         Device::Cpu(pool) => {
             let numbers = (left.tensor.read(), right.tensor.read());
             let (left_mat, right_mat) = (left.mat(&numbers.0), right.mat(&numbers.1));
-            let into = &mut into.write()[columns.start..];
+            let all = into.write();
+            let first = columns.start.min(all.len());
+            let into = &mut all[first..];
             let into = MatMut::strided(into, rows, columns.len(), stride);
             let start = cpu_linear::start(fill);
             if right.transposed && !left.transposed && cpu_matmul::has_few_rows(rows) {

@@ -64,6 +64,9 @@ impl Tape {
             let shape = residual.tensor.shape();
             ComputeError::expect("linear", "residual shape", shape, (rows, outputs))?;
         }
+        if projections.iter().any(|projection| projection.magnitude().is_some()) {
+            return self.decomposed(x, projections, around);
+        }
         let residual = match around {
             Around::Residual(residual) => residual.slot,
             Around::Nothing | Around::Activation(_) => None,
@@ -95,8 +98,9 @@ impl Tape {
     }
 }
 
+/// What is put around projections.
 #[derive(Clone, Copy)]
-enum Around<'a> {
+pub(super) enum Around<'a> {
     Nothing,
     Residual(&'a Value),
     Activation(Activation),
@@ -147,7 +151,7 @@ fn correct(device: &Device, x: &Tensor, lora: &Lora, y: (&mut Tensor, Range<usiz
 }
 
 /// The columns of each projection's result.
-fn columns(projections: &[Projection]) -> Vec<Range<usize>> {
+pub(super) fn columns(projections: &[Projection]) -> Vec<Range<usize>> {
     let mut end = 0;
     let range = |projection: &Projection| {
         let start = end;

@@ -11,6 +11,7 @@ mod by_example;
 mod cached_attention;
 mod classify;
 mod columns;
+mod decomposed;
 mod dropout;
 mod elementwise;
 mod embedding;
@@ -30,7 +31,7 @@ mod weights;
 
 pub use attention::{AttentionProbe, Projected};
 pub use example_gradients::ExampleGradients;
-pub use projection::{Lora, Projection};
+pub use projection::{Lora, Magnitude, Projection, magnitude_factors};
 pub use record::Tape;
 pub use vocabulary::Logits;
 pub use weights::{LossWeights, RowWeights};

@@ -55,6 +55,7 @@ fn projections_of_any_shape_answer_or_refuse() {
                         a: weight(Role::Up, (rank, inputs)),
                         b: weight(Role::Down, (outputs + off, rank)),
                         scale: 2.0,
+                        magnitude: None,
                     });
                     let projection = Projection {
                         weight: weight(Role::Query, (outputs, inputs)),

@@ -228,7 +228,7 @@ impl Given {
             ParamId::new(Layer::Block(0), Role::Up, Part::LoraB),
             tensor(&device, (self.outputs, 2), 3),
         );
-        let lora = lora.then_some(Lora { a, b, scale: 0.7 });
+        let lora = lora.then_some(Lora { a, b, scale: 0.7, magnitude: None });
         let y = tape.linear(&x, &[Projection { lora, ..bare(weight) }]).expect("widths agree");
         let dy = of(&device, (rows, self.outputs), &self.dy);
         (tape.backward_by_example(&[(&y, dy)]).expect("shapes agree"), id(Role::Up))

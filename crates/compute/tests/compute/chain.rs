@@ -224,7 +224,7 @@ impl Place<'_> {
         Projection {
             weight: self.weight(role),
             bias: self.find(role, Part::Bias),
-            lora: lora.map(|(a, b)| Lora { a, b, scale: 0.5 }),
+            lora: lora.map(|(a, b)| Lora { a, b, scale: 0.5, magnitude: None }),
         }
     }
 

@@ -4,8 +4,8 @@
 
 use fedra_compute::{
     Activation, Angles, Attention, AttentionProbe, Clipping, Cuda, Device, ExampleGradients,
-    Gradients, Logits, Lora, LossWeights, Mask, Precision, Projected, Projection, SecretKey, Seed,
-    Sequences, Span, Tape, Tensor, Value, Weight, set_worker,
+    Gradients, Logits, Lora, LossWeights, Magnitude, Mask, Precision, Projected, Projection,
+    SecretKey, Seed, Sequences, Span, Tape, Tensor, Value, Weight, set_worker,
 };
 use fedra_plan::{Layer, ParamId, Part, Role};
 use std::sync::Arc;
@@ -255,6 +255,7 @@ fn private_loss(tape: &mut Tape, device: &Device) -> Value {
         a: of(Role::Up, Part::LoraA, (8, 72)),
         b: of(Role::Up, Part::LoraB, (136, 8)),
         scale: 0.5,
+        magnitude: Some(Magnitude::Norms(of(Role::Up, Part::Magnitude, (1, 136)))),
     };
     let up = Projection {
         weight: of(Role::Up, Part::Weight, (136, 72)),

@@ -72,7 +72,8 @@ fn linear_refuses_shapes_that_do_not_fit() {
         ..up()
     };
     let with_lora = |a, b| {
-        let lora = Lora { a: weight(Role::Up, a), b: weight(Role::Up, b), scale: 1.0 };
+        let (a, b) = (weight(Role::Up, a), weight(Role::Up, b));
+        let lora = Lora { a, b, scale: 1.0, magnitude: None };
         Projection { lora: Some(lora), ..up() }
     };
     check(|tape| tape.linear(&x((2, 5)), &[up()]), "linear: input width is 5, expected 6");

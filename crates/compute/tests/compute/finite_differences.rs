@@ -400,7 +400,8 @@ fn biased(weights: &Weights<'_>) -> Result<Projection, ComputeError> {
 }
 
 fn corrected(weights: &Weights<'_>) -> Result<Projection, ComputeError> {
-    let lora = Lora { a: weights.get(LORA_A)?, b: weights.get(LORA_B)?, scale: 0.75 };
+    let (a, b) = (weights.get(LORA_A)?, weights.get(LORA_B)?);
+    let lora = Lora { a, b, scale: 0.75, magnitude: None };
     Ok(Projection { lora: Some(lora), ..biased(weights)? })
 }
 

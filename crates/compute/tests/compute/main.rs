@@ -8,6 +8,7 @@ mod bounds;
 mod by_example;
 mod chain;
 mod cuda;
+mod decomposed;
 mod draw;
 mod errors;
 mod finite_differences;

@@ -43,9 +43,16 @@ pub struct AdapterReport {
 #[derive(Debug, Default)]
 pub(crate) struct Products {
     factors: BTreeMap<(Layer, Role), Vec<LowRank>>,
+    /// Whether factors have to stand in the order of their singular values, because some clients have only the first.
+    in_order: bool,
 }
 
 impl Products {
+    /// None yet.
+    pub(crate) fn in_order(in_order: bool) -> Self {
+        Self { in_order, ..Self::default() }
+    }
+
     /// Adds an update, which changes this model.
     pub(crate) fn add(&mut self, update: &Opened, contribution: Contribution, model: &ParamValues) {
         let changes = update.tensors();
@@ -74,6 +81,7 @@ impl Products {
     ) -> (Mean, AdapterReport) {
         let mut changes = mean.tensors();
         let (mut lost, mut all) = (0.0, 0.0);
+        let in_order = self.in_order;
         for ((layer, role), factors) in self.factors {
             let (a, b) =
                 (ParamId::new(layer, role, Part::LoraA), ParamId::new(layer, role, Part::LoraB));
@@ -82,7 +90,7 @@ impl Products {
                 continue;
             };
             // One client's adapter is its own mean.
-            if factors.len() < 2 {
+            if factors.len() < 2 && !in_order {
                 continue;
             }
             let (factors, left_out, whole) = nearest_mean(&factors, rank);

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use fedra_plan::{Layout, Rule};
-use fedra_wire::ServerRule;
+use fedra_wire::{Encoding, ServerRule};
 
 use crate::aggregate::adapter_mean::AdapterMean;
 use crate::aggregate::max_norm::KEY;
@@ -41,6 +41,7 @@ impl Recipe {
         }
         self.selection.check(&self.learns)?;
         self.check_depths()?;
+        self.check_ranks()?;
         self.check_split()?;
         self.check_privacy(clients)?;
         self.check_adapters()?;
@@ -64,6 +65,7 @@ impl Recipe {
         self.selection.check_model(&self.learns, blocks, &names)?;
         let away = self.conditions.away.keys();
         check_names("conditions.away", ("rounds of", away), &names)?;
+        self.check_ranks_of(layout, &names)?;
         check_names("federation.depths", ("a depth for", self.depths.keys()), &names)?;
         for (name, depth) in &self.depths {
             let (key, found) =
@@ -135,6 +137,60 @@ impl Recipe {
         }
         let expected = "\"separate\" where the server changes the mean";
         refuse("model.lora.mean", format!("\"exact\" with {}", self.method), expected)
+    }
+
+    /// Refuses ranks that the model does not have.
+    fn check_ranks_of(&self, layout: &Layout, names: &BTreeSet<&str>) -> Result<(), EngineError> {
+        let key = "federation.ranks";
+        check_names(key, ("a rank for", self.ranks.keys()), names)?;
+        let most = layout.rank().unwrap_or(0);
+        for (name, rank) in &self.ranks {
+            if !(1..=most).contains(&usize::from(*rank)) {
+                if most == 0 {
+                    let expected = "no such key: the model has no low-rank adapters";
+                    return refuse(key, format!("{rank} for {name:?}"), expected);
+                }
+                let found = format!("{rank} of {most} for {name:?}");
+                let expected = "at least 1 and no more than model.lora.rank";
+                return refuse(key, found, expected);
+            }
+        }
+        Ok(())
+    }
+
+    /// Refuses ranks of clients beside what takes their factors for parts of one matrix.
+    fn check_ranks(&self) -> Result<(), EngineError> {
+        let key = "federation.ranks";
+        if self.ranks.is_empty() {
+            return Ok(());
+        }
+        if self.adapters != AdapterMean::Exact {
+            let expected = "model.lora.mean = \"exact\" beside it: factors of different ranks have no mean, their \
+                            products have one";
+            return refuse(key, "ranks of clients whose factors are averaged", expected);
+        }
+        if self.work.download != Encoding::F32 {
+            let expected = "wire.download = \"f32\" beside it";
+            return refuse(
+                key,
+                format!("ranks with downloads in {}", self.work.download),
+                expected,
+            );
+        }
+        let reason = first([
+            (self.split.is_some(), "the server has a part of the adapters"),
+            (self.work.local.keeps_correction(), "clients store a correction"),
+            (self.personal != Rule::Nothing, "clients have personal parameters"),
+            (self.adapt.is_some(), "clients adapt before they are scored"),
+            (self.population == Population::Pooled, "there are no clients"),
+            (
+                self.work.moments == MomentsLife::Kept,
+                "work.moments = \"kept\" is about factors that are made anew in every round",
+            ),
+        ]);
+        let Some(reason) = reason else { return Ok(()) };
+        let found = format!("a table with {}, where {reason}", self.method);
+        refuse(key, found, "a method whose clients hold nothing but the shared model")
     }
 
     fn check_depths(&self) -> Result<(), EngineError> {

@@ -61,7 +61,9 @@ fn key_of(path: &[String]) -> String {
     let (table, rest): (&str, &[&str]) = match path.as_slice() {
         ["method"] => ("method.name", &[]),
         ["sampler", rest @ ..] => ("federation.sample", rest),
-        ["start" | "depths" | "min_arrivals" | "max_norm" | "retries", ..] => ("federation", &path),
+        ["start" | "depths" | "ranks" | "min_arrivals" | "max_norm" | "retries", ..] => {
+            ("federation", &path)
+        }
         ["conditions", rest @ ..] => ("conditions", rest),
         ["privacy", "guarantee", "budget"] => ("privacy.epsilon", &[]),
         ["privacy", "guarantee", rest @ ..] | ["privacy", rest @ ..] => ("privacy", rest),

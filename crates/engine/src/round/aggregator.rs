@@ -7,12 +7,13 @@
 mod noise_mean;
 mod waiting;
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use fedra_plan::{ByteCount, Layout, Round, Scope};
 use fedra_wire::{
     ClientId, Encoding, Expectation, Header, Kind, Mean, Opened, ParamValues, WireError, encode,
-    norm_ahead, open,
+    norm_ahead, open, widened,
 };
 
 use self::noise_mean::NoiseMean;
@@ -41,11 +42,14 @@ struct Due {
     steps: u64,
     work: Work,
     correction: bool,
+    /// The client's layout, where its adapters have another rank than the shared ones.
+    narrow: Option<Layout>,
 }
 
 /// A round's answers on their way into one mean.
 pub(crate) struct Aggregator<'round> {
     layout: &'round Layout,
+    model: &'round ParamValues,
     recipe: &'round Recipe,
     round: Round,
     due: BTreeMap<ClientId, Due>,
@@ -118,6 +122,12 @@ impl<'round> Aggregator<'round> {
         let State { recipe, layout, model, .. } = state;
         let examples: BTreeMap<ClientId, u64> =
             cohort.iter().map(|client| (client.id, client.examples)).collect();
+        let layouts =
+            cohort.iter().filter_map(|client| match recipe.layout_of(&client.name, layout) {
+                Cow::Borrowed(_) => None,
+                Cow::Owned(narrow) => Some((client.id, narrow)),
+            });
+        let layouts: BTreeMap<ClientId, Layout> = layouts.collect();
         let exact = recipe.adapters == AdapterMean::Exact;
         let due = |request: &TrainRequest| {
             let examples = examples.get(&request.client).copied().unwrap_or(0);
@@ -131,10 +141,12 @@ impl<'round> Aggregator<'round> {
             };
             let correction = request.correction.is_some();
             let uploads = request.plan.uploads();
-            (request.client, Due { uploads, examples, steps, work: work.clone(), correction })
+            let (narrow, work) = (layouts.get(&request.client).cloned(), work.clone());
+            (request.client, Due { uploads, examples, steps, work, correction, narrow })
         };
         Self {
             layout,
+            model,
             recipe,
             round: state.round,
             due: requests.iter().map(due).collect(),
@@ -148,7 +160,7 @@ impl<'round> Aggregator<'round> {
             // Who did not train a parameter has not changed its correction.
             corrections: Fold::new(Denominator::Everyone),
             drift: recipe.evaluation.drift.then(|| Drift::new(recipe.denominator)),
-            products: exact.then(|| (Products::default(), model)),
+            products: exact.then(|| (Products::in_order(!recipe.ranks.is_empty()), model)),
             loss: (0.0, 0.0),
             counted: BTreeMap::new(),
             noise: NoiseMean::default(),
@@ -377,7 +389,8 @@ impl<'round> Aggregator<'round> {
             // A coarse correction would part the clients' sum from the server's.
             Kind::Values | Kind::Variate => Encoding::F32,
         };
-        let (layout, round, scope) = (self.layout, self.round, Some(&due.uploads));
+        let layout = due.narrow.as_ref().unwrap_or(self.layout);
+        let (round, scope) = (self.round, Some(&due.uploads));
         Expectation { layout, kind, encoding, round, client, scope }
     }
 
@@ -404,10 +417,15 @@ impl<'round> Aggregator<'round> {
             };
             let norm = self.norms.as_ref().and_then(|norms| norms.get(&client)).copied();
             match limit.zip(norm).filter(|(limit, norm)| norm > limit) {
-                None => self.fold(client, &answer),
+                None => {
+                    let answer = self.wide(client, answer)?;
+                    self.fold(client, &answer);
+                }
                 Some((limit, norm)) => {
-                    let change = self.shortened(&answer.change, limit / norm)?;
-                    self.fold(client, &Answer { change, ..answer });
+                    let layout = self.due[&client].narrow.as_ref().unwrap_or(self.layout);
+                    let change = shortened(&answer.change, limit / norm, layout)?;
+                    let answer = self.wide(client, Answer { change, ..answer })?;
+                    self.fold(client, &answer);
                     self.scaled.push(client);
                 }
             }
@@ -415,16 +433,14 @@ impl<'round> Aggregator<'round> {
         Ok(())
     }
 
-    /// The same update, shorter.
-    fn shortened(&self, update: &Opened, factor: f64) -> Result<Opened, EngineError> {
-        let header = Header { encoding: Encoding::F32, ..update.header };
-        let shorter = |value: f32| (factor * f64::from(value)) as f32;
-        let values: ParamValues = update
-            .iter()
-            .map(|(id, values)| (id, values.into_iter().map(shorter).collect::<Vec<f32>>()))
-            .collect();
+    /// An answer about adapters of a lower rank as one about the shared ones.
+    fn wide(&self, client: ClientId, answer: Answer) -> Result<Answer, EngineError> {
+        let Some(narrow) = &self.due[&client].narrow else { return Ok(answer) };
+        let header = Header { encoding: Encoding::F32, ..answer.change.header };
+        let values = widened(answer.change.tensors(), self.model, (self.layout, narrow));
         let bytes = encode(self.layout, &header, &values, None)?;
-        Ok(open(bytes, &Expectation::of(self.layout, &header))?)
+        let change = open(bytes, &Expectation::of(self.layout, &header))?;
+        Ok(Answer { change, ..answer })
     }
 
     fn fold(&mut self, client: ClientId, answer: &Answer) {
@@ -470,6 +486,18 @@ impl<'round> Aggregator<'round> {
         self.result.steps.insert(client, header.steps);
         self.result.weight += self.recipe.weighting.of(header.examples);
     }
+}
+
+/// The same update, shorter.
+fn shortened(update: &Opened, factor: f64, layout: &Layout) -> Result<Opened, EngineError> {
+    let header = Header { encoding: Encoding::F32, ..update.header };
+    let shorter = |value: f32| (factor * f64::from(value)) as f32;
+    let values: ParamValues = update
+        .iter()
+        .map(|(id, values)| (id, values.into_iter().map(shorter).collect::<Vec<f32>>()))
+        .collect();
+    let bytes = encode(layout, &header, &values, None)?;
+    Ok(open(bytes, &Expectation::of(layout, &header))?)
 }
 
 impl Due {

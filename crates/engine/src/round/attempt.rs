@@ -355,7 +355,8 @@ impl State {
         let worked = attempt.cohort.iter().filter_map(|client| {
             let steps = *attempt.gathered.steps.get(&client.id)?;
             let plan = attempt.plans.get(&client.id)?;
-            Some(work.effort(plan, &self.layout, (client.examples, steps)))
+            let layout = self.recipe.layout_of(&client.name, &self.layout);
+            Some(work.effort(plan, &layout, (client.examples, steps)))
         });
         probing + worked.sum::<u64>()
     }

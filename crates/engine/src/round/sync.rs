@@ -1,10 +1,11 @@
 //! Bringing clients up to date, before a round and before they score the model.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use fedra_plan::{ByteCount, Scope};
-use fedra_wire::{ClientId, Kind};
+use fedra_wire::{ClientId, Kind, narrowed};
 
 use crate::error::EngineError;
 use crate::protocol::fleet::{ClientInfo, Download, Unsynced};
@@ -15,25 +16,36 @@ impl State {
     /// What each of these clients lacks, encoded; who lacks the same shares the bytes.
     pub(super) fn downloads(&self, clients: &[ClientInfo]) -> Result<Vec<Download>, EngineError> {
         let (round, encoding) = (self.round, self.recipe.work.download);
-        let mut values = Downloads::new(Kind::Values, encoding);
+        // Who has adapters of another rank gets other bytes of them.
+        let mut values: BTreeMap<Option<u16>, Downloads> = BTreeMap::new();
         // What a client lacks follows from what it holds and how deep it is: a few cases, however
         // many clients there are.
         let mut payloads: BTreeMap<_, Arc<[u8]>> = BTreeMap::new();
         let mut downloads = Vec::with_capacity(clients.len());
         for client in clients {
             let depth = self.recipe.depths.get(&client.name).copied();
+            let rank = self.recipe.ranks.get(&client.name).copied();
             let split = self.recipe.split.as_ref();
             let ends = split.map(|split| {
                 (split.ends_of(&client.name, round), split.clients.contains_key(&client.name))
             });
-            let case = (self.versions.held(client.id), depth, ends);
+            let case = (self.versions.held(client.id), depth, rank, ends);
             let payload = if let Some(payload) = payloads.get(&case) {
                 payload.clone()
             } else {
                 let plan = self.recipe.plan((&client.name, round), Scope::empty(), &self.layout)?;
                 let cut_in = |round| self.recipe.cut(&client.name, round, &self.layout);
                 let lacks = self.versions.lacks(client.id, &plan, &cut_in)?;
-                let payload = values.get((&self.layout, round), &self.model, lacks)?;
+                let own = self.recipe.layout_of(&client.name, &self.layout);
+                let known =
+                    values.entry(rank).or_insert_with(|| Downloads::new(Kind::Values, encoding));
+                let payload = match &own {
+                    Cow::Borrowed(layout) => known.get((layout, round), &self.model, lacks)?,
+                    Cow::Owned(own) => {
+                        let part = narrowed(self.model.subset(&lacks), (&self.layout, own));
+                        known.get((own, round), &part, lacks)?
+                    }
+                };
                 payloads.entry(case).or_insert(payload).clone()
             };
             downloads.push(Download { client: client.id, round, encoding, payload });

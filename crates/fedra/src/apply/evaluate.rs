@@ -389,7 +389,8 @@ fn over_reference(folders: &ModelFolders) -> Result<Lora> {
     let adapters = opened.adapters();
     let roles = adapters.roles().iter().copied().collect();
     let (rank, alpha, head) = (adapters.rank(), adapters.alpha(), LoraHead::Frozen);
-    Ok(Lora { rank, alpha, roles, head, ..Lora::default() })
+    let dora = adapters.has_magnitudes();
+    Ok(Lora { rank, alpha, dora, roles, head, ..Lora::default() })
 }
 
 /// What a model's head answers; that of adapters is in their own folder.

@@ -71,6 +71,7 @@ impl TextDecoder {
         let model = model.stored_as(storage);
         let mut params = params.clone();
         opened.load((&model, &mut params), &Classifier::Stored, device)?;
+        let model = model.settled(&mut params)?;
         let (companions, report) = (companions.clone(), report.clone());
         let loaded = Loaded { model, params, companions, report };
         let Pretrained { tokenizer, .. } = Pretrained::open(&folders.model)?;

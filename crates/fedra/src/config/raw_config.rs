@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use toml::Table;
 
 use super::device_name::DeviceName;
-use super::lora_roles;
+use super::lora_roles::{self, TargetModules};
 use super::privacy_table::PrivacyTable;
 use super::split_table::SplitTable;
 
@@ -313,9 +313,15 @@ settings! {
         /// The correction is multiplied by alpha / sqrt(rank) instead (rsLoRA).
         #[serde(skip_serializing_if = "std::ops::Not::not")]
         pub rslora: bool = false,
+        /// Whether the rows of corrected weights have magnitudes that learn beside them (`DoRA`).
+        #[serde(skip_serializing_if = "std::ops::Not::not")]
+        pub dora: bool = false,
         /// The projections that get an adapter, in every block.
-        #[serde(alias = "target_modules", deserialize_with = "lora_roles::read")]
+        #[serde(deserialize_with = "lora_roles::read")]
         pub roles: Vec<Role> = vec![Role::Query, Role::Value],
+        /// The same as PEFT says it, in place of `roles`: the ends of modules' paths, `all-linear`, or a pattern.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub target_modules: Option<TargetModules> = None,
         /// How adapters of several clients become one.
         pub mean: LoraMean = LoraMean::Separate,
         /// Whether the head learns beside the adapters.
@@ -328,7 +334,8 @@ impl Lora {
     /// The adapters that it stands for. Rank-stabilised ones (Kalajdzievski 2023, <https://arxiv.org/abs/2312.03732>)
     /// are those with alpha multiplied by the root of the rank.
     pub fn adapters(&self) -> Result<Adapters, ModelError> {
-        Adapters::new(self.rank, self.plain_alpha(), self.roles.iter().copied())
+        let plain = Adapters::new(self.rank, self.plain_alpha(), self.roles.iter().copied())?;
+        Ok(if self.dora { plain.with_magnitudes() } else { plain })
     }
 
     /// Alpha, as it is divided by the rank.
@@ -394,6 +401,9 @@ settings! {
         /// the model's own number.
         #[serde(skip_serializing_if = "BTreeMap::is_empty")]
         pub depths: BTreeMap<String, u16> = BTreeMap::new(),
+        /// The rank of a client's adapters, by name; that of `model.lora` unless given.
+        #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+        pub ranks: BTreeMap<String, u16> = BTreeMap::new(),
     }
 }
 

@@ -178,11 +178,10 @@ impl Holds {
         foreseen: &Foreseen,
         layout: &Layout,
     ) -> Bytes {
-        let length = |scope: &Scope, encoding| payload_length(layout, scope, encoding) as u64;
-        let everything = Scope::everything(layout);
-        let full = length(&everything, Encoding::F32);
+        let whole = |scope: &Scope| payload_length(layout, scope, Encoding::F32) as u64;
+        let full = whole(&Scope::everything(layout));
         let full_down = match recipe.start {
-            Start::Shared if round == Round(0) => length(&Scope::empty(), Encoding::F32),
+            Start::Shared if round == Round(0) => whole(&Scope::empty()),
             Start::Sent | Start::Shared => full,
         };
         let mut bytes = Bytes {
@@ -196,8 +195,13 @@ impl Holds {
             let Some(plan) = foreseen.plans.get(&client.id) else { continue };
             let held = self.versions.held(client.id);
             // Thousands of clients are mostly in the same place: each is gone through once.
-            let same = |known: &Exchange<'_>| known.held == held && known.plan == plan;
+            let rank = recipe.ranks.get(&client.name).copied();
+            let same = |known: &Exchange<'_>| {
+                known.held == held && known.plan == plan && known.rank == rank
+            };
             let place = known.iter().position(same).unwrap_or_else(|| {
+                let own = recipe.layout_of(&client.name, layout);
+                let length = |scope: &Scope, encoding| payload_length(&own, scope, encoding) as u64;
                 let sent = plan.uploads();
                 let variate = match recipe.work.local {
                     LocalRule::ControlVariate => length(&sent, Encoding::F32),
@@ -209,7 +213,7 @@ impl Holds {
                 let down = length(&lacks, recipe.work.download) + variate;
                 let up = length(&sent, recipe.work.encoding) + variate;
                 changed = &changed | &sent;
-                known.push(Exchange { held, plan, up, down });
+                known.push(Exchange { held, plan, rank, up, down });
                 known.len() - 1
             });
             self.versions.received(client.id, round);
@@ -237,14 +241,16 @@ impl Holds {
     ) -> Result<ByteCount> {
         let (mut known, mut total) = (BTreeMap::new(), 0);
         for client in scorers {
-            let case = (self.versions.held(client.id), recipe.depths.get(&client.name));
+            let (depth, rank) = (recipe.depths.get(&client.name), recipe.ranks.get(&client.name));
+            let case = (self.versions.held(client.id), depth, rank);
             total += if let Some(length) = known.get(&case) {
                 *length
             } else {
                 let plan = recipe.plan((&client.name, round), Scope::empty(), layout)?;
                 let cut_in = |round| recipe.cut(&client.name, round, layout);
                 let lacks = self.versions.lacks(client.id, &plan, &cut_in)?;
-                let length = payload_length(layout, &lacks, recipe.work.download) as u64;
+                let own = recipe.layout_of(&client.name, layout);
+                let length = payload_length(&own, &lacks, recipe.work.download) as u64;
                 *known.entry(case).or_insert(length)
             };
         }
@@ -308,6 +314,8 @@ fn scorers(clients: &[ClientInfo], prepared: &Prepared, recipe: &Recipe) -> Vec<
 struct Exchange<'a> {
     held: Held,
     plan: &'a Plan,
+    /// That of its adapters, where it is not the model's.
+    rank: Option<u16>,
     up: u64,
     down: u64,
 }

@@ -36,7 +36,7 @@ const OWN_DATA: [&str; 12] = [
 const TEMPLATES: [&str; 3] = ["prompt", "answers", "target"];
 
 /// Where a setting of a recipe stands in an experiment's file, if elsewhere.
-const IN_THE_FILE: [(&str, &str); 13] = [
+const IN_THE_FILE: [(&str, &str); 14] = [
     ("adapters", "model.lora.mean"),
     ("depths", "federation.depths"),
     ("evaluation.attention", "evaluate.attention"),
@@ -44,6 +44,7 @@ const IN_THE_FILE: [(&str, &str); 13] = [
     ("evaluation.every", "evaluate.every"),
     ("max_norm", "federation.max_norm"),
     ("min_arrivals", "federation.min_arrivals"),
+    ("ranks", "federation.ranks"),
     ("privacy.guarantee.budget", "privacy.epsilon"),
     ("privacy.guarantee", "privacy"),
     ("sampler", "federation.sample"),

@@ -293,7 +293,8 @@ impl Run {
         let placement = traffic::placement((&self.experiment, &self.prepared, &self.recipe))?;
         let initial = to_values(&params);
         let fleet = LocalFleet::new(model.clone(), params, self.device.clone(), shards.clone())?
-            .with_depths(&self.recipe.depths)?;
+            .with_depths(&self.recipe.depths)?
+            .with_ranks(&self.recipe.ranks)?;
         // A simulation has to repeat: its noise hides nothing from who knows the seed.
         let secret = SecretKey::simulated(self.experiment.seed.of("examples"));
         let mut fleet = fleet.with_secret(&secret);

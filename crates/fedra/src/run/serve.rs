@@ -41,6 +41,8 @@ pub struct Serving<'a> {
     pub agreement: BTreeMap<String, String>,
     /// The shared model.
     pub layout: Layout,
+    /// Clients, by name, whose adapters have a lower rank.
+    pub ranks: BTreeMap<String, u16>,
     /// The values that all start from.
     pub initial: ParamValues,
     /// The server's half of the model, where it is cut.
@@ -127,6 +129,7 @@ fn rounds<H: Host>(
         names: shards.clients.iter().map(|shard| shard.name.clone()).collect(),
         agreement: facts,
         layout: model.layout().clone(),
+        ranks: run.recipe.ranks.clone(),
         initial: initial.clone(),
         middle: middle.clone(),
         central: central(&run.prepared, &run.device),

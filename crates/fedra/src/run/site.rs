@@ -151,6 +151,10 @@ fn client(
     } else {
         client
     };
+    let client = match experiment.recipe.ranks.get(name) {
+        Some(rank) => client.with_rank(*rank)?,
+        None => client,
+    };
     Ok(match experiment.recipe.depths.get(name) {
         Some(depth) => client.with_depth(*depth)?,
         None => client,

@@ -1,5 +1,6 @@
 //! Tests of the library: one program, because each is linked with everything below it.
 
+mod adapters;
 mod compare;
 mod examples;
 mod families;

@@ -161,9 +161,10 @@ fn a_run_goes_on_from_the_adapters_and_the_head_of_another() {
     assert!(alone.contains("applies only with model.path"), "{alone}");
     let config = adapter.join("adapter_config.json");
     let text = fs::read_to_string(&config).unwrap();
-    fs::write(&config, text.replace("\"bias\"", "\"use_dora\": true,\n  \"bias\"")).unwrap();
-    let dora = refused(&again);
-    assert!(dora.starts_with("model.adapter: ") && dora.contains("use_dora: found true"), "{dora}");
+    fs::write(&config, text.replace("\"bias\"", "\"use_qalora\": true,\n  \"bias\"")).unwrap();
+    let unknown = refused(&again);
+    let named = unknown.contains("use_qalora: found true");
+    assert!(unknown.starts_with("model.adapter: ") && named, "{unknown}");
 }
 
 #[test]

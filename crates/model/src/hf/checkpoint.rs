@@ -161,7 +161,7 @@ impl Checkpoint {
             }
         }
         for (id, (tensor, _)) in present {
-            if id.layer != Layer::Head || matches!(id.part, Part::LoraA | Part::LoraB) {
+            if id.layer != Layer::Head || id.part.is_adapter() {
                 return Err(self.unplaced(id, tensor));
             }
             found.ignore(tensor, Reason::UnwantedHead(id));

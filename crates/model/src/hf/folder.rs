@@ -114,7 +114,7 @@ impl Folder<'_> {
     }
 
     fn tensor_name(&self, id: ParamId) -> Result<String, ModelError> {
-        let adapter = matches!(id.part, Part::LoraA | Part::LoraB);
+        let adapter = id.part.is_adapter();
         let name = self.architecture.tensor_name(id).filter(|_| !adapter);
         name.ok_or(ModelError::Unnamed { id, class: self.architecture.class_name() })
     }

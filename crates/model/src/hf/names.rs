@@ -103,7 +103,7 @@ impl Architecture {
     pub fn tensor_name(self, id: ParamId) -> Option<String> {
         let ParamId { layer, role, part } = id;
         let Module { place, name, roles, alone, .. } = self.module(id)?;
-        let is_adapter = matches!(part, Part::LoraA | Part::LoraB);
+        let is_adapter = part.is_adapter();
         if is_adapter && (*place != Place::Block || is_norm(role) || roles.len() > 1) {
             return None;
         }
@@ -280,7 +280,7 @@ impl Family {
         if (has_prefix && module.place == Place::Head) || (is_old && !is_norm) {
             return None;
         }
-        let is_adapter = matches!(part, Part::LoraA | Part::LoraB);
+        let is_adapter = part.is_adapter();
         if is_adapter && (module.place != Place::Block || is_norm) {
             return None;
         }
@@ -312,14 +312,16 @@ const fn suffix(part: Part) -> &'static str {
         Part::Bias => ".bias",
         Part::LoraA => ".lora_A.weight",
         Part::LoraB => ".lora_B.weight",
+        Part::Magnitude => ".lora_magnitude_vector",
     }
 }
 
 /// Splits the part off a name; longer suffixes first, because all of LoRA's end in `.weight`.
 fn split_part(name: &str) -> Option<(&str, Part)> {
-    const SUFFIXES: [(&str, Part); 6] = [
+    const SUFFIXES: [(&str, Part); 7] = [
         (suffix(Part::LoraA), Part::LoraA),
         (suffix(Part::LoraB), Part::LoraB),
+        (suffix(Part::Magnitude), Part::Magnitude),
         (suffix(Part::Weight), Part::Weight),
         (suffix(Part::Bias), Part::Bias),
         (".gamma", Part::Weight),
@@ -376,7 +378,7 @@ mod tests {
     fn every_name_of_every_class_reads_back_as_its_parameters() {
         for architecture in Architecture::all() {
             for module in architecture.family.modules.iter().copied().flatten() {
-                for part in [Part::Weight, Part::Bias, Part::LoraA, Part::LoraB] {
+                for part in Part::ALL {
                     let layer = module.place.layer(Layer::Block(17));
                     let id = ParamId::new(layer, module.roles[0], part);
                     let Some(name) = architecture.tensor_name(id) else { continue };

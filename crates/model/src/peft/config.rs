@@ -49,6 +49,8 @@ pub(super) struct AdapterConfig {
     pub rank: usize,
     /// The correction is `alpha / rank * B A`, whatever the file's own convention.
     pub alpha: f32,
+    /// Whether rows have magnitudes of their own (`DoRA`).
+    pub magnitudes: bool,
     /// Other ranks by the ends of modules' names, at the same scale.
     ranks: BTreeMap<String, usize>,
 }
@@ -96,7 +98,8 @@ impl AdapterConfig {
         }
         let known = |key: &str| {
             HARMLESS.contains(&key)
-                || ["bias", "use_rslora", "rank_pattern", "alpha_pattern"].contains(&key)
+                || ["bias", "use_dora", "use_rslora", "rank_pattern", "alpha_pattern"]
+                    .contains(&key)
         };
         if let Some((key, _)) = object.iter().find(|(key, value)| !known(key) && !is_off(value)) {
             return refuse(key, "no such key, or false: it changes what an adapter computes");
@@ -109,14 +112,17 @@ impl AdapterConfig {
         let Some(alpha) = alpha.filter(|alpha| alpha.is_finite() && *alpha > 0.0) else {
             return refuse("lora_alpha", "a number above 0");
         };
-        // Rank-stabilised: alpha over the root of the rank.
-        let stabilised = match object.get("use_rslora").unwrap_or(&Value::Null) {
-            Value::Null | Value::Bool(false) => 1.0,
-            Value::Bool(true) => (rank as f64).sqrt(),
-            Value::Number(_) | Value::String(_) | Value::Array(_) | Value::Object(_) => {
-                return refuse("use_rslora", "true or false");
-            }
+        let switch = |key: &str| match object.get(key).unwrap_or(&Value::Null) {
+            Value::Null | Value::Bool(false) => Some(false),
+            Value::Bool(true) => Some(true),
+            Value::Number(_) | Value::String(_) | Value::Array(_) | Value::Object(_) => None,
         };
+        let [Some(stabilised), Some(magnitudes)] = ["use_rslora", "use_dora"].map(switch) else {
+            let wrong = if switch("use_dora").is_none() { "use_dora" } else { "use_rslora" };
+            return refuse(wrong, "true or false");
+        };
+        // Rank-stabilised: alpha over the root of the rank.
+        let stabilised = if stabilised { (rank as f64).sqrt() } else { 1.0 };
         let ranks = pattern(object, "rank_pattern");
         let alphas = pattern(object, "alpha_pattern");
         let (Some(ranks), Some(alphas)) = (&ranks, &alphas) else {
@@ -135,7 +141,7 @@ impl AdapterConfig {
             return refuse("rank_pattern", "ranks with an alpha_pattern at the same scale");
         }
         let ranks = ranks.iter().map(|(name, rank)| (name.clone(), *rank as usize)).collect();
-        Ok(Self { rank, alpha: (alpha * stabilised) as f32, ranks })
+        Ok(Self { rank, alpha: (alpha * stabilised) as f32, magnitudes, ranks })
     }
 }
 
@@ -154,8 +160,8 @@ fn pattern(object: &Map<String, Value>, key: &str) -> Option<BTreeMap<String, f6
 
 /// The module of an adapter's tensor.
 fn module_of(tensor: &str) -> &str {
-    let tensor = tensor.strip_suffix(".lora_A.weight").unwrap_or(tensor);
-    tensor.strip_suffix(".lora_B.weight").unwrap_or(tensor)
+    const ENDS: [&str; 3] = [".lora_A.weight", ".lora_B.weight", ".lora_magnitude_vector"];
+    ENDS.iter().find_map(|end| tensor.strip_suffix(end)).unwrap_or(tensor)
 }
 
 /// Whether a module's path ends with a name, as the library compares them.
@@ -211,7 +217,8 @@ mod tests {
     fn what_would_change_numbers_is_refused_by_its_name() {
         for (change, key) in [
             (r#"{"peft_type": "IA3"}"#, "peft_type"),
-            (r#"{"use_dora": true}"#, "use_dora"),
+            (r#"{"use_dora": "yes"}"#, "use_dora"),
+            (r#"{"use_qalora": true}"#, "use_qalora"),
             (r#"{"rank_pattern": {"q_proj": 2}}"#, "rank_pattern"),
             (r#"{"alpha_pattern": {"q_proj": 2}}"#, "alpha_pattern"),
             (r#"{"rank_pattern": {"q_proj": 1.5}}"#, "rank_pattern"),

@@ -24,6 +24,9 @@ use crate::lora::Adapters;
 use crate::model::Model;
 use crate::store::in_order;
 
+/// How far the norm of a row may be from the one that another library wrote, or found in another format of the weight.
+const SAME_NORM: f32 = 0.05;
+
 /// Largest list of labels, in bytes.
 const MAX_LABELS: u64 = 16 << 20;
 
@@ -68,7 +71,7 @@ impl AdapterFolder {
                 }
             };
             let id = ids[0];
-            let is_adapter = matches!(id.part, Part::LoraA | Part::LoraB);
+            let is_adapter = id.part.is_adapter();
             let is_in_block = id.layer.block().is_some();
             if is_adapter != is_in_block || id.layer == Layer::Embedding {
                 let expected = "an adapter inside a block, or a whole head";
@@ -91,9 +94,18 @@ impl AdapterFolder {
         }
         let layout = layout::of(config, Head::Bare, None)?;
         tensors.extend(joined.split(&weights, &settings, &layout)?);
-        let in_blocks = tensors.keys().filter(|id| id.layer.block().is_some());
-        let roles: BTreeSet<Role> = in_blocks.map(|id| id.role).collect();
+        let factors = tensors.keys().filter(|id| id.part == Part::LoraA);
+        let roles: BTreeSet<Role> = factors.map(|id| id.role).collect();
         let adapters = Adapters::new(settings.rank, settings.alpha, roles)?;
+        let adapters = if settings.magnitudes { adapters.with_magnitudes() } else { adapters };
+        let magnitude = tensors.iter().find(|(id, _)| id.part == Part::Magnitude);
+        if let Some((_, Source { tensor, .. })) = magnitude.filter(|_| !settings.magnitudes) {
+            return refuse(
+                tensor,
+                "magnitudes",
+                "none: use_dora is not true in adapter_config.json",
+            );
+        }
         let labels = match dir.join(LABELS) {
             listed if listed.exists() => Some(names(&listed)?),
             _ => None,
@@ -138,7 +150,7 @@ impl AdapterFolder {
         device: &Device,
     ) -> Result<BTreeSet<ParamId>, ModelError> {
         let wanted = model.layout();
-        for id in wanted.ids().filter(|id| matches!(id.part, Part::LoraA | Part::LoraB)) {
+        for id in wanted.ids().filter(|id| id.part.is_adapter()) {
             if !self.tensors.contains_key(&id) {
                 let expected = "every adapted projection in every block";
                 return Err(self.misfit(id, "", "no such tensor".into(), expected.into()));
@@ -150,7 +162,7 @@ impl AdapterFolder {
             let is_classifier = id.role == Role::Classifier;
             let begins_anew = matches!(classifier, Classifier::Fresh(_)) && is_classifier;
             let Some(shape) = wanted.get(id) else {
-                if id.layer == Layer::Head {
+                if id.layer == Layer::Head || self.is_idle((id, source), params)? {
                     continue;
                 }
                 let expected = format!("a part of one of the {} blocks", model.blocks());
@@ -180,6 +192,26 @@ impl AdapterFolder {
             loaded.insert(id);
         }
         Ok(loaded)
+    }
+
+    /// Whether these are the norms that the rows of a projection without an adapter have anyway.
+    fn is_idle(
+        &self,
+        (id, source): (ParamId, &Source),
+        params: &Params,
+    ) -> Result<bool, ModelError> {
+        let adapted = self.tensors.contains_key(&ParamId { part: Part::LoraA, ..id });
+        let weight = params.find(ParamId { part: Part::Weight, ..id });
+        let Some(weight) = weight.filter(|_| id.part == Part::Magnitude && !adapted) else {
+            return Ok(false);
+        };
+        let (found, norms) = (source.read(&self.weights)?, weight.row_norms());
+        let is_near = |(found, norm): (&f32, &f32)| (found - norm).abs() <= SAME_NORM * norm.abs();
+        if found.len() == norms.len() && found.iter().zip(&norms).all(is_near) {
+            return Ok(true);
+        }
+        let expected = "the norms of the weight's rows, because B has zeros for them".to_owned();
+        Err(self.misfit(id, &source.tensor, "magnitudes without an adapter".into(), expected))
     }
 
     fn misfit(&self, id: ParamId, tensor: &str, found: String, expected: String) -> ModelError {

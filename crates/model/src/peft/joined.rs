@@ -37,7 +37,8 @@ impl Source {
     pub fn read(&self, weights: &Reader) -> Result<Vec<f32>, ModelError> {
         let values = weights.read_f32(&self.tensor)?;
         let Some([rows, columns]) = &self.cut else { return Ok(values) };
-        let width = weights.info(&self.tensor).map_or(0, |info| info.shape[1]);
+        let shape = weights.info(&self.tensor).map_or(&[][..], |info| info.shape);
+        let width = shape.last().copied().unwrap_or(0);
         let row = |row: usize| &values[row * width..][columns.clone()];
         Ok(rows.clone().flat_map(row).copied().collect())
     }
@@ -53,6 +54,7 @@ pub(super) struct JoinedModules {
 struct Module {
     a: Option<String>,
     b: Option<String>,
+    magnitude: Option<String>,
 }
 
 impl JoinedModules {
@@ -60,7 +62,11 @@ impl JoinedModules {
     pub fn insert(&mut self, ids: &[ParamId], tensor: &str) -> Option<String> {
         let roles = ids.iter().map(|id| id.role).collect();
         let module = self.modules.entry((roles, ids[0].layer)).or_default();
-        let part = if ids[0].part == Part::LoraA { &mut module.a } else { &mut module.b };
+        let part = match ids[0].part {
+            Part::LoraA => &mut module.a,
+            Part::Magnitude => &mut module.magnitude,
+            Part::Weight | Part::Bias | Part::LoraB => &mut module.b,
+        };
         part.replace(tensor.to_owned())
     }
 
@@ -92,6 +98,8 @@ struct Together {
     layer: Layer,
     a: String,
     b: String,
+    /// Of all rows.
+    magnitude: Option<String>,
     inputs: usize,
     /// The rows of B that each projection has.
     rows: Vec<Range<usize>>,
@@ -117,7 +125,10 @@ impl Together {
             (Some(one), None) | (None, Some(one)) => {
                 return refuse(&one, "one half of an adapter".into(), "lora_A and lora_B".into());
             }
-            (None, None) => unreachable!("a module is listed by a tensor"),
+            (None, None) => {
+                let one = module.magnitude.unwrap_or_default();
+                return refuse(&one, "magnitudes alone".into(), "lora_A and lora_B too".into());
+            }
         };
         let mut rows = Vec::new();
         let (mut end, mut inputs) = (0, 0);
@@ -144,8 +155,14 @@ impl Together {
                 return refuse(tensor, format!("shape {found:?}"), expected);
             }
         }
-        let values = weights.read_f32(&b)?;
-        Ok(Self { layer, a, b, inputs, rows, rank, count, values })
+        if let Some(tensor) = &module.magnitude {
+            let found = weights.info(tensor).map(|info| info.shape.to_vec()).unwrap_or_default();
+            if found != [end] {
+                return refuse(tensor, format!("shape {found:?}"), format!("{end}"));
+            }
+        }
+        let (values, magnitude) = (weights.read_f32(&b)?, module.magnitude);
+        Ok(Self { layer, a, b, magnitude, inputs, rows, rank, count, values })
     }
 
     /// The values of B in the rows of one projection.
@@ -178,6 +195,13 @@ impl Together {
             sources.insert(id(Part::LoraA), Source { tensor: self.a.clone(), cut: Some(a) });
             let b = [self.rows[place].clone(), own];
             sources.insert(id(Part::LoraB), Source { tensor: self.b.clone(), cut: Some(b) });
+        }
+        // Those of projections without an adapter too: they have to be the norms that the rows have.
+        for (role, rows) in roles.iter().zip(&self.rows).filter(|_| self.magnitude.is_some()) {
+            let (id, cut) =
+                (ParamId::new(self.layer, *role, Part::Magnitude), [0..1, rows.clone()]);
+            let tensor = self.magnitude.clone().unwrap_or_default();
+            sources.insert(id, Source { tensor, cut: Some(cut) });
         }
         Ok(())
     }

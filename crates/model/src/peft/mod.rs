@@ -19,7 +19,9 @@ mod files;
 mod folder;
 mod joined;
 mod save;
+mod targets;
 
 pub use files::files;
 pub use folder::AdapterFolder;
 pub use save::{AdapterSaving, save};
+pub use targets::Targets;

@@ -58,8 +58,7 @@ pub fn save(
     };
     let architecture = model.head().architecture(model.config())?.of_modules();
     let (mut outlines, mut stored) = (Vec::new(), BTreeMap::new());
-    let is_part =
-        |id: &ParamId| id.layer == Layer::Head || matches!(id.part, Part::LoraA | Part::LoraB);
+    let is_part = |id: &ParamId| id.layer == Layer::Head || id.part.is_adapter();
     for (id, shape) in model.layout().iter().filter(|(id, _)| is_part(id)) {
         let joined = Joined::of(id, model, architecture);
         let whole = ParamId { part: Part::Weight, ..id };
@@ -112,6 +111,7 @@ pub fn save(
         "alpha_pattern": pattern(&|count| whole_or_not(count as f32 * adapters.alpha())),
         "target_modules": target_modules(adapters, architecture),
         "task_type": task,
+        "use_dora": adapters.has_magnitudes(),
         "use_rslora": false,
     });
     write(&dir.join(CONFIG), &config)
@@ -141,8 +141,12 @@ impl Joined {
     /// The adapter's name, beside that of the weight.
     fn name(&self, weight: &str) -> String {
         let path = weight.trim_end_matches(".weight");
-        let end = if self.part == Part::LoraA { "lora_A" } else { "lora_B" };
-        format!("{PREFIX}{path}.{end}.weight")
+        let end = match self.part {
+            Part::LoraA => "lora_A.weight",
+            Part::Magnitude => "lora_magnitude_vector",
+            Part::Weight | Part::Bias | Part::LoraB => "lora_B.weight",
+        };
+        format!("{PREFIX}{path}.{end}")
     }
 
     fn shape(&self, model: &Model) -> Vec<usize> {
@@ -150,6 +154,7 @@ impl Joined {
         let dims = |id: &ParamId| model.layout().get(*id).map_or(&[0, 0][..], |shape| shape.dims());
         match self.part {
             Part::LoraA => vec![rank, dims(&self.all[0])[1]],
+            Part::Magnitude => vec![self.all.iter().map(|id| dims(id)[0]).sum()],
             Part::Weight | Part::Bias | Part::LoraB => {
                 vec![self.all.iter().map(|id| dims(id)[0]).sum(), rank]
             }
@@ -157,6 +162,9 @@ impl Joined {
     }
 
     fn values(&self, model: &Model, params: &Params) -> Result<Vec<f32>, ModelError> {
+        if self.part == Part::Magnitude {
+            return self.magnitudes(params);
+        }
         let [rows, columns] = self.shape(model)[..] else { return Ok(Vec::new()) };
         let part = |id: &ParamId| params.get(ParamId { part: self.part, ..*id });
         let mut values = Vec::with_capacity(rows * columns);
@@ -178,6 +186,22 @@ impl Joined {
                 values.resize(values.len() + place * rank, 0.0);
                 values.extend_from_slice(row);
                 values.resize(values.len() + columns - (place + 1) * rank, 0.0);
+            }
+        }
+        Ok(values)
+    }
+}
+
+impl Joined {
+    /// A projection without an adapter has the norms that its rows have.
+    fn magnitudes(&self, params: &Params) -> Result<Vec<f32>, ModelError> {
+        let mut values = Vec::new();
+        for id in &self.all {
+            if self.adapted.contains(id) {
+                values
+                    .extend_from_slice(&params.get(ParamId { part: self.part, ..*id })?.to_host());
+            } else {
+                values.extend(params.get(*id)?.row_norms());
             }
         }
         Ok(values)

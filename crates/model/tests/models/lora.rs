@@ -25,12 +25,28 @@ pub fn adapted(base: &Step, scale: f64) -> Step {
         let scale = match id.part {
             Part::LoraA => 0.3,
             Part::LoraB => scale,
-            Part::Weight | Part::Bias => continue,
+            Part::Weight | Part::Bias | Part::Magnitude => continue,
         };
         let spec = Spec { shape: shape.dims().to_vec(), seed, scale, offset: 0.0 };
         params.insert(id, tensor(&base.device, &spec));
     }
     Step { model, params, ..base.clone() }
+}
+
+/// The same with magnitudes, up to `scale` beside the norms that the weights' rows have.
+pub fn decomposed(base: &Step, scale: f64) -> Step {
+    let adapted = adapted(base, scale);
+    let adapters = adapted.model.adapters().cloned().map(Adapters::with_magnitudes);
+    let model = Model::new(base.model.config().clone(), base.model.head(), adapters).unwrap();
+    let mut params = adapted.params.clone();
+    let magnitudes = model.layout().iter().filter(|(id, _)| id.part == Part::Magnitude);
+    for ((id, shape), seed) in magnitudes.zip(3000..) {
+        let spec = Spec { shape: shape.dims().to_vec(), seed, scale, offset: 1.0 };
+        let norms = params.get(beside(id, Part::Weight)).unwrap().row_norms();
+        let values: Vec<f32> = spec.values().iter().zip(&norms).map(|(x, norm)| x * norm).collect();
+        params.insert(id, Tensor::from_slice(&base.device, 1, values.len(), &values).unwrap());
+    }
+    Step { model, params, ..adapted }
 }
 
 fn beside(id: ParamId, part: Part) -> ParamId {
@@ -67,9 +83,18 @@ fn merged(base: &Step, adapted: &Step) -> Step {
             return (id, weight.clone());
         };
         let correction = product(&wide(b), &wide(a), RANK);
-        let sum = wide(weight).into_iter().zip(correction).map(|(w, c)| (w + scale * c) as f32);
-        let (rows, cols) = weight.shape();
-        (id, Tensor::from_slice(&base.device, rows, cols, &sum.collect::<Vec<_>>()).unwrap())
+        let sum = wide(weight).into_iter().zip(correction).map(|(w, c)| w + scale * c);
+        let (mut sum, (rows, cols)) = (sum.collect::<Vec<f64>>(), weight.shape());
+        if let Ok(magnitudes) = of(Part::Magnitude) {
+            for (row, magnitude) in sum.chunks_exact_mut(cols).zip(wide(magnitudes)) {
+                let norm = row.iter().map(|x| x * x).sum::<f64>().sqrt();
+                for x in row {
+                    *x *= magnitude / norm;
+                }
+            }
+        }
+        let sum: Vec<f32> = sum.iter().map(|x| *x as f32).collect();
+        (id, Tensor::from_slice(&base.device, rows, cols, &sum).unwrap())
     };
     Step { params: base.params.iter().map(merge).collect(), ..base.clone() }
 }
@@ -85,19 +110,50 @@ fn an_adapter_whose_b_is_zero_changes_no_bit() {
     }
 }
 
-/// The same product in two orders of f32 sums.
-const MERGED: f64 = 1e-6;
+/// The same product in two orders of f32 sums, and the norms of its rows.
+const MERGED: f64 = 2e-6;
 
 #[test]
 fn an_adapted_model_answers_as_its_merged_weights_do() {
     for base in Step::every_tiny() {
-        let adapted = adapted(&base, 0.3);
-        let merged = merged(&base, &adapted);
-        let (found, expected) = (adapted.logits(), merged.logits());
-        let off = relative_f32(&found.to_host(), &expected.to_host());
-        assert!(off < MERGED, "{}: {off:.1e}", base.name);
-        let unlike = relative_f32(&base.logits().to_host(), &expected.to_host());
-        assert!(unlike > 1e-2, "{}: the adapters do something", base.name);
+        for adapted in [adapted(&base, 0.3), decomposed(&base, 0.3)] {
+            let merged = merged(&base, &adapted);
+            let (found, expected) = (adapted.logits(), merged.logits());
+            let off = relative_f32(&found.to_host(), &expected.to_host());
+            assert!(off < MERGED, "{}: {off:.1e}", base.name);
+            let unlike = relative_f32(&base.logits().to_host(), &expected.to_host());
+            assert!(unlike > 1e-2, "{}: the adapters do something", base.name);
+        }
+    }
+}
+
+#[test]
+fn magnitudes_change_the_answers_and_settled_ones_do_not() {
+    for base in Step::every_tiny() {
+        let (plain, own) = (adapted(&base, 0.3), decomposed(&base, 0.3));
+        let (found, without) = (own.logits().to_host().into_owned(), plain.logits());
+        assert!(relative_f32(&found, &without.to_host()) > 1e-2, "{}", base.name);
+        let mut params = own.params.clone();
+        let model = own.model.settled(&mut params).unwrap();
+        let settled = Step { model, params, ..own };
+        assert_eq!(bits(&settled.logits().to_host()), bits(&found), "{}", base.name);
+        let again = settled.model.settled(&mut settled.params.clone()).unwrap();
+        assert_eq!(again.adapters(), settled.model.adapters());
+    }
+}
+
+#[test]
+fn magnitudes_learn_beside_a_and_b_and_every_example_has_its_own_norm() {
+    for base in Step::every_tiny() {
+        let own = decomposed(&base, 0.3);
+        let parts = Scope::of_parts(own.model.layout(), Part::ADAPTER);
+        let found = own.take(&parts).gradients;
+        assert!(found.iter().map(|(id, _)| id).eq(parts.iter()), "{}", base.name);
+        let magnitudes = found.iter().filter(|(id, _)| id.part == Part::Magnitude);
+        for (id, gradient) in magnitudes {
+            // The weight's own norm is the one constant: along its magnitude a row's result grows by itself.
+            assert!(gradient.to_dense().iter().any(|x| *x != 0.0), "{}: {id}", base.name);
+        }
     }
 }
 
@@ -147,8 +203,9 @@ fn training_adapters_leaves_the_base_identical() {
 
 #[test]
 fn a_saved_adapted_model_is_its_merged_model() {
-    for base in Step::every_tiny() {
-        let adapted = adapted(&base, 0.3);
+    let both =
+        |base: Step| [adapted(&base, 0.3), decomposed(&base, 0.3)].map(|it| (it, base.clone()));
+    for (adapted, base) in Step::every_tiny().into_iter().flat_map(both) {
         let dir = tempfile::tempdir().unwrap();
         let companions = Companions::default();
         let saving = Saving {
@@ -175,14 +232,22 @@ fn adapters_put_on_a_folder_are_fresh_and_start_as_the_folder() {
     let saving =
         Saving { precision: Precision::F32, labels: None, problem: None, companions: &companions };
     save(dir.path(), &base.model, &base.params, &saving).unwrap();
-    let adapters = Adapters::new(2, 8.0, [Role::Query, Role::Value]).unwrap();
-    let how = (&base.device, Seed(1));
-    let loaded = load(dir.path(), base.model.head(), Some(adapters), how).unwrap();
-    let parts = Scope::of_parts(loaded.model.layout(), [Part::LoraA, Part::LoraB]);
-    assert_eq!(loaded.report.fresh.iter().map(|fresh| fresh.id).collect::<Scope>(), parts);
-    assert_eq!(parts.len(), 2 * 2 * base.model.blocks());
-    let loaded = Step { model: loaded.model, params: loaded.params, ..base.clone() };
-    assert_eq!(bits(&loaded.logits().to_host()), bits(&base.logits().to_host()));
+    let plain = Adapters::new(2, 8.0, [Role::Query, Role::Value]).unwrap();
+    for (adapters, each) in [(plain.clone(), 2), (plain.with_magnitudes(), 3)] {
+        let how = (&base.device, Seed(1));
+        let loaded = load(dir.path(), base.model.head(), Some(adapters), how).unwrap();
+        let parts = Scope::of_parts(loaded.model.layout(), Part::ADAPTER);
+        assert_eq!(loaded.report.fresh.iter().map(|fresh| fresh.id).collect::<Scope>(), parts);
+        assert_eq!(parts.len(), each * 2 * base.model.blocks());
+        let loaded = Step { model: loaded.model, params: loaded.params, ..base.clone() };
+        // With magnitudes a bias is added behind the product and not in front of it.
+        let off = relative_f32(&loaded.logits().to_host(), &base.logits().to_host());
+        assert!(if each == 2 { off == 0.0 } else { off < MERGED }, "{off:.1e}");
+        for id in parts.iter().filter(|id| id.part == Part::Magnitude) {
+            let norms = loaded.params.get(beside(id, Part::Weight)).unwrap().row_norms();
+            assert_eq!(loaded.params.get(id).unwrap().to_host()[..], norms[..], "{id}");
+        }
+    }
 }
 
 #[test]

@@ -4,15 +4,16 @@
 use crate::agreement::relative_f32;
 use crate::formula::Spec;
 use crate::golden::{self, TinyCase};
-use crate::lora::adapted;
+use crate::lora::{adapted, decomposed};
 use crate::step::{Step, bits};
-use fedra_compute::{Params, Seed};
+use fedra_compute::{Params, Seed, Tape, Tensor};
 use fedra_model::hf::safetensors::Reader;
 use fedra_model::hf::{Companions, Precision, Problem, Tensors as _, writer};
-use fedra_model::peft::{self, AdapterFolder, AdapterSaving};
+use fedra_model::peft::{self, AdapterFolder, AdapterSaving, Targets};
 use fedra_model::{Adapters, Classifier, Head, Model, Saving, load, save};
-use fedra_plan::{Layer, ParamId, Part, Role};
+use fedra_plan::{Layer, ParamId, Part, Role, Scope};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::path::Path;
 
 /// Every task of which a run may save an adapter, with adapters on all projections.
@@ -26,7 +27,11 @@ fn steps() -> Vec<(Step, Step)> {
     };
     let bases = Step::every_kind().into_iter();
     let bases = bases.filter(|step| !is_bert_language(step) && !is_odd(step));
-    bases.map(|base| (adapted(&base, 0.2), base)).collect()
+    bases.flat_map(|base| with_and_without_magnitudes(&base)).collect()
+}
+
+fn with_and_without_magnitudes(base: &Step) -> [(Step, Step); 2] {
+    [adapted(base, 0.2), decomposed(base, 0.2)].map(|step| (step, base.clone()))
 }
 
 /// The same of families that store projections together.
@@ -37,13 +42,14 @@ fn joined_steps() -> Vec<(Step, Step)> {
     let is_encoder_language =
         |step: &Step| step.model.head() == Head::Language && !step.model.is_decoder();
     let bases = steps.filter(|step| !is_encoder_language(step));
-    bases.map(|base| (adapted(&base, 0.2), base)).collect()
+    bases.flat_map(|base| with_and_without_magnitudes(&base)).collect()
 }
 
 /// The step with fewer of its adapters.
 fn only(step: &Step, roles: &[Role]) -> Step {
     let all = step.model.adapters().unwrap();
     let adapters = Adapters::new(all.rank(), all.alpha(), roles.iter().copied()).unwrap();
+    let adapters = if all.has_magnitudes() { adapters.with_magnitudes() } else { adapters };
     let model = Model::new(step.model.config().clone(), step.model.head(), Some(adapters)).unwrap();
     let own = step.params.iter().filter(|(id, _)| model.layout().contains(*id));
     let params: Params = own.map(|(id, tensor)| (id, tensor.clone())).collect();
@@ -82,7 +88,7 @@ fn assert_same(one: &Params, other: &Params) {
 #[test]
 fn an_adapter_comes_back_to_the_bit_and_its_head_with_it() {
     let joined = joined_steps();
-    assert_eq!(joined.len(), 8);
+    assert_eq!(joined.len(), 2 * 8);
     let some = joined.iter().flat_map(|(step, base)| {
         [&[Role::Query, Role::Value][..], &[Role::Key], &[Role::Output, Role::Value, Role::Up]]
             .map(|roles| (only(step, roles), base.clone()))
@@ -301,6 +307,8 @@ fn peft_answers_with_our_adapters_as_we_do_and_we_with_its_own() {
         let pixels = crate::transformers::pixels(step);
         let answers = json!({ "ids": ids, "pixels": pixels, "logits": logits.to_host() });
         std::fs::write(dir.join("ours.json"), answers.to_string()).unwrap();
+        saved(&dir.join("gradients"), &gradients(step));
+        std::fs::write(dir.join("targets.json"), targets(base).to_string()).unwrap();
     }
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tools/check_peft.py");
     let mut command = std::process::Command::new(python);
@@ -322,6 +330,58 @@ fn peft_answers_with_our_adapters_as_we_do_and_we_with_its_own() {
         assert!(error < TOLERANCE, "{}: {error:.1e}", base.name);
         assert!(base.logits().to_host()[..] != theirs[..], "the adapter does something");
     }
+}
+
+/// The paths of the modules that names in `target_modules` mean, by name; `all-linear` is one of them.
+fn targets(base: &Step) -> Value {
+    let targets = Targets::of(base.model.config()).unwrap();
+    let paths = |roles: &BTreeSet<Role>| -> BTreeSet<String> {
+        targets.modules(roles).into_iter().map(str::to_owned).collect()
+    };
+    let names = [
+        "query",
+        "value",
+        "dense",
+        "output.dense",
+        "attention.output.dense",
+        "q_proj",
+        "o_proj",
+        "proj",
+        "self_attn.v_proj",
+        "down_proj",
+        "qkv_proj",
+        "gate_up_proj",
+        "c_attn",
+        "c_proj",
+        "mlp.c_proj",
+        "Wqkv",
+        "Wo",
+        "Wi",
+        "fc1",
+    ];
+    let named = names.map(|name| (name.to_owned(), json!(paths(&targets.ending(name).unwrap()))));
+    let all = ("all-linear".to_owned(), json!(paths(&targets.all())));
+    Value::Object(named.into_iter().chain([all]).collect())
+}
+
+/// The gradients of an adapter in the place of its numbers: of the sum of all logits, each times a factor that
+/// `tools/check_peft.py` knows too.
+fn gradients(step: &Step) -> Step {
+    let parts = Scope::of_parts(step.model.layout(), Part::ADAPTER);
+    let mut tape = Tape::new(&step.device);
+    let logits = step.model.logits(&mut tape, step.params.training(&parts), &step.batch).unwrap();
+    let (rows, cols) = logits.tensor.shape();
+    let factors: Vec<f32> =
+        (0..rows * cols).map(|place| (place * 37 % 11) as f32 / 5.0 - 1.0).collect();
+    let factors = Tensor::from_slice(&step.device, rows, cols, &factors).unwrap();
+    let gradients = tape.backward(&[(&logits, factors)]).unwrap();
+    let mut params = step.params.clone();
+    for id in &parts {
+        let (rows, cols) = params.get(id).unwrap().shape();
+        let values = gradients.get(id).unwrap().to_dense();
+        params.insert(id, Tensor::from_slice(&step.device, rows, cols, &values).unwrap());
+    }
+    Step { params, ..step.clone() }
 }
 
 /// An encoder whose feed-forward outputs alone are adapted, for which names are no pattern.

@@ -1,13 +1,14 @@
 //! Requests in flight: sent, sent again to a site that came back, answered or given up.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use fedra_client::HeldUp;
-use fedra_engine::EngineError;
+use fedra_engine::{EngineError, layout_of};
 use fedra_plan::Scope;
-use fedra_wire::{ClientId, Encoding, Header, Kind, encode};
+use fedra_wire::{ClientId, Encoding, Header, Kind, ParamValues, encode, narrowed};
 use tonic::Status;
 
 use super::{FleetOptions, NetFleet, failure};
@@ -116,7 +117,7 @@ impl NetFleet {
             };
             let lacks = lacks - brings;
             if !lacks.is_empty() {
-                roster.send(seat, self.catching_up(&lacks, base)?);
+                roster.send(seat, self.catching_up(seat, &lacks, base)?);
             }
             roster.seats[seat].held = Some(current);
         }
@@ -128,11 +129,21 @@ impl NetFleet {
     /// A part of the shared model as clients hold it, exactly.
     fn catching_up(
         &self,
+        seat: usize,
         part: &Scope,
         base: Option<StateVersion>,
     ) -> Result<Message, EngineError> {
         let header = Header::download(Kind::Values, Encoding::F32, self.round);
-        let payload = encode(&self.layout, &header, &self.shared.subset(part), None)?;
+        let (name, shared) = (&self.infos[seat].name, self.shared.subset(part));
+        let payload = match layout_of(&self.ranks, name, &self.layout) {
+            Cow::Borrowed(layout) => encode(layout, &header, &shared, None)?,
+            Cow::Owned(own) => {
+                let mut held = narrowed(shared, (&self.layout, &own));
+                let known = self.ranks.get(name).and_then(|rank| self.narrow.get(rank));
+                held.absorb(known.map_or_else(ParamValues::new, |known| known.subset(part)));
+                encode(&own, &header, &held, None)?
+            }
+        };
         let request = Request::Sync { round: self.round, encoding: Encoding::F32 };
         let message = Asked { base, request }.message(0, vec![payload.into()]);
         message.map_err(|error| failure("synchronise a client", &error))

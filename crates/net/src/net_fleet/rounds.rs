@@ -13,9 +13,9 @@ use bytes::Bytes;
 use fedra_engine::{
     Absence, Activity, Arrival, AttentionRequest, ClientAttention, ClientInfo, ClientState,
     Download, EngineError, EvaluationRequest, EvaluationSet, Evidence, Fleet, Outcome,
-    ProbeRequest, Scored, StateHandle, TrainRequest, Unsynced, Verdict, place_of,
+    ProbeRequest, Scored, StateHandle, TrainRequest, Unsynced, Verdict, layout_of, place_of,
 };
-use fedra_plan::{BlockScores, Scope};
+use fedra_plan::{BlockScores, ParamId, Scope};
 use fedra_wire::{ClientId, Expectation, Header, Kind, ParamValues, open};
 
 use super::answers::{no_update, read_evidence, read_reply, unexpected};
@@ -39,11 +39,18 @@ impl NetFleet {
     /// Writes a download on the fleet's copy of the shared model.
     fn receive(&mut self, download: &Download) -> Result<Scope, EngineError> {
         let header = Header::download(Kind::Values, download.encoding, download.round);
-        let expected = Expectation::of(&self.layout, &header);
-        let values = open(&download.payload, &expected)?.tensors();
+        let name = &self.infos[place_of(&self.infos, download.client)?].name;
+        let layout = layout_of(&self.ranks, name, &self.layout);
+        let values = open(&download.payload, &Expectation::of(&layout, &header))?.tensors();
         let brought = values.scope();
         self.changed = &self.changed | &brought;
-        self.shared.absorb(values);
+        // Adapters of another rank are not the shared ones.
+        let of_rank = |id: &ParamId| layout.get(*id) != self.layout.get(*id);
+        let (own, shared): (Vec<_>, Vec<_>) = values.into_iter().partition(|(id, _)| of_rank(id));
+        if let Some(rank) = self.ranks.get(name) {
+            self.narrow.entry(*rank).or_default().absorb(own.into_iter().collect());
+        }
+        self.shared.absorb(shared.into_iter().collect());
         Ok(brought)
     }
 }
@@ -256,6 +263,7 @@ impl Fleet for NetFleet {
         let differs = |(id, values): &(_, &[f32])| self.shared.get(*id) != Some(values);
         self.changed = shared.iter().filter(differs).map(|(id, _)| id).collect();
         self.shared = shared.clone();
+        self.narrow = BTreeMap::new();
         Ok(())
     }
 }

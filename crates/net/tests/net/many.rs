@@ -83,6 +83,7 @@ fn many_sites_are_served_by_one_thread() {
         names: names.clone(),
         agreement: World::agreement(),
         layout: layout.clone(),
+        ranks: std::collections::BTreeMap::new(),
         initial: initial.clone(),
         routes: fedra_net::Routes::default(),
     };

@@ -72,6 +72,7 @@ impl World {
             names: self.names(),
             agreement: Self::agreement(),
             layout: self.model.layout().clone(),
+            ranks: BTreeMap::new(),
             initial: to_values(&self.params),
             routes,
         }

@@ -47,6 +47,11 @@ impl<'a> Stored<'a> {
         self.rows
     }
 
+    /// Inputs of the product.
+    pub fn cols(&self) -> usize {
+        self.cols
+    }
+
     /// The matrix, if its numbers are f32.
     pub fn mat(&self) -> Option<Mat<'a>> {
         match self.numbers {
@@ -56,7 +61,7 @@ impl<'a> Stored<'a> {
     }
 
     /// Some columns of a row as f32; the first is a multiple of a panel's width.
-    pub(super) fn read_row(&self, row: usize, columns: Range<usize>, into: &mut [f32]) {
+    pub fn read_row(&self, row: usize, columns: Range<usize>, into: &mut [f32]) {
         let into = &mut into[..columns.len()];
         let all = row * self.stride + columns.start..row * self.stride + columns.end;
         match self.numbers {

@@ -209,6 +209,36 @@ extern "C" __global__ void scale_groups(
     for (u32 i = lane; i < width; i += 32) put(x, first + i, get(x, first + i) * inverse * get(weight, i));
 }
 
+// Adds a row of numbers to `width` columns from column `start` on.
+extern "C" __global__ void shift_columns(Numbers x, Numbers by, u32 rows, u32 cols, u32 start, u32 width) {
+    u64 step = (u64)gridDim.x * blockDim.x;
+    for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < (u64)rows * width; i += step) {
+        u64 at = i / width * cols + start + i % width;
+        put(x, at, get(x, at) + get(by, i % width));
+    }
+}
+
+// For each row of a weight with its low-rank correction: a magnitude over its norm, and one over its norm. A block does a
+// row.
+extern "C" __global__ void magnitude_factors(
+    Numbers weight, Numbers a, Numbers b, float scale, Numbers magnitude, Numbers factors, Numbers inverses, u32 cols,
+    u32 rank) {
+    u32 row = blockIdx.x;
+    float square = 0.f;
+    for (u32 i = threadIdx.x; i < cols; i += blockDim.x) {
+        float correction = 0.f;
+        for (u32 k = 0; k < rank; k++) {
+            correction = fmaf(get(b, (u64)row * rank + k), get(a, (u64)k * cols + i), correction);
+        }
+        float v = fmaf(scale, correction, get(weight, (u64)row * cols + i));
+        square = fmaf(v, v, square);
+    }
+    float norm = sqrtf(block_sum(square));
+    if (threadIdx.x > 0) return;
+    put(factors, row, norm > 0.f ? get(magnitude, row) / norm : 0.f);
+    put(inverses, row, norm > 0.f ? 1.f / norm : 0.f);
+}
+
 // Turns the gradient of normalised groups into that of their input.
 extern "C" __global__ void norm_groups_backward(
     Numbers x, Numbers weight, float epsilon, Numbers dy, u32 rows, u32 cols, u32 start, u32 groups, u32 width) {

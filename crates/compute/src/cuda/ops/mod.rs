@@ -26,8 +26,8 @@ pub(crate) use losses::{
     HELD, binary_cross_entropy, cross_entropy, vocabulary_loss, vocabulary_loss_by_example,
 };
 pub(crate) use norms::{
-    column_weight_sums, norm, norm_backward, norm_columns_backward, norm_example_sums,
-    scale_columns,
+    column_weight_sums, magnitude_factors, norm, norm_backward, norm_columns_backward,
+    norm_example_sums, scale_columns, shift_columns,
 };
 pub(crate) use optimiser::optimise;
 pub(crate) use products::{linear, linear_backward, matmul};

@@ -114,6 +114,40 @@ pub(crate) fn scale_columns(cuda: &Cuda, x: &mut Tensor, by: &ColumnFactors<'_>)
     }
 }
 
+pub(crate) fn shift_columns(cuda: &Cuda, x: &mut Tensor, parts: &[(Range<usize>, &Tensor)]) {
+    let (rows, cols) = x.shape();
+    let numbers = x.numbers_mut();
+    for (columns, row) in parts {
+        let sizes = [rows, cols, columns.start, columns.len()].map(|size| size as u32);
+        let [rows, cols, start, width] = sizes;
+        let given = arguments![numbers, row.numbers(), rows, cols, start, width];
+        let grid = Grid::over(u64::from(rows) * u64::from(width));
+        cuda.launch((Norm, "shift_columns"), grid, given);
+    }
+}
+
+pub(crate) fn magnitude_factors(
+    cuda: &Cuda,
+    (weight, (a, b, scale)): (&Tensor, (&Tensor, &Tensor, f32)),
+    magnitude: &Tensor,
+    [factors, inverses]: &mut [Tensor; 2],
+) {
+    let ((rows, cols), rank) = (weight.shape(), a.rows() as u32);
+    if rows == 0 {
+        return;
+    }
+    // A quantised weight is read as products read it.
+    let half = cuda.is_bf16();
+    let unpacked = super::quantised::unpacked(cuda, weight, half);
+    let weight = unpacked.as_ref().map_or_else(|| weight.numbers(), |buffer| buffer.numbers(half));
+    let (factors, inverses) = (factors.numbers_mut(), inverses.numbers_mut());
+    let (a, b, magnitude) = (a.numbers(), b.numbers(), magnitude.numbers());
+    let cols = cols as u32;
+    let given = arguments![weight, a, b, scale, magnitude, factors, inverses, cols, rank];
+    let grid = Grid::blocks((rows as u32, 1), (256, 1));
+    cuda.launch((Norm, "magnitude_factors"), grid, given);
+}
+
 pub(crate) fn norm_columns_backward(
     cuda: &Cuda,
     (x, epsilon): (&Tensor, f32),

@@ -35,6 +35,20 @@ pub(super) fn model(
 ) -> Result<(ModelSource, Option<ImageInput>)> {
     let model = &mut raw.model;
     let mut adapters = model.lora.as_ref().map(Lora::adapters).transpose().map_err(about_lora)?;
+    let given = model.lora.as_ref().and_then(|lora| lora.target_modules.clone());
+    let has_roles = model.lora.as_ref().is_some_and(|lora| lora.roles != Lora::default().roles);
+    ConfigError::excludes(
+        "model.lora.roles",
+        "model.lora.target_modules: both say what is adapted",
+    )
+    .when(given.is_some() && has_roles)?;
+    // What it means follows from the model; the roles that it stands for are written down.
+    let mut settle = |config: &Config, lora: &mut Option<Lora>| -> Result<Option<Adapters>> {
+        let (Some(lora), Some(given)) = (lora, &given) else { return Ok(adapters.take()) };
+        lora.roles = given.roles(config)?.into_iter().collect();
+        lora.target_modules = None;
+        Ok(Some(lora.adapters().map_err(about_lora)?))
+    };
     if let Some(path) = &mut model.path {
         for (key, given) in [
             ("model.preset", model.preset.is_some()),
@@ -54,6 +68,7 @@ pub(super) fn model(
         let config = read_images(open_config(&folder)?, &folder)?;
         alike("model.path", &config, is_images)?;
         fits(&config, tokens)?;
+        let mut adapters = settle(&config, &mut model.lora)?;
         if let Some(dir) = &mut model.adapter {
             let dir = place("model.adapter", dir)?;
             adapters = Some(open_adapters(&dir, &config, &mut model.lora)?);
@@ -95,6 +110,7 @@ pub(super) fn model(
     }
     fits(&config, tokens)?;
     config.check().map_err(about_size)?;
+    let adapters = settle(&config, &mut model.lora)?;
     carries(&config, adapters)?;
     let image = config.image;
     Ok((ModelSource::Fresh(Box::new(config), vocabulary), image))
@@ -267,18 +283,20 @@ fn open_adapters(dir: &Path, config: &Config, lora: &mut Option<Lora>) -> Result
     let mean = lora.as_ref().map(|given| given.mean).unwrap_or_default();
     let head = lora.as_ref().map(|given| given.head).unwrap_or_default();
     let (rank, alpha) = (adapters.rank(), adapters.alpha());
-    let stored = Lora { rank, alpha, rslora: false, roles, mean, head };
+    let dora = adapters.has_magnitudes();
+    let stored = Lora { rank, alpha, dora, roles, mean, head, ..Lora::default() };
     let is_other = |given: &Lora| {
         let roles: BTreeSet<Role> = given.roles.iter().copied().collect();
-        (given.rank, given.plain_alpha()) != (stored.rank, stored.alpha)
+        (given.rank, given.plain_alpha(), given.dora) != (stored.rank, stored.alpha, dora)
             || roles != *adapters.roles()
     };
     let roles: Vec<String> = stored.roles.iter().map(ToString::to_string).collect();
     let expected = format!(
-        "those of model.adapter (rank {}, alpha {}, {}), or no such key",
+        "those of model.adapter (rank {}, alpha {}, {}{}), or no such key",
         stored.rank,
         stored.alpha,
-        roles.join(" and ")
+        roles.join(" and "),
+        if dora { ", dora = true" } else { "" }
     );
     ConfigError::new("model.lora", "other adapters", expected)
         .when(lora.as_ref().is_some_and(is_other))?;

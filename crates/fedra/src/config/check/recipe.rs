@@ -65,6 +65,7 @@ pub(super) fn recipe(
         max_norm: raw.federation.max_norm,
         retries: raw.federation.retries,
         depths: depths(raw, model)?,
+        ranks: ranks(raw)?,
         evaluation,
         adapters: match raw.model.lora.as_ref().map(|lora| lora.mean) {
             Some(LoraMean::Exact) => AdapterMean::Exact,
@@ -155,6 +156,8 @@ fn trainable(raw: &RawConfig, task: Task) -> Result<Rule> {
         LoraMean::FreezeA => Rule::Parts([Part::LoraB].into()),
         LoraMean::Separate | LoraMean::Exact => Rule::Parts([Part::LoraA, Part::LoraB].into()),
     };
+    let adapters =
+        if lora.dora { adapters | Rule::Parts([Part::Magnitude].into()) } else { adapters };
     let has_labels = task.answer_form() != AnswerForm::Text && task.shape() != LabelShape::Absent;
     let expected = "\"learns\" for a task with labels: its head may be fresh";
     ConfigError::new("model.lora.head", "\"frozen\"", expected)
@@ -228,6 +231,29 @@ fn depths(raw: &RawConfig, model: &ModelSource) -> Result<BTreeMap<String, u16>>
     ConfigError::new("federation.depths.default", usual, expected)
         .when(usize::from(usual) != blocks)?;
     Ok(depths)
+}
+
+/// The ranks of those clients whose adapters have a lower one than the shared ones.
+fn ranks(raw: &RawConfig) -> Result<BTreeMap<String, u16>> {
+    let mut ranks = raw.federation.ranks.clone();
+    if ranks.is_empty() {
+        return Ok(ranks);
+    }
+    let Some(lora) = &raw.model.lora else {
+        let expected = "[model.lora] beside it: these are ranks of adapters";
+        return Err(ConfigError::new("federation.ranks", "no adapters", expected));
+    };
+    let reason =
+        "federation.ranks: adapters of a folder do not stand in the order of their singular values";
+    ConfigError::excludes("model.adapter", reason).when(raw.model.adapter.is_some())?;
+    if let Some(usual) = ranks.remove("default") {
+        let expected = format_args!("{}, the rank of model.lora, which the others have", lora.rank);
+        ConfigError::new("federation.ranks.default", usual, expected)
+            .when(usize::from(usual) != lora.rank)?;
+    }
+    // Who has all of it is no exception.
+    ranks.retain(|_, rank| usize::from(*rank) != lora.rank);
+    Ok(ranks)
 }
 
 /// The engine's refusal of a setting.

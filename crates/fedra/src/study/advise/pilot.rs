@@ -196,7 +196,8 @@ impl<'e> Pilot<'e> {
             self.device.clone(),
             self.shards.clone(),
         )?
-        .with_depths(&self.recipe.depths)?;
+        .with_depths(&self.recipe.depths)?
+        .with_ranks(&self.recipe.ranks)?;
         if let Some((placement, file)) = scratch {
             fleet = placement.furnish(fleet, file)?;
         }
