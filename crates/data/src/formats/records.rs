@@ -19,6 +19,8 @@ pub(super) struct RecordFile<'a> {
     pub path: &'a Path,
     pub format: TextFormat,
     pub settings: &'a Reader,
+    /// Whether fields of structures are columns too, where the format has structures.
+    pub with_fields: bool,
 }
 
 /// What is come upon.
@@ -119,6 +121,9 @@ impl RecordFile<'_> {
         names.extend(
             conversations.iter().filter(|name| !names.contains(name)).cloned().collect::<Vec<_>>(),
         );
+        if self.with_fields {
+            names.extend(parquet::structure_fields(self.path)?);
+        }
         // An image is what is asked about, and never copied into an answer.
         let image = self.settings.columns.image.as_ref();
         let holders: Vec<String> =

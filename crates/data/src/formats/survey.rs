@@ -88,7 +88,8 @@ impl Survey {
             }
         };
         // `None` ends it where enough is known.
-        let looked = RecordFile { path, format, settings: reader }.read(None, &mut |event| {
+        let file = RecordFile { path, format, settings: reader, with_fields: true };
+        let looked = file.read(None, &mut |event| {
             let (record, line) = match event {
                 Event::Columns(_) => return Ok(()),
                 Event::Bad(error) => return Err(Some(error)),

@@ -108,7 +108,8 @@ impl TextFile {
         let images = self.path.parent().map(Path::to_owned);
         let settings =
             &Reader { columns, delimiter, encoding, images, limits, ..Reader::default() };
-        let file = RecordFile { path: &self.path, format: self.format, settings };
+        let file =
+            RecordFile { path: &self.path, format: self.format, settings, with_fields: false };
         file.read(input, &mut |event| match event {
             Event::Columns(names) => sink.columns(names),
             Event::Bad(error) => sink.bad_row(error),

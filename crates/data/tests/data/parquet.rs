@@ -5,8 +5,8 @@
 use std::path::{Path, PathBuf};
 
 use fedra_data::{
-    Body, Columns, DataError, Format, Labels, Limits, Reader, Result, Table, TableBuilder, Task,
-    TextColumns,
+    Body, Columns, DataError, Format, Labels, Limits, Reader, Result, Survey, Table, TableBuilder,
+    Task, TextColumns,
 };
 
 const FILES: [&str; 9] =
@@ -220,4 +220,21 @@ fn a_damaged_file_is_read_or_refused_but_never_believed() {
         }
     }
     assert!(accepted > 1000 && refused > 5000, "{accepted} accepted, {refused} refused");
+}
+
+#[test]
+fn a_survey_names_the_fields_of_structures_by_the_paths_that_read_them() {
+    let survey = Survey::of(Format::Parquet, &fixture("plain"), &Reader::default(), 100).unwrap();
+    let values = |name: &str| {
+        let column = survey.column(name).unwrap_or_else(|| panic!("no {name}"));
+        (column.filled, column.values.len())
+    };
+    assert_eq!((values("pair.a"), values("pair.b")), ((ROWS, ROWS), (ROWS, 1)));
+    let named = Columns { label: Some("pair.b".to_owned()), ..Columns::default() };
+    let table = open(&fixture("plain"), Task::Classes, named, Limits::default()).unwrap();
+    assert_eq!(table.examples.len(), ROWS);
+    // An image is no structure of values, and messages are no lists side by side.
+    let images = fixture("plain").parent().unwrap().with_file_name("images.parquet");
+    let survey = Survey::of(Format::Parquet, &images, &Reader::default(), 100).unwrap();
+    assert!(survey.columns.iter().all(|column| !column.name.starts_with("image.")));
 }

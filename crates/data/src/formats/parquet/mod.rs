@@ -125,6 +125,22 @@ pub(super) fn readable_columns(path: &Path) -> Result<Vec<String>> {
     Ok(readable.map(|column| column.name).collect())
 }
 
+/// The names of the fields of structures that can be read, but for those of messages and images.
+pub(super) fn structure_fields(path: &Path) -> Result<Vec<String>> {
+    let mut held = message_columns(path)?;
+    held.extend(image_columns(path)?);
+    let footer = Stored::open(path)?.footer()?;
+    let columns = schema::columns(footer.file_metadata().schema());
+    let is_held = |name: &str| {
+        let top = name.split_once('.').map_or(name, |(top, _)| top);
+        held.iter().any(|held| held == top)
+    };
+    let is_field =
+        |column: &Column| column.is_inner && column.leaf.is_ok_and(|leaf| !leaf.is_bytes);
+    let fields = columns.into_iter().filter(is_field).map(|column| column.name);
+    Ok(fields.filter(|name| !is_held(name)).collect())
+}
+
 /// The names of the columns that hold lists of messages.
 pub(super) fn message_columns(path: &Path) -> Result<Vec<String>> {
     let footer = Stored::open(path)?.footer()?;
