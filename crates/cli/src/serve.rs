@@ -37,7 +37,7 @@ use crate::hub;
 use crate::interrupt;
 use crate::join::Said;
 use crate::model_server::{self, CutFlags};
-use crate::openai::{OpenAiFlags, Serving as ServingModels};
+use crate::openai::{self, OpenAiFlags, Serving as ServingModels};
 use crate::run;
 use crate::tensor_names::tensor_names;
 use crate::terminal::Terminal;
@@ -127,7 +127,7 @@ pub struct Serve {
           value_parser = whole::<u64>(0, Some(31_536_000)))]
     retry_after: u64,
     /// Most connections at a time; each client needs one, and two where the model is cut
-    /// [default: 1000, or what the system allows]
+    /// [default: 1000, with --openai 256, or what the system allows]
     #[arg(long, value_name = "N", conflicts_with = "superlink",
           value_parser = whole::<u32>(1, None))]
     max_connections: Option<u32>,
@@ -143,7 +143,9 @@ impl Serve {
         let capacity = Capacity::of_process(self.max_connections.map(|most| most as usize));
         let nobody_known = Demand { clients: 0, each: 1 };
         if let Some(model) = self.model.as_ref().filter(|_| self.openai.is_on()) {
-            let connections = capacity.connections(nobody_known).map_err(anyhow::Error::msg)?;
+            let possible = capacity.connections(nobody_known).map_err(anyhow::Error::msg)?;
+            let usual = if self.max_connections.is_some() { possible } else { openai::CONNECTIONS };
+            let connections = possible.min(usual);
             let serving = ServingModels {
                 model,
                 weights: self.former.over(self.weights),

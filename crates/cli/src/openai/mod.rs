@@ -40,6 +40,8 @@ const USUAL: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHO
 const KEY_VARIABLE: &str = "FEDRA_API_KEY";
 /// The most bytes of a request: a million tokens have some megabytes.
 const LARGEST: usize = 4 << 20;
+/// Most connections where nobody says another number: each may hold a request of the largest size.
+pub const CONNECTIONS: usize = 256;
 /// How often somebody who wants to stop is heard.
 const GLANCE: Duration = Duration::from_millis(100);
 /// How long answers that are there may take to be read when the server stops.
