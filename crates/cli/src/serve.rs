@@ -182,22 +182,8 @@ impl Serve {
         let overrides = self.device.over(self.overrides.as_given());
         let open = || Experiment::open_for(file, Some(Party::Server), &overrides);
         let experiment = hub::opened(voice, open)?;
-        let weights = experiment.raw.model.weights;
-        if !self.stock.is_empty() && weights != WeightFormat::F32 {
-            bail!(
-                "--stock: found model.weights = \"{weights}\", expected \"f32\": a Flower app receives all weights"
-            );
-        }
-        if !self.stock.is_empty() && experiment.recipe.method != "fedavg" {
-            let found = &experiment.recipe.method;
-            bail!(
-                "--stock: found the method {found}, expected fedavg: a Flower app trains the whole model"
-            );
-        }
-        if !self.stock.is_empty() && !experiment.recipe.ranks.is_empty() {
-            bail!(
-                "--stock: found federation.ranks, expected no such key: a Flower app trains the whole model"
-            );
+        if !self.stock.is_empty() {
+            refuse_with_stock(&experiment)?;
         }
         let usual = || Path::new("runs").join(&experiment.name);
         let folder = self.out.clone().unwrap_or_else(usual);
@@ -240,6 +226,28 @@ impl Serve {
         let go_on = format!(" in {}; the same command resumes{how}", output.folder.display());
         Ok(run::show(&ending, &output.folder, voice, &go_on))
     }
+}
+
+/// Refuses an experiment in which a Flower app cannot take part: it receives all weights of the model and trains them.
+fn refuse_with_stock(experiment: &Experiment) -> Result<()> {
+    let weights = experiment.raw.model.weights;
+    if weights != WeightFormat::F32 {
+        bail!(
+            "--stock: found model.weights = \"{weights}\", expected \"f32\": a Flower app receives all weights"
+        );
+    }
+    if experiment.recipe.method != "fedavg" {
+        let found = &experiment.recipe.method;
+        bail!(
+            "--stock: found the method {found}, expected fedavg: a Flower app trains the whole model"
+        );
+    }
+    if !experiment.recipe.ranks.is_empty() {
+        bail!(
+            "--stock: found federation.ranks, expected no such key: a Flower app trains the whole model"
+        );
+    }
+    Ok(())
 }
 
 /// What has to be done after a breakdown where messages went through a SuperLink.
