@@ -31,7 +31,8 @@ pub(crate) fn write(
 ) -> Result<(), WireError> {
     let limit = if encoding == Encoding::F16 { f16::MAX.to_f32() } else { LIMIT };
     let refused = |found| WireError::Magnitude { id, found, limit };
-    let plain = match encoding {
+    let length = encoding.length(shape);
+    let written = match encoding {
         Encoding::F32 => write_plain(values, limit, into, f32::to_le_bytes),
         Encoding::F16 => {
             write_plain(values, limit, into, |value| f16::from_f32(value).to_le_bytes())
@@ -39,38 +40,36 @@ pub(crate) fn write(
         Encoding::Bf16 => {
             write_plain(values, limit, into, |value| bf16::from_f32(value).to_le_bytes())
         }
-        Encoding::Int8 { .. }
-        | Encoding::TopK { .. }
-        | Encoding::Pruned { .. }
-        | Encoding::Heads { .. } => {
-            within(values, limit).map_err(refused)?;
-            let start = into.len();
-            into.resize(start + encoding.length(shape), 0);
-            write_parts(encoding, (id, shape), values, &mut into[start..]);
-            Ok(())
+        Encoding::Int8 { .. } => {
+            write_parts(values, limit, (into, length), |bytes| write_int8(shape, values, bytes))
         }
-    };
-    plain.map_err(refused)
-}
-
-/// Writes values in an encoding that keeps its parts apart, such as places and what is there.
-fn write_parts(
-    encoding: Encoding,
-    (id, shape): (ParamId, Shape),
-    values: &[f32],
-    bytes: &mut [u8],
-) {
-    match encoding {
-        Encoding::Int8 { .. } => write_int8(shape, values, bytes),
         Encoding::TopK { share, .. } | Encoding::Pruned { share, .. } => {
-            write_top(kept(share, values.len()), values, bytes);
+            let kept = kept(share, values.len());
+            write_parts(values, limit, (into, length), |bytes| write_top(kept, values, bytes))
         }
         Encoding::Heads { share, of } => {
             let slices = HeadSlices::of(id, shape, of).expect(SLICED);
-            write_heads(kept(share, slices.heads), slices, values, bytes);
+            let kept = kept(share, slices.heads);
+            let write = |bytes: &mut [u8]| write_heads(kept, slices, values, bytes);
+            write_parts(values, limit, (into, length), write)
         }
-        Encoding::F32 | Encoding::F16 | Encoding::Bf16 => {}
-    }
+    };
+    written.map_err(refused)
+}
+
+/// Appends so many bytes, which `write` fills in parts that lie apart, such as places and what is there. Returns the first
+/// value above the limit.
+fn write_parts(
+    values: &[f32],
+    limit: f32,
+    (into, length): (&mut Vec<u8>, usize),
+    write: impl FnOnce(&mut [u8]),
+) -> Result<(), f32> {
+    within(values, limit)?;
+    let start = into.len();
+    into.resize(start + length, 0);
+    write(&mut into[start..]);
+    Ok(())
 }
 
 /// Appends each value in bytes of its own, in one pass: a model is new memory on both sides, and costs what it is
