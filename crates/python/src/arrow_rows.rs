@@ -149,22 +149,31 @@ impl Fields for ArrowRow {
     }
 }
 
+/// The items of a list; nothing where the column has another type.
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "Arrow has many types, of which three are lists"
+)]
+fn items(column: &ArrayRef, row: usize) -> Option<ArrayRef> {
+    match column.data_type() {
+        DataType::List(_) => Some(column.as_list::<i32>().value(row)),
+        DataType::LargeList(_) => Some(column.as_list::<i64>().value(row)),
+        DataType::FixedSizeList(..) => Some(column.as_fixed_size_list().value(row)),
+        _ => None,
+    }
+}
+
 /// A value, or what it is that is not read.
-#[expect(clippy::wildcard_enum_match_arm, reason = "Arrow has many types, of which few are read")]
 fn cell(column: &ArrayRef, row: usize) -> Result<Option<Cell>, String> {
     if column.is_null(row) {
         return Ok(None);
     }
-    let items = match column.data_type() {
-        DataType::List(_) => column.as_list::<i32>().value(row),
-        DataType::LargeList(_) => column.as_list::<i64>().value(row),
-        DataType::FixedSizeList(..) => column.as_fixed_size_list().value(row),
-        DataType::Dictionary(..) => {
-            let dictionary = column.as_any_dictionary();
-            let place = dictionary.normalized_keys()[row];
-            return cell(dictionary.values(), place);
-        }
-        _ => return Ok(Some(Cell::One(text(column, row)?))),
+    if let DataType::Dictionary(..) = column.data_type() {
+        let dictionary = column.as_any_dictionary();
+        return cell(dictionary.values(), dictionary.normalized_keys()[row]);
+    }
+    let Some(items) = items(column, row) else {
+        return Ok(Some(Cell::One(text(column, row)?)));
     };
     let item = |place: usize| match cell(&items, place)? {
         Some(Cell::One(text)) => Ok(text),
@@ -181,24 +190,23 @@ fn nested(column: &ArrayRef, row: usize) -> Result<Value, String> {
     if column.is_null(row) {
         return Ok(Value::Null);
     }
-    let items = match column.data_type() {
-        DataType::List(_) => column.as_list::<i32>().value(row),
-        DataType::LargeList(_) => column.as_list::<i64>().value(row),
-        DataType::FixedSizeList(..) => column.as_fixed_size_list().value(row),
+    if let Some(items) = items(column, row) {
+        return (0..items.len()).map(|place| nested(&items, place)).collect();
+    }
+    match column.data_type() {
         DataType::Dictionary(..) => {
             let dictionary = column.as_any_dictionary();
-            return nested(dictionary.values(), dictionary.normalized_keys()[row]);
+            nested(dictionary.values(), dictionary.normalized_keys()[row])
         }
         DataType::Struct(_) => {
             let structure = column.as_struct();
             let fields = structure.column_names().into_iter().zip(structure.columns());
             let present = fields.filter(|(_, field)| !field.is_null(row));
             let read = present.map(|(name, field)| Ok((name.to_owned(), nested(field, row)?)));
-            return read.collect::<Result<_, _>>().map(Value::Object);
+            read.collect::<Result<_, _>>().map(Value::Object)
         }
-        _ => return text(column, row).map(Value::String),
-    };
-    (0..items.len()).map(|place| nested(&items, place)).collect()
+        _ => text(column, row).map(Value::String),
+    }
 }
 
 #[expect(clippy::wildcard_enum_match_arm, reason = "Arrow has many types, of which few are read")]

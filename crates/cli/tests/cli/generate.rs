@@ -94,25 +94,7 @@ fn a_run_and_its_adapters_write_as_the_model_that_the_run_saved() {
     decoder(&place);
     let row = |n: usize| format!("{{\"text\": \"no chest pain but fever since {n} days\"}}\n");
     fs::write(place.path("notes.jsonl"), (0..40).map(row).collect::<String>()).unwrap();
-    let experiment = r#"
-[data]
-source = "jsonl"
-task = "language"
-path = "notes.jsonl"
-max_tokens = 32
-partition = { by = "iid" }
-[model]
-path = "decoder"
-lora = { rank = 2 }
-[federation]
-clients = 2
-rounds = 2
-[work]
-batch = 4
-optimiser = { name = "adamw", rate = 0.05 }
-"#;
-    fs::write(place.path("letters.toml"), experiment).unwrap();
-    place.succeed(&["run", "letters.toml", "--out", "letters"]);
+    place.train_adapters("letters");
     let from = |model: &str| {
         place.succeed(&["generate", "--model", model, "--max-tokens", "12", "--prompt", PROMPT])
     };

@@ -460,25 +460,7 @@ fn adapters_are_models_of_their_own_over_one_base_and_a_cut_model_answers_alike(
     for (name, word) in [("north", "cough"), ("south", "pain")] {
         fs::write(place.path("notes.jsonl"), (0..30).map(|n| row(n, word)).collect::<String>())
             .unwrap();
-        let experiment = r#"
-[data]
-source = "jsonl"
-task = "language"
-path = "notes.jsonl"
-max_tokens = 32
-partition = { by = "iid" }
-[model]
-path = "decoder"
-lora = { rank = 2 }
-[federation]
-clients = 2
-rounds = 2
-[work]
-batch = 4
-optimiser = { name = "adamw", rate = 0.05 }
-"#;
-        fs::write(place.path("notes.toml"), experiment).unwrap();
-        place.succeed(&["run", "notes.toml", "--quiet", "--out", name]);
+        place.train_adapters(name);
     }
     let said = |server: &Server, model: &str| {
         let (status, body) = server.post(CHAT, &asked(&json!({"model": model})));

@@ -61,6 +61,29 @@ impl Place {
         self.save_decoder_of(words, 64);
     }
 
+    /// Adapters of rank 2 on that decoder, in a run of this name over `notes.jsonl`.
+    pub fn train_adapters(&self, run: &str) {
+        let experiment = r#"
+[data]
+source = "jsonl"
+task = "language"
+path = "notes.jsonl"
+max_tokens = 32
+partition = { by = "iid" }
+[model]
+path = "decoder"
+lora = { rank = 2 }
+[federation]
+clients = 2
+rounds = 2
+[work]
+batch = 4
+optimiser = { name = "adamw", rate = 0.05 }
+"#;
+        fs::write(self.path("letters.toml"), experiment).unwrap();
+        self.succeed(&["run", "letters.toml", "--quiet", "--out", run]);
+    }
+
     /// The same with so many positions.
     pub fn save_decoder_of(&self, words: &str, positions: usize) {
         let tokenizer = Tokenizer::grow([words], 400).unwrap();

@@ -2,6 +2,7 @@
 
 mod adapters;
 mod compare;
+mod encoder_place;
 mod examples;
 mod families;
 #[expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]

@@ -11,49 +11,21 @@ use fedra::apply::evaluate::EvaluationData;
 use fedra::apply::predict::Prediction;
 use fedra::apply::trained_model::WhichRound;
 use fedra::client::Observer;
-use fedra::compute::{Device, Seed, WeightFormat};
-use fedra::data::{Body, Tokenizer};
+use fedra::compute::WeightFormat;
+use fedra::data::Body;
 use fedra::engine::ClientId;
 use fedra::listener::{Event, Rounds};
-use fedra::model::hf::{Companions, Config, Precision};
-use fedra::model::{Head, Model, Saving, save};
 use fedra::{Ending, Experiment, Listener, ModelChoice, Output, Overrides, Silent, TrainedModel};
 use serde_json::{Value, json};
 
-const LABELS: [&str; 3] = ["heart", "lung", "skin"];
+use crate::encoder_place;
+
 const ROUNDS: u32 = 3;
 const ROWS: usize = 48;
 const FORMATS: [&str; 3] = ["bf16", "int8", "int4"];
 
-fn texts() -> Vec<String> {
-    (0..ROWS).map(|row| format!("note {} of the {}", row % 5, LABELS[row % 3])).collect()
-}
-
-/// A model folder of three blocks, and a file of rows.
 fn place() -> tempfile::TempDir {
-    let place = tempfile::tempdir().unwrap();
-    let texts = texts();
-    let tokenizer = Tokenizer::grow(texts.iter().map(String::as_str), 80).unwrap();
-    let companions = Companions::with_tokenizer(tokenizer.json().as_bytes().to_vec()).unwrap();
-    let config = json!({
-        "model_type": "bert", "vocab_size": tokenizer.vocabulary_size(), "hidden_size": 48,
-        "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 96, "hidden_act": "gelu",
-        "max_position_embeddings": 16, "type_vocab_size": 2, "layer_norm_eps": 1e-12,
-    });
-    let file = place.path().join("config.json");
-    let config = Config::parse(&file, config.to_string().as_bytes()).unwrap();
-    let model = Model::new(config, Head::Bare, None).unwrap();
-    let params = model.fresh_params(&Device::cpu(), Seed(4)).unwrap();
-    let saving =
-        Saving { precision: Precision::F32, labels: None, problem: None, companions: &companions };
-    save(&place.path().join("base"), &model, &params, &saving).unwrap();
-    let rows = texts.into_iter().zip(LABELS.into_iter().cycle());
-    let rows = rows.enumerate().map(|(row, (text, label))| {
-        let client = ["east", "west"][row / 3 % 2];
-        json!({ "text": text, "label": label, "client": client }).to_string() + "\n"
-    });
-    fs::write(place.path().join("rows.jsonl"), rows.collect::<String>()).unwrap();
-    place
+    encoder_place::with_rows(ROWS, &["east", "west"])
 }
 
 fn experiment(place: &Path, sets: &[&str]) -> Experiment {
@@ -134,7 +106,7 @@ fn a_run_over_stored_weights_leaves_adapters_that_answer_over_the_same_weights_a
         for line in noted.lines() {
             let noted: Value = serde_json::from_str(line).unwrap();
             let row = noted["row"].as_u64().unwrap() as usize - 1;
-            let body = Body::Text(texts().swap_remove(row));
+            let body = Body::Text(encoder_place::texts().swap_remove(row));
             let answer = trained.predict(&[body], 0.5).unwrap().remove(0);
             let Prediction::One { labels, .. } = answer.unwrap() else { panic!("one label") };
             assert_eq!(json!(labels[0].label), noted["predicted"], "{format}, row {row}");
