@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use fedra::config::Party;
 use fedra::listener::Finishes;
+use fedra::process::PeakMemory;
 use fedra::run_files::LEDGER;
 use fedra::text::grid::grouped;
 use fedra::{Experiment, Joining};
@@ -102,7 +103,7 @@ impl Join {
         let overrides = self.device.over(self.overrides.as_given());
         let open = || Experiment::open_for(&self.file, Some(Party::Site), &overrides);
         let experiment = hub::opened(voice, open)?;
-        let Joining { mut client, agreement, notes } =
+        let Joining { device, mut client, agreement, notes } =
             fedra::join(&experiment, &self.client, &Terminal::new(voice))?;
         let usual =
             || Path::new("runs").join(format!("{}-{}", experiment.name, file_name(&self.client)));
@@ -157,7 +158,10 @@ impl Join {
                 Ok(ExitCode::FAILURE)
             }
             Err(error) => Err(error.into()),
-            Ok(left) => Ok(ended(left, &listener)),
+            Ok(left) => {
+                voice.say(format_args!("memory: {}", PeakMemory::of(&device)));
+                Ok(ended(left, &listener))
+            }
         }
     }
 

@@ -1,10 +1,43 @@
 //! What this process has used, as the operating system counts it; and locks that outlive a panic.
 
+use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use fedra_compute::Device;
+use fedra_plan::ByteCount;
 
 /// The lock of a value that no panic leaves half changed: a counter, a list, what is drawn.
 pub fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The most memory that was in use.
+#[derive(Clone, Copy, Debug)]
+pub struct PeakMemory {
+    /// By tensors on the GPU; `None` where the processor computes.
+    pub gpu: Option<u64>,
+    /// By this process, as the system counts it; zero where it does not tell.
+    pub resident: u64,
+}
+
+impl PeakMemory {
+    /// That of this process, which computes on this device.
+    pub fn of(device: &Device) -> Self {
+        let gpu = match device {
+            Device::Cuda(_) => Some(device.usage().peak_bytes as u64),
+            Device::Cpu(_) | Device::Meta(_) => None,
+        };
+        Self { gpu, resident: peak_resident_bytes().unwrap_or(0) }
+    }
+}
+
+impl fmt::Display for PeakMemory {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(gpu) = self.gpu {
+            write!(formatter, "{} of the GPU's, ", ByteCount(gpu))?;
+        }
+        write!(formatter, "{} at most", ByteCount(self.resident))
+    }
 }
 
 /// Peak resident set in bytes; `None` where the system does not tell.

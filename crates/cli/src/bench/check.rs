@@ -338,9 +338,13 @@ fn difference(ours: &[Vec<f32>], theirs: &[Vec<f32>]) -> f64 {
     if lengths(ours) != lengths(theirs) {
         return f64::INFINITY;
     }
-    let pairs = || ours.iter().flatten().zip(theirs.iter().flatten());
-    let square = |x: f64| x * x;
-    let apart: f64 = pairs().map(|(a, b)| square(f64::from(*a) - f64::from(*b))).sum();
-    let size: f64 = pairs().map(|(_, b)| square(f64::from(*b))).sum();
+    let (mut apart, mut size) = (0.0, 0.0);
+    for (ours, theirs) in ours.iter().zip(theirs) {
+        for (a, b) in ours.iter().zip(theirs) {
+            let (a, b) = (f64::from(*a), f64::from(*b));
+            apart += (a - b) * (a - b);
+            size += b * b;
+        }
+    }
     (apart / size.max(f64::MIN_POSITIVE)).sqrt()
 }

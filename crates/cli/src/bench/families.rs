@@ -38,6 +38,9 @@ const WINDOW: usize = 64;
 /// Time one training step of every family at the same shape
 #[derive(Args)]
 pub struct FamiliesBench {
+    /// A family to time, beside the one it is measured against (may be repeated; all when absent)
+    #[arg(long = "family", value_name = "NAME")]
+    chosen: Vec<String>,
     /// Sequences or images in a batch
     #[arg(long, default_value_t = 4)]
     batch: usize,
@@ -68,7 +71,7 @@ impl FamiliesBench {
         if self.batch == 0 || self.steps == 0 || self.turns == 0 {
             bail!("--batch, --steps and --turns must be at least 1");
         }
-        let mut all = families()?;
+        let mut all = self.families()?;
         self.threads.pool()?.install(|| {
             for _ in 0..self.turns {
                 for family in &mut all {
@@ -79,6 +82,25 @@ impl FamiliesBench {
             anyhow::Ok(())
         })?;
         self.print(&all)
+    }
+
+    /// The chosen families and those that they are measured against.
+    fn families(&self) -> Result<Vec<Timed>> {
+        let mut all = every_family()?;
+        let named = |name: &String| all.iter().find(|family| family.name == *name);
+        if let Some(name) = self.chosen.iter().find(|name| named(name).is_none()) {
+            let known: Vec<&str> = all.iter().map(|family| family.name.as_str()).collect();
+            bail!("--family: found {name:?}, expected one of {}", known.join(", "));
+        }
+        let baselines: Vec<&str> =
+            self.chosen.iter().filter_map(named).map(|it| it.against).collect();
+        all.retain(|family| {
+            let name = &family.name;
+            self.chosen.is_empty()
+                || self.chosen.contains(name)
+                || baselines.contains(&name.as_str())
+        });
+        Ok(all)
     }
 
     /// Seconds of steps of a fresh model, behind one that is not counted.
@@ -172,7 +194,7 @@ fn step(
 }
 
 /// Every family once, at the common shape.
-fn families() -> Result<Vec<Timed>> {
+fn every_family() -> Result<Vec<Timed>> {
     let configurations: Vec<Value> = serde_json::from_str(FAMILIES)?;
     let (mut seen, mut all) = (BTreeSet::new(), Vec::new());
     for configuration in configurations {

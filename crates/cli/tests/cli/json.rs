@@ -6,7 +6,7 @@ use fedra_plan::Round;
 use fedra_privacy::{Delta, Event, Guarantee, Ledger, Relation, Release, Unit};
 use serde_json::Value;
 
-use crate::place::Place;
+use crate::place::{Place, text};
 
 /// Directions of text, a deleted letter, an escape, a nothing, a line separator, a quote and a backslash.
 const ODD: &str = "\u{202e}\u{200f}\u{61c}\u{7f}\u{1b}[31m\u{0}\u{9b}2J\u{2028}\"\\";
@@ -136,13 +136,14 @@ fn quick_commands_print_one_object() {
 }
 
 #[test]
-fn every_family_is_timed_at_one_shape_beside_the_one_it_is_measured_against() {
+fn families_are_timed_at_one_shape_beside_those_they_are_measured_against() {
     let place = Place::new();
-    let arguments = ["bench", "families", "--batch", "1", "--steps", "1", "--turns", "1", "--json"];
-    let told: Value = serde_json::from_str(&place.succeed(&arguments)).unwrap();
+    let once = ["bench", "families", "--batch", "1", "--steps", "1", "--turns", "1", "--json"];
+    let chosen = ["modernbert", "qwen3", "dinov2"].map(|name| ["--family", name]).concat();
+    let told: Value = serde_json::from_str(&place.succeed(&[&once[..], &chosen].concat())).unwrap();
     let rows = told["families"].as_array().unwrap();
     let named = |name: &str| rows.iter().find(|row| row["family"] == name).unwrap();
-    assert_eq!(rows.len(), 22);
+    assert_eq!(rows.len(), 6);
     for (name, against) in [("modernbert", "bert"), ("qwen3", "llama"), ("dinov2", "vit")] {
         assert_eq!(named(name)["against"], against);
         assert_eq!(named(against)["ratio"], 1.0);
@@ -150,4 +151,8 @@ fn every_family_is_timed_at_one_shape_beside_the_one_it_is_measured_against() {
         let share = parameters(name) / parameters(against);
         assert!((0.85..1.15).contains(&share), "{name}: {share}");
     }
+    let unknown = place.fedra(&["bench", "families", "--family", "lama"]);
+    assert!(!unknown.status.success());
+    let said = text(&unknown.stderr);
+    assert!(said.contains("found \"lama\", expected one of ") && said.contains("qwen3"), "{said}");
 }

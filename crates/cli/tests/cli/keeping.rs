@@ -219,7 +219,7 @@ fn planned_memory_holds_in_both_places() {
     let planned_and_measured = |method: &str, keep: &str| {
         let (out, keep) = (format!("{method}-{keep}"), format!("keep={keep}"));
         let method = format!("method.name={method}");
-        let clients = ["federation.clients=100", "data.partition.by=iid", "data.clinic.notes=800"];
+        let clients = ["federation.clients=100", "data.partition.by=iid", "data.clinic.notes=200"];
         let model = ["model.width=64", "federation.rounds=2", "threads=1", "work.batch=2"];
         let all = sets(&[&clients[..], &model, &[&method, &keep]].concat());
         let plan = place.succeed(&[&["plan", "tiny.toml"], &all[..]].concat());

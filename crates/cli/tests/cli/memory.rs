@@ -58,9 +58,10 @@ fn every_kind_of_method_takes_what_the_plan_tells() {
         &["method.name=safl", "method.k=1"],
         &["method.name=scaffold", "work.optimiser={ name = \"sgd\", rate = 0.1 }"],
         &["model.lora={ rank = 4, roles = [\"query\", \"value\"] }"],
-        &["model.width=192", "data.clinic.notes=120"],
+        &["model.width=192"],
     ] {
-        let sets: Vec<&str> = ["federation.rounds=2"].iter().chain(sets).copied().collect();
+        let few = ["federation.rounds=2", "data.clinic.notes=120"];
+        let sets: Vec<&str> = few.iter().chain(sets).copied().collect();
         check(&place, clinic, &sets);
     }
 }
@@ -90,14 +91,14 @@ fn many_clients(place: &Place, clients: usize, width: usize) {
 #[test]
 fn thousands_of_clients_are_counted() {
     let place = Place::new();
-    many_clients(&place, 5000, 16);
+    many_clients(&place, 2000, 16);
     check(&place, "many.toml", &[]);
 }
 
 #[test]
-fn what_hundreds_of_clients_keep_is_there_once_round_after_round() {
+fn what_many_clients_keep_is_there_once_round_after_round() {
     let place = Place::new();
-    many_clients(&place, 200, 64);
+    many_clients(&place, 100, 64);
     for method in ["method.name=local-only", "method.name=scaffold"] {
         check(&place, "many.toml", &[method, "federation.rounds=4"]);
     }

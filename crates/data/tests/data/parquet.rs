@@ -200,26 +200,27 @@ fn a_damaged_file_is_read_or_refused_but_never_believed() {
     let (mut accepted, mut refused) = (0, 0);
     for name in ["delta_v2", "gzip_v2", "snappy", "two_level", "zstd"] {
         let whole = std::fs::read(fixture(name)).unwrap();
-        let mut attempt = |bytes: &[u8]| {
+        let mut attempt = |bytes: &[u8], tasks: &[Task]| {
             std::fs::write(&path, bytes).unwrap();
-            for task in [Task::Classes, Task::Diagnosis] {
+            for &task in tasks {
                 match open(&path, task, columns(task), limits) {
                     Ok(_) => accepted += 1,
                     Err(_) => refused += 1,
                 }
             }
         };
+        let tasks = [Task::Classes, Task::Diagnosis];
         for at in 0..whole.len() {
             let mut bytes = whole.clone();
             bytes[at] ^= [0x01, 0x80, 0xff][at % 3];
-            attempt(&bytes);
+            attempt(&bytes, &tasks[at % 2..=at % 2]);
             if at % 29 == 0 {
-                attempt(&whole[..at]);
-                attempt(&[&whole[..at], &whole[(at + 3).min(whole.len())..]].concat());
+                attempt(&whole[..at], &tasks);
+                attempt(&[&whole[..at], &whole[(at + 3).min(whole.len())..]].concat(), &tasks);
             }
         }
     }
-    assert!(accepted > 1000 && refused > 5000, "{accepted} accepted, {refused} refused");
+    assert!(accepted > 500 && refused > 2500, "{accepted} accepted, {refused} refused");
 }
 
 #[test]

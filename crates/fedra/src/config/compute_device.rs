@@ -210,14 +210,6 @@ impl DeviceReport {
     }
 }
 
-/// The most that a GPU's memory had in use; `None` where the processor computes, whose memory is the process's.
-pub(crate) fn peak_of_gpu(device: &Device) -> Option<u64> {
-    match device {
-        Device::Cuda(_) => Some(device.usage().peak_bytes as u64),
-        Device::Cpu(_) | Device::Meta(_) => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -36,7 +36,6 @@ mod unused_settings;
 
 pub use check::{of_engine as config_error_of, prompt as prompt_of};
 pub use checked::{DataFile, Experiment, ModelSource, Source, Vocabulary};
-pub(crate) use compute_device::peak_of_gpu;
 pub use compute_device::{ComputeDevice, DeviceReport, OpenedDevice};
 
 pub use crate::error::config_error::{ConfigError, Found, Problem};

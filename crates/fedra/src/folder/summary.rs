@@ -14,6 +14,7 @@ use crate::folder::best::{Best, TIED};
 use crate::forecast::private::PrivacySummary;
 use crate::prepare::baseline::Baseline;
 use crate::prepare::fingerprint::Inputs;
+use crate::process::PeakMemory;
 use crate::text::grid::{Grid, counted, grouped};
 use crate::text::headline::{headline_of, set_name};
 
@@ -247,10 +248,8 @@ impl Summary {
         if let Some(device) = self.device.as_ref().filter(|device| device.name.is_some()) {
             fact("device", device.in_words());
         }
-        let on_gpu =
-            self.device_peak_bytes.map(|peak| format!("{} of the GPU's, ", ByteCount(peak)));
-        let on_gpu = on_gpu.unwrap_or_default();
-        fact("memory", format!("{on_gpu}{} at most", ByteCount(self.peak_rss_bytes)));
+        let peak = PeakMemory { gpu: self.device_peak_bytes, resident: self.peak_rss_bytes };
+        fact("memory", peak.to_string());
         grid.lines()[1..].join("\n")
     }
 }

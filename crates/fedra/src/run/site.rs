@@ -32,6 +32,8 @@ pub fn site(experiment: &Experiment, name: &str, id: ClientId) -> Result<Client>
 
 /// A client of a federation over a network.
 pub struct Joining {
+    /// Where it computes.
+    pub device: Device,
     /// The client, under the number that the experiment gives it.
     pub client: Client,
     /// What it has to have alike with the server.
@@ -51,8 +53,8 @@ pub fn join(experiment: &Experiment, name: &str, listener: &dyn Listener) -> Res
     let lengths = TokenLengths::of(&prepared.shards, longest, prepared.model.longest());
     let notes = note.into_iter().chain(notes).chain(data_notes).chain(lengths.note()).collect();
     let id = ClientId(place as u32);
-    let client = client(experiment, (prepared, device), (name, id))?;
-    Ok(Joining { client, agreement, notes })
+    let client = client(experiment, (prepared, device.clone()), (name, id))?;
+    Ok(Joining { device, client, agreement, notes })
 }
 
 /// The rows of the named site, as it reads them when it joins.

@@ -1,6 +1,6 @@
 //! What a run leaves when its rounds have finished: the models, the scores, the summary.
 
-use crate::config::{DeviceReport, ModelSource, peak_of_gpu};
+use crate::config::{DeviceReport, ModelSource};
 use crate::error::{Context, Result};
 use crate::folder::best::{self, BestRound};
 use crate::folder::json_file;
@@ -13,7 +13,7 @@ use crate::folder::summary::{Stopped, Summary};
 use crate::forecast::private::{self, PrivacySummary, SIMULATED};
 use crate::listener::Listener;
 use crate::prepare::prepared::{Prepared, evaluator};
-use crate::process::peak_resident_bytes;
+use crate::process::PeakMemory;
 use crate::run_files::{
     ADAPTER, ADAPTER_BEST, BEST, MODEL, MODEL_BEST, PREDICTIONS, ROUNDS, SUMMARY,
 };
@@ -108,9 +108,9 @@ impl Run {
                 listener.warn(&own_parts(&personal));
             }
         }
-        summary.peak_rss_bytes = peak_resident_bytes().unwrap_or(0);
         summary.device = Some(DeviceReport::of(&self.device));
-        summary.device_peak_bytes = peak_of_gpu(&self.device);
+        let peak = PeakMemory::of(&self.device);
+        (summary.device_peak_bytes, summary.peak_rss_bytes) = (peak.gpu, peak.resident);
         json_file::write(&folder.path().join(SUMMARY), &summary)?;
         Ok(Box::new(summary))
     }
