@@ -29,19 +29,42 @@ pub fn of(config: &Config, head: Head, adapters: Option<&Adapters>) -> Result<La
         return Err(ModelError::structure("number of classes", &0, &"at least 1"));
     }
     if let Some(adapters) = adapters {
-        adapt(&mut list, adapters)?;
+        let is_vocabulary = head == Head::Language && config.causal;
+        let vocabulary = Shape::matrix(config.vocab_size, config.hidden_size);
+        adapt(&mut list, adapters, is_vocabulary.then_some(vocabulary))?;
     }
     Ok(Layout::new(list.parameters)?)
 }
 
-fn adapt(list: &mut List, adapters: &Adapters) -> Result<(), ModelError> {
+/// Puts adapters beside the weights that they correct. A decoder's output vocabulary has this shape, also where its
+/// weight is the token embedding: the adapter corrects what the head reads, and no embedding.
+fn adapt(
+    list: &mut List,
+    adapters: &Adapters,
+    vocabulary: Option<Shape>,
+) -> Result<(), ModelError> {
     let adapted = |id: &ParamId| {
         id.part == Part::Weight && id.layer.block().is_some() && adapters.roles().contains(&id.role)
     };
-    let weights: Vec<_> = list.parameters.iter().filter(|(id, _)| adapted(id)).copied().collect();
+    let mut weights: Vec<_> =
+        list.parameters.iter().filter(|(id, _)| adapted(id)).copied().collect();
+    if let Some(shape) = vocabulary.filter(|_| adapters.adapts_head()) {
+        let id = ParamId::new(Layer::Head, Adapters::HEAD, Part::Weight);
+        let is_tied = list.parameters.iter().all(|(other, _)| *other != id);
+        if is_tied && adapters.has_magnitudes() {
+            let found = format!("{} with magnitudes (DoRA)", Adapters::HEAD);
+            let expected = "no magnitudes where the output vocabulary is the token embedding";
+            return Err(ModelError::structure("LoRA role", &found, &expected));
+        }
+        weights.push((id, shape));
+    }
     for role in adapters.roles() {
         if !weights.iter().any(|(id, _)| id.role == *role) {
-            let expected = "a projection that the model has";
+            let expected = if *role == Adapters::HEAD {
+                "a decoder that answers in text: no other model has an output vocabulary to adapt"
+            } else {
+                "a projection that the model has"
+            };
             return Err(ModelError::structure("LoRA role", role, &expected));
         }
     }

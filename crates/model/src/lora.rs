@@ -32,11 +32,14 @@ pub(crate) enum Magnitudes {
 }
 
 impl Adapters {
-    /// Roles that may carry an adapter.
+    /// Roles inside the blocks that may carry an adapter.
     pub const ROLES: [Role; 7] =
         [Role::Query, Role::Key, Role::Value, Role::Output, Role::Gate, Role::Up, Role::Down];
 
-    /// Adapters of the given rank on the given roles of every block.
+    /// The role behind the blocks that may carry one: a decoder's output vocabulary.
+    pub const HEAD: Role = Role::Vocabulary;
+
+    /// Adapters of the given rank on the given roles, of every block or of the head.
     pub fn new(
         rank: usize,
         alpha: f32,
@@ -52,14 +55,20 @@ impl Adapters {
         if !alpha.is_finite() || alpha <= 0.0 {
             return refuse("LoRA alpha", &alpha, "a positive number");
         }
-        if let Some(role) = roles.iter().find(|role| !Self::ROLES.contains(role)) {
-            return refuse("LoRA role", role, "a projection inside a block");
+        if let Some(role) = roles.iter().find(|role| !Self::may_adapt(**role)) {
+            let expected = "a projection inside a block, or the output vocabulary";
+            return refuse("LoRA role", role, expected);
         }
         if roles.is_empty() {
             return refuse("LoRA roles", &"none", "at least one projection");
         }
         let scale = alpha / rank as f32;
         Ok(Self { rank, alpha, scale, roles, magnitudes: Magnitudes::None })
+    }
+
+    /// Whether a role may carry an adapter.
+    pub fn may_adapt(role: Role) -> bool {
+        role == Self::HEAD || Self::ROLES.contains(&role)
     }
 
     /// The same of a lower rank at the same scale, so that its first rows and columns mean the same.
@@ -107,5 +116,10 @@ impl Adapters {
     /// The adapted roles.
     pub fn roles(&self) -> &BTreeSet<Role> {
         &self.roles
+    }
+
+    /// Whether the output vocabulary has an adapter.
+    pub fn adapts_head(&self) -> bool {
+        self.roles.contains(&Self::HEAD)
     }
 }

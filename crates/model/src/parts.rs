@@ -47,7 +47,12 @@ impl<'a> Parts<'a> {
 
     /// A projection with its bias and adapter, if the model has them.
     pub fn projection(&self, role: Role) -> Result<Projection, ModelError> {
-        let (weight, bias) = (self.weight(role)?, self.find_bias(role)?);
+        self.projection_of(role, self.weight(role)?)
+    }
+
+    /// The same with a weight that may be another layer's.
+    pub fn projection_of(&self, role: Role, weight: Weight) -> Result<Projection, ModelError> {
+        let bias = self.find_bias(role)?;
         let pair = (self.find(role, Part::LoraA)?, self.find(role, Part::LoraB)?);
         let (Some(adapters), (Some(a), Some(b))) = (self.adapters, pair) else {
             return Ok(Projection { weight, bias, lora: None });

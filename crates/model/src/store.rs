@@ -197,6 +197,10 @@ pub fn save(
     saving: &Saving<'_>,
 ) -> Result<(), ModelError> {
     let mut config = model.config().clone();
+    if model.adapters().is_some_and(Adapters::adapts_head) {
+        // With its adapter merged in, the output vocabulary is the token embedding no longer.
+        config.tie_word_embeddings = false;
+    }
     if let Head::Sequence { classes, .. } | Head::Tokens { classes } = model.head() {
         let numbered = || (0..classes).map(Labels::numbered).collect();
         let names: Vec<String> = saving.labels.clone().unwrap_or_else(numbered);
@@ -221,7 +225,12 @@ fn merged_values<'v>(
     params: &'v Params,
     id: ParamId,
 ) -> Result<Cow<'v, [f32]>, ModelError> {
-    let weight = params.get(id)?;
+    let vocabulary = ParamId::new(Layer::Head, Role::Vocabulary, Part::Weight);
+    let weight = if id == vocabulary && !model.layout().contains(id) {
+        params.get(ParamId::new(Layer::Embedding, Role::Token, Part::Weight))?
+    } else {
+        params.get(id)?
+    };
     let part = |part| ParamId::new(id.layer, id.role, part);
     let adapters = model.adapters().filter(|_| id.part == Part::Weight);
     let (Some(adapters), Ok(a), Ok(b)) =

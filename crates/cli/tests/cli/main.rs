@@ -15,6 +15,7 @@ mod documents;
 mod endings;
 mod folders;
 mod generate;
+mod head_adapters;
 mod help;
 mod hub;
 mod images;

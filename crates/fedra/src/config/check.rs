@@ -69,7 +69,7 @@ pub fn check(mut raw: RawConfig, rows: Option<Arc<Table>>) -> Result<Experiment>
     let partition = data::partition(&raw)?;
     data::names(&raw)?;
     data::private_rows(&raw)?;
-    let (model, image) = model::model(&mut raw, max_tokens, is_images)?;
+    let (model, image) = model::model(&mut raw, task, max_tokens, is_images)?;
     let max_tokens = image.map_or(max_tokens, |image| image.tokens());
     let cut = raw.split.as_ref().map(SplitTable::cut).transpose()?;
     let recipe = recipe::recipe(&raw, rounds, (&model, task))?;

@@ -1,11 +1,11 @@
-//! `model.lora.roles` and `target_modules`: the projections that may get an adapter, and no other part of a model; by
-//! their roles, or as PEFT's `target_modules` names them.
+//! `model.lora.roles` and `target_modules`: the projections inside the blocks and a decoder's output vocabulary, which
+//! may get an adapter, and no other part of a model; by their roles, or as PEFT's `target_modules` names them.
 
 use std::collections::BTreeSet;
 
-use fedra_model::Adapters;
 use fedra_model::hf::Config;
 use fedra_model::peft::Targets;
+use fedra_model::{Adapters, Head};
 use fedra_plan::Role;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -30,11 +30,15 @@ pub enum TargetModules {
 }
 
 impl TargetModules {
-    /// The projections that it means in a model of this shape.
-    pub(super) fn roles(&self, config: &Config) -> Result<BTreeSet<Role>, ConfigError> {
+    /// The projections that it means in a model of this shape with this head.
+    pub(super) fn roles(&self, config: &Config, head: Head) -> Result<BTreeSet<Role>, ConfigError> {
         const KEY: &str = "model.lora.target_modules";
-        let targets = Targets::of(config).map_err(|error| ConfigError::sentence("model", error))?;
-        let known = || format!("modules inside the blocks, such as {}", targets.names().join(", "));
+        let targets =
+            Targets::of(config, head).map_err(|error| ConfigError::sentence("model", error))?;
+        let known = || {
+            let head = targets.head().map(|head| format!(", or {head}")).unwrap_or_default();
+            format!("modules inside the blocks, such as {}{head}", targets.names().join(", "))
+        };
         let some_blocks = |other: String| {
             let found = format!("some of the blocks, but not {other}");
             ConfigError::new(
@@ -79,7 +83,7 @@ impl TargetModules {
 }
 
 /// Names of modules in other libraries, PEFT's `target_modules`, by the role that they stand for.
-const OTHER_NAMES: [(&str, Role); 13] = [
+const OTHER_NAMES: [(&str, Role); 14] = [
     ("q_proj", Role::Query),
     ("q_lin", Role::Query),
     ("k_proj", Role::Key),
@@ -93,6 +97,7 @@ const OTHER_NAMES: [(&str, Role); 13] = [
     ("fc1", Role::Up),
     ("down_proj", Role::Down),
     ("fc2", Role::Down),
+    ("lm_head", Role::Vocabulary),
 ];
 
 /// Reads the list.
@@ -108,9 +113,11 @@ impl<'de> Deserialize<'de> for LoraRole {
         let name = String::deserialize(deserializer)?;
         let other = OTHER_NAMES.iter().find(|(other, _)| *other == name).map(|(_, role)| *role);
         let role = name.parse::<Role>().ok().or(other);
-        let role = role.filter(|role| Adapters::ROLES.contains(role));
+        let role = role.filter(|role| Adapters::may_adapt(*role));
         role.map(Self).ok_or_else(|| {
-            let known = joined(&Adapters::ROLES.map(|role| role.to_string()), "or");
+            let roles = Adapters::ROLES.into_iter().chain([Adapters::HEAD]);
+            let known: Vec<String> = roles.map(|role| role.to_string()).collect();
+            let known = joined(&known, "or");
             D::Error::custom(format_args!(
                 "expected {known}, or their names in PEFT, such as q_proj"
             ))

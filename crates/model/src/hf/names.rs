@@ -104,7 +104,7 @@ impl Architecture {
         let ParamId { layer, role, part } = id;
         let Module { place, name, roles, alone, .. } = self.module(id)?;
         let is_adapter = part.is_adapter();
-        if is_adapter && (*place != Place::Block || is_norm(role) || roles.len() > 1) {
+        if is_adapter && (!is_adapted(*place, role) || roles.len() > 1) {
             return None;
         }
         if alone.is_some() && part != Part::Weight {
@@ -280,12 +280,21 @@ impl Family {
         if (has_prefix && module.place == Place::Head) || (is_old && !is_norm) {
             return None;
         }
-        let is_adapter = part.is_adapter();
-        if is_adapter && (module.place != Place::Block || is_norm) {
+        let takes_adapter = module.roles.iter().all(|role| is_adapted(module.place, *role));
+        if part.is_adapter() && !takes_adapter {
             return None;
         }
         let layer = module.place.layer(number.unwrap_or(Layer::Head));
         Some(module.roles.iter().map(|role| ParamId::new(layer, *role, part)).collect())
+    }
+}
+
+/// Whether a module may have an adapter: a projection inside a block, or an output vocabulary.
+fn is_adapted(place: Place, role: Role) -> bool {
+    match place {
+        Place::Block => !is_norm(role),
+        Place::Head => role == Role::Vocabulary,
+        Place::Embedding | Place::BackboneHead => false,
     }
 }
 

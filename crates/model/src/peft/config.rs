@@ -13,11 +13,10 @@ const MAX_BYTES: u64 = 16 << 20;
 
 /// Keys that change no number of a finished adapter: where it came from, how it was trained, and
 /// which modules it is for, which its tensors say too.
-const HARMLESS: [&str; 23] = [
+const HARMLESS: [&str; 22] = [
     "auto_mapping",
     "base_model_name_or_path",
     "corda_config",
-    "ensure_weight_tying",
     "eva_config",
     "exclude_modules",
     // How the base is stored, which its family says too.
@@ -51,6 +50,8 @@ pub(super) struct AdapterConfig {
     pub alpha: f32,
     /// Whether rows have magnitudes of their own (`DoRA`).
     pub magnitudes: bool,
+    /// Whether the adapter of an output vocabulary is the token embedding's too, where both are one weight.
+    pub tied: bool,
     /// Other ranks by the ends of modules' names, at the same scale.
     ranks: BTreeMap<String, usize>,
 }
@@ -98,8 +99,15 @@ impl AdapterConfig {
         }
         let known = |key: &str| {
             HARMLESS.contains(&key)
-                || ["bias", "use_dora", "use_rslora", "rank_pattern", "alpha_pattern"]
-                    .contains(&key)
+                || [
+                    "alpha_pattern",
+                    "bias",
+                    "ensure_weight_tying",
+                    "rank_pattern",
+                    "use_dora",
+                    "use_rslora",
+                ]
+                .contains(&key)
         };
         if let Some((key, _)) = object.iter().find(|(key, value)| !known(key) && !is_off(value)) {
             return refuse(key, "no such key, or false: it changes what an adapter computes");
@@ -117,10 +125,11 @@ impl AdapterConfig {
             Value::Bool(true) => Some(true),
             Value::Number(_) | Value::String(_) | Value::Array(_) | Value::Object(_) => None,
         };
-        let [Some(stabilised), Some(magnitudes)] = ["use_rslora", "use_dora"].map(switch) else {
-            let wrong = if switch("use_dora").is_none() { "use_dora" } else { "use_rslora" };
+        const SWITCHES: [&str; 3] = ["use_rslora", "use_dora", "ensure_weight_tying"];
+        if let Some(wrong) = SWITCHES.into_iter().find(|key| switch(key).is_none()) {
             return refuse(wrong, "true or false");
-        };
+        }
+        let [stabilised, magnitudes, tied] = SWITCHES.map(|key| switch(key) == Some(true));
         // Rank-stabilised: alpha over the root of the rank.
         let stabilised = if stabilised { (rank as f64).sqrt() } else { 1.0 };
         let ranks = pattern(object, "rank_pattern");
@@ -141,7 +150,7 @@ impl AdapterConfig {
             return refuse("rank_pattern", "ranks with an alpha_pattern at the same scale");
         }
         let ranks = ranks.iter().map(|(name, rank)| (name.clone(), *rank as usize)).collect();
-        Ok(Self { rank, alpha: (alpha * stabilised) as f32, magnitudes, ranks })
+        Ok(Self { rank, alpha: (alpha * stabilised) as f32, magnitudes, tied, ranks })
     }
 }
 

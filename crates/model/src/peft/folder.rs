@@ -27,6 +27,13 @@ use crate::store::in_order;
 /// How far the norm of a row may be from the one that another library wrote, or found in another format of the weight.
 const SAME_NORM: f32 = 0.05;
 
+/// How far a value of the base may be from the one that another library wrote, or found in another format of the weight,
+/// as a share of the weight's largest value.
+const SAME_VALUE: f32 = 0.01;
+
+/// The end of the name of a weight that has an adapter.
+const BASE_WEIGHT: &str = ".base_layer.weight";
+
 /// Largest list of labels, in bytes.
 const MAX_LABELS: u64 = 16 << 20;
 
@@ -39,6 +46,8 @@ pub struct AdapterFolder {
     problem: Option<Problem>,
     weights: Reader,
     tensors: BTreeMap<ParamId, Source>,
+    /// A copy of the output vocabulary that is adapted, which the library writes beside its adapter.
+    vocabulary: Option<String>,
 }
 
 impl AdapterFolder {
@@ -56,7 +65,14 @@ impl AdapterFolder {
         let mut tensors = BTreeMap::new();
         let mut joined = JoinedModules::default();
         let mut joined_names = Vec::new();
+        let mut vocabulary = None;
         for name in weights.names() {
+            if let Some(module) = name.strip_suffix(BASE_WEIGHT)
+                && is_vocabulary(&config.family.meaning(&format!("{module}.weight")))
+            {
+                vocabulary = Some(name.to_owned());
+                continue;
+            }
             // Files of before version 5 of the library have the names of folders.
             let newer = config.family.as_modules.map(|family| family.meaning(name));
             let known = newer.filter(|meaning| matches!(meaning, Meaning::Parameters(_)));
@@ -67,14 +83,14 @@ impl AdapterFolder {
                 | Meaning::OtherHead
                 | Meaning::Unread
                 | Meaning::Unknown => {
-                    return refuse(name, "an unknown name", "an adapter inside a block, or a head");
+                    let expected = "an adapter inside a block or of lm_head, or a whole head";
+                    return refuse(name, "an unknown name", expected);
                 }
             };
             let id = ids[0];
-            let is_adapter = id.part.is_adapter();
-            let is_in_block = id.layer.block().is_some();
-            if is_adapter != is_in_block || id.layer == Layer::Embedding {
-                let expected = "an adapter inside a block, or a whole head";
+            // An adapter of anything else has an unknown name.
+            if !id.part.is_adapter() && id.layer != Layer::Head {
+                let expected = "an adapter inside a block or of lm_head, or a whole head";
                 return refuse(name, &format!("{id}"), expected);
             }
             let other = if ids.len() > 1 {
@@ -98,6 +114,11 @@ impl AdapterFolder {
         let roles: BTreeSet<Role> = factors.map(|id| id.role).collect();
         let adapters = Adapters::new(settings.rank, settings.alpha, roles)?;
         let adapters = if settings.magnitudes { adapters.with_magnitudes() } else { adapters };
+        if settings.tied && adapters.adapts_head() && config.tie_word_embeddings {
+            let expected = "false: the adapter of lm_head is that of the token embedding too";
+            let (file, key) = (dir.join(CONFIG), "ensure_weight_tying");
+            return Err(ModelError::config(&file, key, "true", expected));
+        }
         let magnitude = tensors.iter().find(|(id, _)| id.part == Part::Magnitude);
         if let Some((_, Source { tensor, .. })) = magnitude.filter(|_| !settings.magnitudes) {
             return refuse(
@@ -114,7 +135,7 @@ impl AdapterFolder {
             said if said.exists() => Some(problem(&said)?),
             _ => None,
         };
-        Ok(Self { path, adapters, labels, problem, weights, tensors })
+        Ok(Self { path, adapters, labels, problem, weights, tensors, vocabulary })
     }
 
     /// Rank, scale and roles.
@@ -156,6 +177,7 @@ impl AdapterFolder {
                 return Err(self.misfit(id, "", "no such tensor".into(), expected.into()));
             }
         }
+        self.check_vocabulary(params)?;
         let mut loaded = BTreeSet::new();
         for (&id, source) in &self.tensors {
             let name = &source.tensor;
@@ -194,6 +216,22 @@ impl AdapterFolder {
         Ok(loaded)
     }
 
+    /// Refuses an adapter of another output vocabulary than the model's, where the folder has a copy of it.
+    fn check_vocabulary(&self, params: &Params) -> Result<(), ModelError> {
+        let own = ParamId::new(Layer::Head, Adapters::HEAD, Part::Weight);
+        let tied = ParamId::new(Layer::Embedding, Role::Token, Part::Weight);
+        let weight = params.find(own).or_else(|| params.find(tied));
+        let (Some(tensor), Some(weight)) = (&self.vocabulary, weight) else { return Ok(()) };
+        let (found, ours) = (self.weights.read_f32(tensor)?, weight.to_host());
+        let largest = ours.iter().fold(0.0, |largest: f32, value| largest.max(value.abs()));
+        let is_near = |(one, other): (&f32, &f32)| (one - other).abs() <= SAME_VALUE * largest;
+        if found.len() == ours.len() && found.iter().zip(&ours[..]).all(is_near) {
+            return Ok(());
+        }
+        let expected = "the values of the base's, which the adapter is for".to_owned();
+        Err(self.misfit(own, tensor, "another output vocabulary".into(), expected))
+    }
+
     /// Whether these are the norms that the rows of a projection without an adapter have anyway.
     fn is_idle(
         &self,
@@ -217,6 +255,12 @@ impl AdapterFolder {
     fn misfit(&self, id: ParamId, tensor: &str, found: String, expected: String) -> ModelError {
         ModelError::parameter(&self.path, (id, tensor), found, expected)
     }
+}
+
+/// Whether a name means the weight of the output vocabulary.
+fn is_vocabulary(meaning: &Meaning) -> bool {
+    let id = ParamId::new(Layer::Head, Adapters::HEAD, Part::Weight);
+    matches!(meaning, Meaning::Parameters(ids) if ids[..] == [id])
 }
 
 fn problem(path: &Path) -> Result<Problem, ModelError> {

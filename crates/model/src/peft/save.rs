@@ -58,7 +58,7 @@ pub fn save(
     };
     let architecture = model.head().architecture(model.config())?.of_modules();
     let (mut outlines, mut stored) = (Vec::new(), BTreeMap::new());
-    let is_part = |id: &ParamId| id.layer == Layer::Head || id.part.is_adapter();
+    let is_part = |id: &ParamId| id.part.is_adapter() || is_whole_head(model, *id);
     for (id, shape) in model.layout().iter().filter(|(id, _)| is_part(id)) {
         let joined = Joined::of(id, model, architecture);
         let whole = ParamId { part: Part::Weight, ..id };
@@ -229,7 +229,13 @@ fn modules_to_save(model: &Model, architecture: Architecture) -> BTreeSet<String
             .find(|whole| bare.starts_with(&format!("{whole}.")));
         Some(whole.map_or(path.clone(), str::to_owned))
     };
-    model.layout().ids().filter(|id| id.layer == Layer::Head).filter_map(module).collect()
+    model.layout().ids().filter(|id| is_whole_head(model, *id)).filter_map(module).collect()
+}
+
+/// Whether a parameter is a part of the head that is saved whole: it has no adapter.
+fn is_whole_head(model: &Model, id: ParamId) -> bool {
+    let is_adapted = model.layout().contains(ParamId { part: Part::LoraA, ..id });
+    id.layer == Layer::Head && !is_adapted
 }
 
 /// The adapted modules: by the ends of their names, or by a pattern where an end would say too much.
@@ -240,7 +246,12 @@ fn target_modules(adapters: &Adapters, architecture: Architecture) -> Value {
         let (_, inside) = name.split_once(".0.")?;
         Some(inside.trim_end_matches(".weight").to_owned())
     };
-    let modules: BTreeSet<String> = adapters.roles().iter().filter_map(module).collect();
+    let mut modules: BTreeSet<String> = adapters.roles().iter().filter_map(module).collect();
+    if adapters.adapts_head() {
+        let id = ParamId::new(Layer::Head, Adapters::HEAD, Part::Weight);
+        let name = architecture.tensor_name(id);
+        modules.extend(name.map(|name| name.trim_end_matches(".weight").to_owned()));
+    }
     let has = |role| adapters.roles().contains(&role);
     // In BERT, `attention.output.dense` ends as `output.dense` does.
     let ends = |role: Role, end: &str| module(&role).is_some_and(|name| name.ends_with(end));

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fedra_plan::{ParamId, Part, Role};
+use fedra_plan::{Layer, ParamId, Part, Role};
 
 use crate::error::ModelError;
 use crate::family::ClassKind;
@@ -11,16 +11,17 @@ use crate::hf::{Architecture, Config};
 use crate::layout;
 use crate::lora::Adapters;
 
-/// What PEFT's `target_modules` can mean: the projections inside a model's blocks, by the paths of their modules.
+/// What PEFT's `target_modules` can mean: the projections inside a model's blocks and the output vocabulary of a decoder,
+/// by the paths of their modules.
 #[derive(Clone, Debug)]
 pub struct Targets {
-    /// Every block's module of a projection, under all names that it has had.
+    /// Every block's module of a projection, or the one of the head, under all names that it has had.
     modules: BTreeMap<Role, Vec<Vec<String>>>,
 }
 
 impl Targets {
-    /// Those of a model of this shape.
-    pub fn of(config: &Config) -> Result<Self, ModelError> {
+    /// Those of a model of this shape with this head.
+    pub fn of(config: &Config, head: Head) -> Result<Self, ModelError> {
         let family = config.family;
         let families = [Some(family), family.as_modules].into_iter().flatten();
         let names: Vec<Architecture> =
@@ -38,12 +39,21 @@ impl Targets {
             };
             modules.entry(id.role).or_default().push(names.iter().filter_map(module).collect());
         }
+        let class = Architecture { family, kind: ClassKind::Language };
+        let vocabulary = ParamId::new(Layer::Head, Adapters::HEAD, Part::Weight);
+        if head == Head::Language
+            && config.causal
+            && let Some(name) = class.tensor_name(vocabulary)
+        {
+            let module = name.trim_end_matches(".weight").to_owned();
+            modules.insert(Adapters::HEAD, vec![vec![module]]);
+        }
         Ok(Self { modules })
     }
 
-    /// All of them: the library's `all-linear`.
+    /// All inside the blocks: the library's `all-linear`, which leaves out the output layer.
     pub fn all(&self) -> BTreeSet<Role> {
-        self.modules.keys().copied().collect()
+        self.modules.keys().copied().filter(|role| *role != Adapters::HEAD).collect()
     }
 
     /// Those whose modules a condition holds for in every block. The error is a module of another block for which it
@@ -79,12 +89,18 @@ impl Targets {
     /// The paths in the first block, in the order of the forward pass, for people.
     pub fn names(&self) -> Vec<&str> {
         let mut names: Vec<&str> = Vec::new();
-        for name in self.modules.values().filter_map(|blocks| blocks.first()?.first()) {
+        let inside = self.modules.iter().filter(|(role, _)| **role != Adapters::HEAD);
+        for name in inside.filter_map(|(_, blocks)| blocks.first()?.first()) {
             if !names.contains(&name.as_str()) {
                 names.push(name);
             }
         }
         names
+    }
+
+    /// The path of the output vocabulary, where it may be one.
+    pub fn head(&self) -> Option<&str> {
+        self.modules.get(&Adapters::HEAD)?.first()?.first().map(String::as_str)
     }
 }
 
@@ -99,7 +115,8 @@ mod tests {
 
     #[test]
     fn a_name_means_every_module_whose_path_ends_with_it() {
-        let llama = Targets::of(&Preset::Llama2.config()).unwrap();
+        let config = Preset::Llama2.config();
+        let llama = Targets::of(&config, Head::Bare).unwrap();
         assert_eq!(roles(llama.ending("q_proj")), [Role::Query]);
         assert_eq!(roles(llama.ending("self_attn.o_proj")), [Role::Output]);
         assert_eq!(roles(llama.ending("proj")), []);
@@ -107,7 +124,13 @@ mod tests {
         assert_eq!(llama.names().len(), 7);
         let one = llama.ending("model.layers.3.self_attn.q_proj").unwrap_err();
         assert_eq!(one, "model.layers.0.self_attn.q_proj");
-        let bert = Targets::of(&Preset::Tiny.config()).unwrap();
+        assert_eq!(roles(llama.ending("lm_head")), []);
+        let writing = Targets::of(&config, Head::Language).unwrap();
+        assert_eq!(roles(writing.ending("lm_head")), [Role::Vocabulary]);
+        assert_eq!(writing.all(), llama.all());
+        assert_eq!((llama.head(), writing.head()), (None, Some("lm_head")));
+        let bert = Targets::of(&Preset::Tiny.config(), Head::Language).unwrap();
+        assert_eq!(roles(bert.ending("decoder")), []);
         assert_eq!(roles(bert.ending("dense")), [Role::Output, Role::Up, Role::Down]);
         assert_eq!(roles(bert.ending("attention.output.dense")), [Role::Output]);
         assert_eq!(roles(bert.ending("output.dense")), [Role::Output, Role::Down]);

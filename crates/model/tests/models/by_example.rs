@@ -10,7 +10,7 @@ use fedra_plan::{Layer, Part, Scope};
 /// Largest difference relative to the norm of what was expected.
 const NEAR: f64 = 1e-5;
 
-fn check(step: &Step, scope: &Scope) {
+pub fn check(step: &Step, scope: &Scope) {
     let sequences = step.batch.packing().sequences();
     let weights: Vec<f32> = (0..sequences).map(|i| 0.25 + 0.5 * i as f32).collect();
     let rows = RowWeights::PerSequence(&weights);

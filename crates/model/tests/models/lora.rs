@@ -18,6 +18,11 @@ const ALPHA: f32 = 2.1;
 pub fn adapted(base: &Step, scale: f64) -> Step {
     let gated = base.model.config().mlp.gated;
     let roles = Adapters::ROLES.into_iter().filter(|role| gated || *role != Role::Gate);
+    adapted_on(base, roles, scale)
+}
+
+/// The same on these roles.
+pub fn adapted_on(base: &Step, roles: impl IntoIterator<Item = Role>, scale: f64) -> Step {
     let adapters = Adapters::new(RANK, ALPHA, roles).unwrap();
     let model = Model::new(base.model.config().clone(), base.model.head(), Some(adapters)).unwrap();
     let mut params = base.params.clone();
@@ -35,7 +40,11 @@ pub fn adapted(base: &Step, scale: f64) -> Step {
 
 /// The same with magnitudes, up to `scale` beside the norms that the weights' rows have.
 pub fn decomposed(base: &Step, scale: f64) -> Step {
-    let adapted = adapted(base, scale);
+    decomposed_from(base, adapted(base, scale), scale)
+}
+
+/// The same of a step that has adapters already.
+pub fn decomposed_from(base: &Step, adapted: Step, scale: f64) -> Step {
     let adapters = adapted.model.adapters().cloned().map(Adapters::with_magnitudes);
     let model = Model::new(base.model.config().clone(), base.model.head(), adapters).unwrap();
     let mut params = adapted.params.clone();
@@ -75,7 +84,7 @@ fn wide(tensor: &Tensor) -> Vec<f64> {
 }
 
 /// The base model with every adapter added to its weight, in f64.
-fn merged(base: &Step, adapted: &Step) -> Step {
+pub fn merged(base: &Step, adapted: &Step) -> Step {
     let scale = f64::from(ALPHA) / RANK as f64;
     let merge = |(id, weight): (ParamId, &Tensor)| {
         let of = |part| adapted.params.get(beside(id, part));
@@ -111,7 +120,7 @@ fn an_adapter_whose_b_is_zero_changes_no_bit() {
 }
 
 /// The same product in two orders of f32 sums, and the norms of its rows.
-const MERGED: f64 = 2e-6;
+pub const MERGED: f64 = 2e-6;
 
 #[test]
 fn an_adapted_model_answers_as_its_merged_weights_do() {
@@ -162,27 +171,31 @@ const GRADIENTS: f64 = 1e-5;
 
 #[test]
 fn gradients_of_a_and_b_follow_from_those_of_the_merged_weight() {
-    let scale = f64::from(ALPHA) / RANK as f64;
     for base in Step::every_tiny() {
-        let adapted = adapted(&base, 0.3);
-        let parts = Scope::of_parts(adapted.model.layout(), [Part::LoraA, Part::LoraB]);
-        let merged = merged(&base, &adapted).take(&base.everything()).gradients;
-        let found = adapted.take(&parts).gradients;
-        assert!(found.iter().map(|(id, _)| id).eq(parts.iter()), "{}", base.name);
-        for (id, gradient) in found.iter() {
-            let weight = merged.get(beside(id, Part::Weight)).unwrap();
-            let (dw, outputs) = (wide(weight.values()), weight.values().rows());
-            let other = |part| wide(adapted.params.get(beside(id, part)).unwrap());
-            let expected = if id.part == Part::LoraA {
-                product(&transposed(&other(Part::LoraB), RANK), &dw, outputs)
-            } else {
-                let inputs = dw.len() / outputs;
-                product(&dw, &transposed(&other(Part::LoraA), inputs), inputs)
-            };
-            let expected: Vec<f32> = expected.iter().map(|x| (scale * x) as f32).collect();
-            let off = relative_f32(&gradient.to_dense(), &expected);
-            assert!(off < GRADIENTS, "{}, {id}: {off:.1e}", base.name);
-        }
+        assert_gradients(&base, &adapted(&base, 0.3));
+    }
+}
+
+/// The gradients of all A and B are those that the gradients of the merged weights come to.
+pub fn assert_gradients(base: &Step, adapted: &Step) {
+    let scale = f64::from(ALPHA) / RANK as f64;
+    let parts = Scope::of_parts(adapted.model.layout(), [Part::LoraA, Part::LoraB]);
+    let merged = merged(base, adapted).take(&base.everything()).gradients;
+    let found = adapted.take(&parts).gradients;
+    assert!(found.iter().map(|(id, _)| id).eq(parts.iter()), "{}", base.name);
+    for (id, gradient) in found.iter() {
+        let weight = merged.get(beside(id, Part::Weight)).unwrap();
+        let (dw, outputs) = (wide(weight.values()), weight.values().rows());
+        let other = |part| wide(adapted.params.get(beside(id, part)).unwrap());
+        let expected = if id.part == Part::LoraA {
+            product(&transposed(&other(Part::LoraB), RANK), &dw, outputs)
+        } else {
+            let inputs = dw.len() / outputs;
+            product(&dw, &transposed(&other(Part::LoraA), inputs), inputs)
+        };
+        let expected: Vec<f32> = expected.iter().map(|x| (scale * x) as f32).collect();
+        let off = relative_f32(&gradient.to_dense(), &expected);
+        assert!(off < GRADIENTS, "{}, {id}: {off:.1e}", base.name);
     }
 }
 
@@ -261,7 +274,8 @@ fn adapters_that_make_no_sense_are_refused() {
     refused(1, 0.0, &query, "LoRA alpha: found 0, expected a positive number");
     refused(1, f32::NAN, &query, "LoRA alpha: found NaN, expected a positive number");
     refused(1, 1.0, &[], "LoRA roles: found none, expected at least one projection");
-    let inside = "LoRA role: found token, expected a projection inside a block";
+    let inside =
+        "LoRA role: found token, expected a projection inside a block, or the output vocabulary";
     refused(1, 1.0, &[Role::Query, Role::Token], inside);
 
     let bert = &Step::every_tiny()[0].model;

@@ -25,6 +25,7 @@ mod scopes;
 mod threads;
 mod weighted;
 
+mod head_adapters;
 mod lora;
 mod peft;
 

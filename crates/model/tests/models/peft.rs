@@ -4,7 +4,8 @@
 use crate::agreement::relative_f32;
 use crate::formula::Spec;
 use crate::golden::{self, TinyCase};
-use crate::lora::{adapted, decomposed};
+use crate::head_adapters::{has_vocabulary, with_head};
+use crate::lora::{adapted, decomposed, decomposed_from};
 use crate::step::{Step, bits};
 use fedra_compute::{Params, Seed, Tape, Tensor};
 use fedra_model::hf::safetensors::Reader;
@@ -60,7 +61,7 @@ fn labels(step: &Step) -> Option<Vec<String>> {
     step.model.head().classes().map(|count| (0..count).map(|n| format!("class {n}")).collect())
 }
 
-fn saved(dir: &Path, step: &Step) {
+pub fn saved(dir: &Path, step: &Step) {
     let labels = labels(step);
     let problem = matches!(step.model.head(), Head::Sequence { .. }).then_some(Problem::MultiLabel);
     let saving =
@@ -69,7 +70,7 @@ fn saved(dir: &Path, step: &Step) {
 }
 
 /// The adapter of a folder on the numbers of a base, the head drawn by formula.
-fn loaded(dir: &Path, base: &Step) -> Step {
+pub fn loaded(dir: &Path, base: &Step) -> Step {
     let folder = AdapterFolder::open(dir, base.model.config()).unwrap();
     let adapters = folder.adapters().clone();
     let model = Model::new(base.model.config().clone(), base.model.head(), Some(adapters)).unwrap();
@@ -78,7 +79,7 @@ fn loaded(dir: &Path, base: &Step) -> Step {
     Step { model, params, ..base.clone() }
 }
 
-fn assert_same(one: &Params, other: &Params) {
+pub fn assert_same(one: &Params, other: &Params) {
     assert_eq!(one.len(), other.len());
     for (id, tensor) in one.iter() {
         assert_eq!(bits(&tensor.to_host()), bits(&other.get(id).unwrap().to_host()), "{id}");
@@ -136,7 +137,7 @@ fn shared(dir: &Path, step: &Step) -> (Vec<f32>, Vec<f32>) {
     (a, b)
 }
 
-fn change_config(dir: &Path, change: &dyn Fn(&mut Value)) {
+pub fn change_config(dir: &Path, change: &dyn Fn(&mut Value)) {
     let path = dir.join("adapter_config.json");
     let mut config: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
     change(&mut config);
@@ -262,7 +263,10 @@ fn an_adapter_that_does_not_fit_is_refused_by_the_tensor() {
     let beyond = refused(&|name| same(&name.replace("layers.1.", "layers.7.")));
     assert!(beyond.contains("no such tensor"), "{beyond}");
     let weight = refused(&|name| same(&name.replace("q_proj.lora_A.weight", "q_proj.weight")));
-    assert!(weight.contains("expected an adapter inside a block, or a whole head"), "{weight}");
+    assert!(
+        weight.contains("expected an adapter inside a block or of lm_head, or a whole head"),
+        "{weight}"
+    );
     let swapped = refused(&|name| {
         same(&if name.contains("lora_A") {
             name.replace("lora_A", "lora_B")
@@ -294,7 +298,7 @@ fn peft_answers_with_our_adapters_as_we_do_and_we_with_its_own() {
     let python = std::env::var("FEDRA_PYTHON").expect("a Python with transformers and peft");
     let root = tempfile::tempdir().unwrap();
     let steps: Vec<(Step, Step)> =
-        steps().into_iter().chain(only_down()).chain(joined_steps()).collect();
+        steps().into_iter().chain(only_down()).chain(joined_steps()).chain(with_heads()).collect();
     for (number, (step, base)) in steps.iter().enumerate() {
         let dir = root.path().join(number.to_string());
         let companions = Companions::default();
@@ -332,9 +336,20 @@ fn peft_answers_with_our_adapters_as_we_do_and_we_with_its_own() {
     }
 }
 
+/// Adapters on the output vocabulary too, which may be the token embedding, and magnitudes where it is not.
+fn with_heads() -> impl Iterator<Item = (Step, Step)> {
+    let bases = Step::every_tiny().into_iter().filter(has_vocabulary);
+    bases.flat_map(|base| {
+        let plain = with_head(&base, 0.2);
+        let is_tied = base.model.config().tie_word_embeddings;
+        let own = (!is_tied).then(|| decomposed_from(&base, plain.clone(), 0.2));
+        [Some(plain), own].into_iter().flatten().map(move |step| (step, base.clone()))
+    })
+}
+
 /// The paths of the modules that names in `target_modules` mean, by name; `all-linear` is one of them.
 fn targets(base: &Step) -> Value {
-    let targets = Targets::of(base.model.config()).unwrap();
+    let targets = Targets::of(base.model.config(), base.model.head()).unwrap();
     let paths = |roles: &BTreeSet<Role>| -> BTreeSet<String> {
         targets.modules(roles).into_iter().map(str::to_owned).collect()
     };

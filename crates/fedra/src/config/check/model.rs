@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use fedra_data::{AnswerForm, LabelShape, Task};
 use fedra_model::hf::Config;
 use fedra_model::hf::companions::TOKENIZER;
 use fedra_model::hf::config::{FILE, limit};
@@ -15,7 +16,7 @@ use crate::config::ConfigError;
 use crate::config::checked::{ModelSource, Vocabulary};
 use crate::config::hub;
 use crate::config::image_processor::image_processor;
-use crate::config::raw_config::{Lora, Model as Written, RawConfig};
+use crate::config::raw_config::{Lora, LoraHead, Model as Written, RawConfig};
 use crate::error::in_words;
 
 /// The name of the small preset in files, beside those of [`Preset`].
@@ -30,6 +31,7 @@ const USUAL_VOCABULARY: usize = 1000;
 /// What learns, and the images that it reads where it reads some.
 pub(super) fn model(
     raw: &mut RawConfig,
+    task: Task,
     tokens: usize,
     is_images: bool,
 ) -> Result<(ModelSource, Option<ImageInput>)> {
@@ -45,7 +47,7 @@ pub(super) fn model(
     // What it means follows from the model; the roles that it stands for are written down.
     let mut settle = |config: &Config, lora: &mut Option<Lora>| -> Result<Option<Adapters>> {
         let (Some(lora), Some(given)) = (lora, &given) else { return Ok(adapters.take()) };
-        lora.roles = given.roles(config)?.into_iter().collect();
+        lora.roles = given.roles(config, adapted_head(config, task))?.into_iter().collect();
         lora.target_modules = None;
         Ok(Some(lora.adapters().map_err(about_lora)?))
     };
@@ -73,7 +75,7 @@ pub(super) fn model(
             let dir = place("model.adapter", dir)?;
             adapters = Some(open_adapters(&dir, &config, &mut model.lora)?);
         }
-        carries(&config, adapters)?;
+        carries(&config, task, adapters)?;
         return Ok((ModelSource::Folder(folder), config.image));
     }
     ConfigError::only("model.adapter", "with model.path").when(model.adapter.is_some())?;
@@ -111,7 +113,7 @@ pub(super) fn model(
     fits(&config, tokens)?;
     config.check().map_err(about_size)?;
     let adapters = settle(&config, &mut model.lora)?;
-    carries(&config, adapters)?;
+    carries(&config, task, adapters)?;
     let image = config.image;
     Ok((ModelSource::Fresh(Box::new(config), vocabulary), image))
 }
@@ -281,7 +283,9 @@ fn open_adapters(dir: &Path, config: &Config, lora: &mut Option<Lora>) -> Result
     let roles = adapters.roles().iter().copied().collect();
     // How they are averaged is no property of a folder.
     let mean = lora.as_ref().map(|given| given.mean).unwrap_or_default();
-    let head = lora.as_ref().map(|given| given.head).unwrap_or_default();
+    // A head with an adapter does not learn whole.
+    let usual = if adapters.adapts_head() { LoraHead::Frozen } else { LoraHead::default() };
+    let head = lora.as_ref().map_or(usual, |given| given.head);
     let (rank, alpha) = (adapters.rank(), adapters.alpha());
     let dora = adapters.has_magnitudes();
     let stored = Lora { rank, alpha, dora, roles, mean, head, ..Lora::default() };
@@ -305,9 +309,16 @@ fn open_adapters(dir: &Path, config: &Config, lora: &mut Option<Lora>) -> Result
 }
 
 /// Whether the model has the projections that adapters are for, each large enough for their rank.
-fn carries(config: &Config, adapters: Option<Adapters>) -> Result<()> {
+fn carries(config: &Config, task: Task, adapters: Option<Adapters>) -> Result<()> {
     let Some(adapters) = adapters else { return Ok(()) };
-    Model::new(config.clone(), Head::Bare, Some(adapters)).map(drop).map_err(about_lora)
+    let head = adapted_head(config, task);
+    Model::new(config.clone(), head, Some(adapters)).map(drop).map_err(about_lora)
+}
+
+/// The head as far as adapters are concerned: a decoder's vocabulary may have one, where the task is answered in text.
+fn adapted_head(config: &Config, task: Task) -> Head {
+    let in_text = task.answer_form() == AnswerForm::Text || task.shape() == LabelShape::Absent;
+    if in_text && config.causal { Head::Language } else { Head::Bare }
 }
 
 /// A refusal of adapters, under the key that they stand under.

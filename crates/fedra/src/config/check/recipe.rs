@@ -8,6 +8,7 @@ use fedra_engine::{
     AdapterMean, Encoding, EngineError, Evaluation, MinArrivals, NoiseDraw, Population, Recipe,
     Sampler, Schedule, Weighting, Work,
 };
+use fedra_model::Adapters;
 use fedra_plan::{AttentionSide, Layer, Part, Probe, RelevantTokens, Rule};
 use fedra_privacy::Unit;
 use serde::Serialize;
@@ -152,6 +153,9 @@ fn trainable(raw: &RawConfig, task: Task) -> Result<Rule> {
     let expected = "\"frozen\" for preferences: the reference is the model without its adapters, head included";
     ConfigError::new("model.lora.head", "\"learns\"", expected)
         .when(is_preference && lora.head == LoraHead::Learns)?;
+    let expected = "\"frozen\" where roles or target_modules name the head: it learns whole, or an adapter on it does";
+    ConfigError::new("model.lora.head", "\"learns\"", expected)
+        .when(lora.roles.contains(&Adapters::HEAD) && lora.head == LoraHead::Learns)?;
     let adapters = match lora.mean {
         LoraMean::FreezeA => Rule::Parts([Part::LoraB].into()),
         LoraMean::Separate | LoraMean::Exact => Rule::Parts([Part::LoraA, Part::LoraB].into()),
