@@ -91,6 +91,11 @@ impl Gradients {
         Ok(())
     }
 
+    /// All parameter gradients in order.
+    pub(crate) fn into_weights(self) -> impl Iterator<Item = (ParamId, Gradient)> {
+        self.weights.into_iter()
+    }
+
     pub(crate) fn put_input(&mut self, slot: usize, gradient: Tensor) {
         self.inputs.insert(slot, gradient);
     }

@@ -135,13 +135,14 @@ impl Model {
         };
         if self.head() == Head::Language {
             let hidden = self.before_vocabulary(tape, weights, hidden)?;
-            let Projection { weight, bias, lora } = self.output_vocabulary(weights)?;
-            if lora.is_some() {
-                let adapted = Projection { weight, bias, lora };
-                return self.adapted_loss(tape, (&hidden, adapted), classes, counted);
-            }
+            let vocabulary = self.output_vocabulary(weights)?;
             let soft_cap = self.config().logit_cap.map(|cap| cap as f32);
-            let vocabulary = Logits { soft_cap, ..Logits::new(&weight, bias.as_ref()) };
+            if vocabulary.lora.is_some() {
+                let corrected = (&vocabulary, soft_cap);
+                return Ok(tape.corrected_cross_entropy(&hidden, corrected, classes, counted)?);
+            }
+            let Projection { weight, bias, .. } = &vocabulary;
+            let vocabulary = Logits { soft_cap, ..Logits::new(weight, bias.as_ref()) };
             return Ok(tape.vocabulary_cross_entropy(&hidden, vocabulary, classes, counted)?);
         }
         let logits = self.head_logits(tape, weights, hidden)?;
@@ -184,49 +185,12 @@ impl Model {
             }
             Head::Language => {
                 let hidden = self.before_vocabulary(tape, weights, hidden)?;
-                let projection = self.output_vocabulary(weights)?;
-                self.vocabulary_logits(tape, &hidden, projection)
+                let logits = tape.linear(&hidden, &[self.output_vocabulary(weights)?])?;
+                match self.config().logit_cap {
+                    Some(cap) => Ok(tape.soft_capped(logits, cap as f32)?),
+                    None => Ok(logits),
+                }
             }
-        }
-    }
-
-    /// The loss of a vocabulary with an adapter. The logits of all rows that have a target exist at once, where the loss
-    /// without an adapter makes a few of them at a time.
-    fn adapted_loss(
-        &self,
-        tape: &mut Tape,
-        (hidden, vocabulary): (&Value, Projection),
-        classes: &[Option<u32>],
-        weights: LossWeights<'_>,
-    ) -> Result<Value, ModelError> {
-        let count = hidden.tensor.rows();
-        if classes.len() != count {
-            return Err(ModelError::batch("number of targets", &classes.len(), &count));
-        }
-        check_row_weights(weights, count)?;
-        let mut rows = labelled(classes);
-        if rows.is_empty() {
-            // The loss says that there is no target.
-            rows = (0..count as u32).collect();
-        }
-        let (classes, own) = of_rows(&rows, classes, weights);
-        let hidden = tape.rows(hidden, &rows)?;
-        let logits = self.vocabulary_logits(tape, &hidden, vocabulary)?;
-        let rows = own.as_deref().map_or(weights.rows, RowWeights::PerRow);
-        Ok(tape.cross_entropy(&logits, &classes, LossWeights { rows, ..weights })?)
-    }
-
-    /// The logits of a vocabulary, capped where the model caps them.
-    fn vocabulary_logits(
-        &self,
-        tape: &mut Tape,
-        hidden: &Value,
-        vocabulary: Projection,
-    ) -> Result<Value, ModelError> {
-        let logits = tape.linear(hidden, &[vocabulary])?;
-        match self.config().logit_cap {
-            Some(cap) => Ok(tape.soft_capped(logits, cap as f32)?),
-            None => Ok(logits),
         }
     }
 
@@ -271,7 +235,12 @@ impl Model {
                     let found = format!("{} for {} tokens", classes.len(), packing.tokens());
                     return Err(ModelError::batch("number of targets", &found, &expected));
                 }
-                check_row_weights(given.weights, classes.len())?;
+                if let RowWeights::PerRow(weights) = given.weights.rows
+                    && weights.len() != classes.len()
+                {
+                    let (found, expected) = (weights.len(), classes.len());
+                    return Err(ModelError::batch("number of weights", &found, &expected));
+                }
                 Ok(self.labelled_rows(packing, classes, given))
             }
             Targets::Classes(_) | Targets::Labels(_) => {
@@ -289,16 +258,25 @@ impl Model {
         classes: &[Option<u32>],
         given: Weighted<'a>,
     ) -> (Reading, ReadTargets<'a>) {
-        let rows = labelled(classes);
+        let rows: Vec<u32> =
+            (0..classes.len() as u32).filter(|&row| classes[row as usize].is_some()).collect();
         if self.is_decoder()
             || 2 * rows.len() > classes.len()
             || packing.spans_of_rows(&rows).is_err()
         {
             return (Reading::All, ReadTargets::As(given));
         }
-        let (classes, row_weights) = of_rows(&rows, classes, given.weights);
-        let kept = ReadTargets::Rows { classes, row_weights, weights: given.weights };
-        (Reading::Rows(rows), kept)
+        let classes = rows.iter().map(|&row| classes[row as usize]).collect();
+        let kept = match given.weights.rows {
+            RowWeights::PerRow(weights) => {
+                Some(rows.iter().map(|&row| weights[row as usize]).collect())
+            }
+            RowWeights::Uniform | RowWeights::PerSequence(_) => None,
+        };
+        (
+            Reading::Rows(rows),
+            ReadTargets::Rows { classes, row_weights: kept, weights: given.weights },
+        )
     }
 
     /// Hidden states behind the last norm, where one stands behind the blocks.
@@ -348,36 +326,6 @@ impl Model {
             self.parts(weights, Layer::Embedding).weight(Role::Token)?
         };
         head.projection_of(Role::Vocabulary, weight)
-    }
-}
-
-/// The rows that have a target.
-fn labelled(classes: &[Option<u32>]) -> Vec<u32> {
-    (0..classes.len() as u32).filter(|&row| classes[row as usize].is_some()).collect()
-}
-
-/// The targets of some rows, and their weights where rows have some of their own.
-fn of_rows(
-    rows: &[u32],
-    classes: &[Option<u32>],
-    weights: LossWeights<'_>,
-) -> (Vec<Option<u32>>, Option<Vec<f32>>) {
-    let row_weights = match weights.rows {
-        RowWeights::PerRow(weights) => {
-            Some(rows.iter().map(|&row| weights[row as usize]).collect())
-        }
-        RowWeights::Uniform | RowWeights::PerSequence(_) => None,
-    };
-    (rows.iter().map(|&row| classes[row as usize]).collect(), row_weights)
-}
-
-/// Refuses weights by row that are not one for each row.
-fn check_row_weights(weights: LossWeights<'_>, rows: usize) -> Result<(), ModelError> {
-    match weights.rows {
-        RowWeights::PerRow(weights) if weights.len() != rows => {
-            Err(ModelError::batch("number of weights", &weights.len(), &rows))
-        }
-        RowWeights::PerRow(_) | RowWeights::Uniform | RowWeights::PerSequence(_) => Ok(()),
     }
 }
 

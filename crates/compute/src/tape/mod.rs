@@ -11,6 +11,7 @@ mod by_example;
 mod cached_attention;
 mod classify;
 mod columns;
+mod corrected_vocabulary;
 mod decomposed;
 mod dropout;
 mod elementwise;

@@ -142,6 +142,11 @@ impl Resolved {
         Self { weights, divisor: self.divisor, smoothing: self.smoothing.clone() }
     }
 
+    /// What each row counts beside its class; all are one when absent.
+    pub fn rows(&self) -> Option<&[f32]> {
+        self.weights.as_deref()
+    }
+
     pub fn factors(&self) -> Factors<'_> {
         let smoothing = self.smoothing.as_ref().map(|(share, class_weights)| Smoothing {
             share: *share,

@@ -125,7 +125,7 @@ fn a_text_without_a_target_and_weights_of_other_rows_are_refused() {
     };
     for targets in [&[None, None][..], &[Some(1)], &[Some(1), Some(9_999_999)]] {
         let [plain, corrected] = message(targets);
-        assert_eq!(plain.replace("vocabulary loss", "cross-entropy"), corrected);
+        assert_eq!(plain, corrected);
     }
 }
 
