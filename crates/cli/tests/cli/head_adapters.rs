@@ -32,7 +32,8 @@ fn place() -> Place {
     let row = |row: usize| {
         let (ill, helps) = [("head", "rest"), ("back", "walk"), ("foot", "sit")][row % 3];
         let text = format!("my {ill} hurts then {helps} well");
-        json!({"text": text, "client": ["north", "south"][row % 2]}).to_string()
+        let clinic = ["north", "south"][row % 2];
+        json!({"text": text, "client": clinic}).to_string()
     };
     fs::write(place.path("notes.jsonl"), (0..40).map(row).collect::<Vec<_>>().join("\n")).unwrap();
     fs::write(place.path("notes.toml"), EXPERIMENT).unwrap();

@@ -42,6 +42,9 @@ const HARMLESS: [&str; 22] = [
 /// Ways to start that leave the base as it is.
 const PLAIN_STARTS: [&str; 3] = ["gaussian", "eva", "orthogonal"];
 
+/// Keys that are true or false, and followed.
+const SWITCHES: [&str; 3] = ["use_rslora", "use_dora", "ensure_weight_tying"];
+
 /// The size of an adapter.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct AdapterConfig {
@@ -99,15 +102,8 @@ impl AdapterConfig {
         }
         let known = |key: &str| {
             HARMLESS.contains(&key)
-                || [
-                    "alpha_pattern",
-                    "bias",
-                    "ensure_weight_tying",
-                    "rank_pattern",
-                    "use_dora",
-                    "use_rslora",
-                ]
-                .contains(&key)
+                || SWITCHES.contains(&key)
+                || ["bias", "rank_pattern", "alpha_pattern"].contains(&key)
         };
         if let Some((key, _)) = object.iter().find(|(key, value)| !known(key) && !is_off(value)) {
             return refuse(key, "no such key, or false: it changes what an adapter computes");
@@ -125,7 +121,6 @@ impl AdapterConfig {
             Value::Bool(true) => Some(true),
             Value::Number(_) | Value::String(_) | Value::Array(_) | Value::Object(_) => None,
         };
-        const SWITCHES: [&str; 3] = ["use_rslora", "use_dora", "ensure_weight_tying"];
         if let Some(wrong) = SWITCHES.into_iter().find(|key| switch(key).is_none()) {
             return refuse(wrong, "true or false");
         }

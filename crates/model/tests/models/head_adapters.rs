@@ -228,7 +228,7 @@ fn an_adapter_of_the_head_comes_back_from_a_folder_of_peft() {
             let names = |key: &str| config[key].as_array().unwrap().clone();
             assert!(names("target_modules").contains(&json!("lm_head")), "{config}");
             assert!(!names("modules_to_save").contains(&json!("lm_head")), "{config}");
-            let reader = Reader::open(&dir.path().join("adapter_model.safetensors")).unwrap();
+            let reader = Reader::open(dir.path().join("adapter_model.safetensors")).unwrap();
             let head: Vec<&str> = reader.names().filter(|name| name.contains("lm_head")).collect();
             let mut expected = vec![
                 "base_model.model.lm_head.lora_A.weight",
