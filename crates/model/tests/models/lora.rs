@@ -120,7 +120,7 @@ fn an_adapter_whose_b_is_zero_changes_no_bit() {
 }
 
 /// The same product in two orders of f32 sums, and the norms of its rows.
-pub const MERGED: f64 = 2e-6;
+const MERGED: f64 = 2e-6;
 
 #[test]
 fn an_adapted_model_answers_as_its_merged_weights_do() {
@@ -172,12 +172,12 @@ const GRADIENTS: f64 = 1e-5;
 #[test]
 fn gradients_of_a_and_b_follow_from_those_of_the_merged_weight() {
     for base in Step::every_tiny() {
-        assert_gradients(&base, &adapted(&base, 0.3));
+        assert_gradients(&base, &adapted(&base, 0.3), GRADIENTS);
     }
 }
 
-/// The gradients of all A and B are those that the gradients of the merged weights come to.
-pub fn assert_gradients(base: &Step, adapted: &Step) {
+/// The gradients of all A and B are those that the gradients of the merged weights come to, up to a share of the largest.
+pub fn assert_gradients(base: &Step, adapted: &Step, near: f64) {
     let scale = f64::from(ALPHA) / RANK as f64;
     let parts = Scope::of_parts(adapted.model.layout(), [Part::LoraA, Part::LoraB]);
     let merged = merged(base, adapted).take(&base.everything()).gradients;
@@ -195,7 +195,7 @@ pub fn assert_gradients(base: &Step, adapted: &Step) {
         };
         let expected: Vec<f32> = expected.iter().map(|x| (scale * x) as f32).collect();
         let off = relative_f32(&gradient.to_dense(), &expected);
-        assert!(off < GRADIENTS, "{}, {id}: {off:.1e}", base.name);
+        assert!(off < near, "{}, {id}: {off:.1e}", base.name);
     }
 }
 
