@@ -336,16 +336,17 @@ fn bad_values_are_refused_before_anything_is_written() {
         ("model.lora={ rank = 0 }", "model.lora.rank: found 0, expected at least 1"),
         (
             "model.lora={ roles = [\"head\"] }",
-            "model.lora.roles[0]: found \"head\", expected query, key, value, output, gate, up or down",
+            "model.lora.roles[0]: found \"head\", expected query, key, value, output, gate, up, down or \
+             vocabulary",
         ),
         (
             "model.lora={ roles = [\"qkv_proj\"] }",
-            "model.lora.roles[0]: found \"qkv_proj\", expected query, key, value, output, gate, up or down, \
-             or their names in PEFT, such as q_proj",
+            "model.lora.roles[0]: found \"qkv_proj\", expected query, key, value, output, gate, up, down or \
+             vocabulary, or their names in PEFT, such as q_proj",
         ),
         (
             "model.lora={ roles = [\"classifier\"] }",
-            "found \"classifier\", expected query, key, value, output, gate, up or down",
+            "found \"classifier\", expected query, key, value, output, gate, up, down or vocabulary",
         ),
         (
             "federation.rounds=99999999999999999999999",

@@ -40,6 +40,13 @@ fn tried(run: impl FnOnce(&mut Tape) -> Result<Value, ComputeError>) -> bool {
     true
 }
 
+/// A vocabulary of so many words, of three features each, with a correction.
+fn corrected(words: usize) -> Projection {
+    let (a, b) = (weight(Role::Up, (2, 3)), weight(Role::Down, (words, 2)));
+    let lora = Some(Lora { a, b, scale: 0.5, magnitude: None });
+    Projection { weight: weight(Role::Vocabulary, (words, 3)), bias: None, lora }
+}
+
 fn weight(role: Role, shape: (usize, usize)) -> Weight {
     trained(id(role), tensor(&Device::cpu(), shape, 2))
 }
@@ -244,6 +251,12 @@ fn look_ups_and_losses_of_any_shape_answer_or_refuse() {
                 let fits = tried(|tape| {
                     let x = input(tape, (rows, 3));
                     tape.vocabulary_cross_entropy(&x, vocabulary, &targets, LossWeights::SUM)
+                });
+                assert_eq!(fits, rows > 0 && (label as usize) < cols, "{label} of {cols} words");
+                let fits = tried(|tape| {
+                    let x = input(tape, (rows, 3));
+                    let given = (&corrected(cols), Some(2.0));
+                    tape.corrected_cross_entropy(&x, given, &targets, LossWeights::SUM)
                 });
                 assert_eq!(fits, rows > 0 && (label as usize) < cols, "{label} of {cols} words");
             }

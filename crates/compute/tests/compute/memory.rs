@@ -3,10 +3,10 @@
 use crate::chain::{Chain, LENGTHS};
 use crate::draw::{frozen, id, indices, mean, spans, tensor, trained};
 use fedra_compute::{
-    Activation, Attention, Cuda, Device, Logits, Mask, Optimiser, Precision, Projected, Seed,
-    Sequences, Solver, Tape, Tensor, ThreadPool, Usage, Weight,
+    Activation, Attention, Cuda, Device, Logits, Lora, Mask, Optimiser, Precision, Projected,
+    Projection, Seed, Sequences, Solver, Tape, Tensor, ThreadPool, Usage, Weight,
 };
-use fedra_plan::Role;
+use fedra_plan::{Layer, ParamId, Part, Role};
 
 #[test]
 fn once_the_optimiser_has_its_moments_training_allocates_nothing() {
@@ -49,7 +49,7 @@ fn the_high_water_mark_is_that_of_the_step_and_can_be_forgotten() {
         let Usage { live_bytes, .. } = chain.device.usage();
         assert!(first > 2 * live_bytes, "a step holds more than the weights: {first}");
         chain.device.reset_peak();
-        drop(chain.run(&chain.layer(fedra_plan::Layer::Head)));
+        drop(chain.run(&chain.layer(Layer::Head)));
         assert!(chain.device.usage().peak_bytes < first / 2, "a head alone needs far less");
     });
 }
@@ -200,6 +200,37 @@ fn the_vocabulary_loss_never_holds_all_logits() {
         let peak = device.usage().peak_bytes;
         assert!(peak < all_logits / 2, "{peak} bytes held, all logits are {all_logits}");
     }
+}
+
+#[test]
+fn the_loss_of_a_corrected_vocabulary_never_holds_all_logits_and_takes_what_is_foreseen() {
+    let (count, width, words, rank) = (6007, 8, 20_011, 2);
+    let all_logits = count * words * size_of::<f32>();
+    let peak = move |device: Device| {
+        let targets: Vec<_> = indices(1, count, words).into_iter().map(Some).collect();
+        let part = |part, shape, seed| Weight {
+            id: ParamId::new(Layer::Head, Role::Vocabulary, part),
+            tensor: tensor(&device, shape, seed),
+            trains: part != Part::Weight,
+        };
+        let a = part(Part::LoraA, (rank, width), 4);
+        let b = part(Part::LoraB, (words, rank), 5);
+        let lora = Some(Lora { a, b, scale: 0.5, magnitude: None });
+        let weight = part(Part::Weight, (words, width), 2);
+        let vocabulary = Projection { weight, bias: None, lora };
+        device.reset_peak();
+        let mut tape = Tape::new(&device);
+        let x = tape.input(tensor(&device, (count, width), 3));
+        let (given, mean) = ((&vocabulary, Some(30.0)), mean(&targets));
+        let loss = tape.corrected_cross_entropy(&x, given, &targets, mean).unwrap();
+        tape.backward(&[(&loss, Tensor::scalar(&device, 1.0))]).unwrap();
+        device.usage().peak_bytes
+    };
+    on_one_thread(move || {
+        let held = peak(Device::cpu());
+        assert!(held < all_logits * 4 / 5, "{held} bytes held, all logits are {all_logits}");
+        assert_eq!(peak(Device::meta()), held);
+    });
 }
 
 fn on_one_thread(run: impl FnOnce() + Send) {
