@@ -172,9 +172,13 @@ impl Kind {
     }
 }
 
-/// A model whose adapters learn over weights in this format.
+/// A model whose adapters learn over weights in this format; a decoder's vocabulary has one too, with magnitudes where its
+/// weight is its own.
 fn adapted(config: &Config, head: Head, (format, kind): (WeightFormat, Kind)) -> Result<Model> {
-    let roles = [Role::Query, Role::Value, Role::Up];
+    let is_own = matches!(kind, Kind::Lora) || !config.tie_word_embeddings;
+    let is_adapted = matches!(head, Head::Language) && config.causal && is_own;
+    let roles = [Role::Query, Role::Value, Role::Up].into_iter();
+    let roles = roles.chain(is_adapted.then_some(Adapters::HEAD));
     let adapters = Adapters::new(RANK, 2.0 * RANK as f32, roles)?;
     let adapters = match kind {
         Kind::Lora => adapters,

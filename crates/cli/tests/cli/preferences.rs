@@ -115,6 +115,7 @@ fn pairs_are_learned_under_methods_and_privacy_and_scored() {
         ("ipo", vec!["work.preference={ loss = \"ipo\", beta = 0.3 }"]),
         ("dropout", vec!["work.dropout=0.1"]),
         ("dora", vec!["model.lora.dora=true"]),
+        ("head", vec!["model.lora.target_modules=[\"q_proj\", \"lm_head\"]"]),
     ] {
         assert!(run(name, &sets) != whole, "{name}");
     }
