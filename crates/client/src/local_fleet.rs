@@ -58,6 +58,8 @@ pub struct LocalFleet {
     own: Option<Arc<dyn OwnParts>>,
     /// Where the draws of each client's private steps start.
     secrets: Vec<SecretKey>,
+    /// Clients that train at a time, at most.
+    at_most: usize,
 }
 
 /// The shared model with adapters of a lower rank.
@@ -122,6 +124,7 @@ impl LocalFleet {
             noise_seed: Seed(0),
             own: None,
             secrets,
+            at_most: usize::MAX,
         })
     }
 
@@ -173,6 +176,11 @@ impl LocalFleet {
     /// The same fleet, whose answers code of a program scores too, if it makes that choice.
     pub fn with_parts(self, parts: Arc<dyn OwnParts>) -> Self {
         Self { own: Some(parts), ..self }
+    }
+
+    /// The same fleet, of which at most so many clients train at a time, unless they wait for each other.
+    pub fn with_at_most(self, clients: usize) -> Self {
+        Self { at_most: clients.max(1), ..self }
     }
 
     /// These values over what all clients share and nobody changes.
@@ -374,7 +382,7 @@ impl Fleet for LocalFleet {
         // Clients that meet in each step wait for each other: they have to be at work all at once.
         let at_once = match split.as_deref().map(SplitConfig::is_joined) {
             Some(true) => requests.len(),
-            Some(false) | None => ThreadPool::current_threads(),
+            Some(false) | None => ThreadPool::current_threads().min(self.at_most),
         };
         let steps = |request: &TrainRequest| {
             request.work.steps(fleet.infos[request.client.0 as usize].examples)

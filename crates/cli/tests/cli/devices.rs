@@ -125,6 +125,18 @@ fn auto_takes_the_processor_where_there_is_no_gpu_and_says_so() {
 }
 
 #[test]
+fn large_steps_fill_a_gpu_one_client_at_a_time_unless_threads_are_asked_for() {
+    let place = Place::new();
+    let plan = |more: &[&str]| {
+        let large = ["--set", "model.width=4096", "--set", "model.blocks=48", "--device", "cuda:0"];
+        place.succeed(&[&["plan", "tiny.toml"], &large[..], more].concat())
+    };
+    let (one, two) = (plan(&[]), plan(&["--set", "threads=2"]));
+    assert!(one.contains("in one process, 1 client at work at a time"), "{one}");
+    assert!(two.contains("in one process, 2 clients at work at a time"), "{two}");
+}
+
+#[test]
 fn a_plan_foresees_what_a_gpu_holds_without_having_one() {
     let place = Place::new();
     let gpu_memory = |more: &[&str]| -> Option<f64> {

@@ -24,6 +24,7 @@ use crate::error::Result;
 use crate::forecast::largest_batches::LargestBatches;
 use crate::forecast::memory;
 use crate::forecast::state_placement::StatePlacement;
+use crate::forecast::traffic::course::Setting;
 use crate::prepare::prepared::Prepared;
 
 /// What is noted about a client in a round, about: its order, its answer, and its scores by name.
@@ -87,8 +88,30 @@ impl RunMemory {
     }
 }
 
-/// Clients that are at work at a time.
-pub(crate) fn threads(experiment: &Experiment, placement: &StatePlacement) -> u64 {
+/// Multiply-adds that keep a large GPU at work for about ten times as long as it takes to start their kernels.
+const BUSY: u64 = 1 << 42;
+
+/// Clients that are at work at a time, at most. Where nobody says how many threads there are, a GPU gets only as many
+/// clients as keep it busy: more of them would take more of its memory and no less time.
+pub(crate) fn at_work(of: Setting<'_>, placement: &StatePlacement) -> u64 {
+    let (experiment, prepared, recipe) = of;
+    let all = threads(experiment, placement);
+    if experiment.device.gpu().is_none() || experiment.raw.threads.is_some() {
+        return all;
+    }
+    let clients = &prepared.shards.clients;
+    let rows = clients.iter().flat_map(|shard| shard.train.encoded());
+    // An image's row has no tokens of its own.
+    let longest = rows.map(|row| row.ids.len()).max().filter(|tokens| *tokens > 0);
+    let most = clients.iter().map(|shard| shard.train.len()).max().unwrap_or(0);
+    let tokens = longest.unwrap_or(experiment.max_tokens) * most.min(recipe.work.batch as usize);
+    // Forward, and backward for inputs and weights.
+    let step = 3 * tokens as u64 * prepared.model.layout().elements() as u64;
+    (BUSY / step.max(1)).clamp(1, all)
+}
+
+/// Threads that have a client to work on.
+fn threads(experiment: &Experiment, placement: &StatePlacement) -> u64 {
     let cores = || std::thread::available_parallelism().map_or(1, usize::from);
     experiment.raw.threads.unwrap_or_else(cores).min(placement.keepers).max(1) as u64
 }

@@ -27,7 +27,7 @@ use crate::folder::run_folder::Folder;
 use crate::folder::run_status::RunStatus;
 use crate::folder::summary::Summary;
 use crate::forecast::private::{self, PrivacySummary};
-use crate::forecast::{cutting, memory, traffic};
+use crate::forecast::{cutting, memory, run_memory, traffic};
 use crate::listener::{Event, Finishes, Heard, Listener, Rounds, Silent, ToTheEnd, followed};
 use crate::prepare::baseline::Baseline;
 use crate::prepare::client_counts::ClientCounts;
@@ -290,14 +290,16 @@ impl Run {
     fn run_here(&self, params: Params, folder: &Folder, listener: &dyn Listener) -> Result<Ending> {
         let Prepared { model, shards, .. } = &self.prepared;
         folder.settle_inputs(&self.inputs)?;
-        let placement = traffic::placement((&self.experiment, &self.prepared, &self.recipe))?;
+        let setting = (&self.experiment, &self.prepared, &self.recipe);
+        let placement = traffic::placement(setting)?;
         let initial = to_values(&params);
         let fleet = LocalFleet::new(model.clone(), params, self.device.clone(), shards.clone())?
             .with_depths(&self.recipe.depths)?
             .with_ranks(&self.recipe.ranks)?;
         // A simulation has to repeat: its noise hides nothing from who knows the seed.
         let secret = SecretKey::simulated(self.experiment.seed.of("examples"));
-        let mut fleet = fleet.with_secret(&secret);
+        let at_work = run_memory::at_work(setting, &placement);
+        let mut fleet = fleet.with_secret(&secret).with_at_most(at_work as usize);
         if let Some(parts) = &self.experiment.parts {
             fleet = fleet.with_parts(Arc::clone(parts));
         }

@@ -200,7 +200,7 @@ pub fn plan_of(run: &Run, cuts: Cuts) -> Result<PlanReport> {
         cuts: cutting::costs(of, &batches, cuts)?,
         checkpoint: saved.unwrap_or_default() + kept.total(),
         memory: RunMemory::of(of, (&kept, stages), &batches, resident)?,
-        gpu: GpuMemory::of(of, (stages, run_memory::threads(experiment, &kept)), &batches)?,
+        gpu: GpuMemory::of(of, (stages, run_memory::at_work(of, &kept)), &batches)?,
         kept,
         hopeless: hopeless.filter(|_| needs_clients),
         has_conditions: experiment.raw.conditions.is_some(),

@@ -88,7 +88,7 @@ impl Run {
         }
         let placement = stages.placement(&self.experiment, &self.prepared);
         if let Device::Cuda(cuda) = &self.device {
-            let at_once = run_memory::threads(&self.experiment, &placement);
+            let at_once = run_memory::at_work(of, &placement);
             let needed = GpuMemory::of(of, (&stages.plans, at_once), &batches)?;
             let free = ByteCount(cuda.gpu().free);
             if let Some(needed) = needed.filter(|needed| needed.run > free) {
