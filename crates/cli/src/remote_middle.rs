@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use fedra::apply::generation_config::GenerationConfig;
 use fedra::apply::text_decoder::TextDecoder;
 use fedra::apply::trained_model::ModelFolders;
+use fedra::prepare::generation_config::GenerationConfig;
 use fedra::prepare::pretrained::Pretrained;
 use fedra_client::Perturbation;
 use fedra_client::generate::{CachedDecoder, Leaving};

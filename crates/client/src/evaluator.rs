@@ -9,7 +9,7 @@
 //! ([`crate::likelihood`]), or the model writes one and words are compared ([`crate::writing`]).
 
 use fedra_compute::{Device, Params, Tape, Tensor, Value};
-use fedra_data::{Encoded, EncodedText, LabelSet, Rouge, Target, Task};
+use fedra_data::{Encoded, LabelSet, Rouge, Target, Task};
 use fedra_model::{Batch, Head, Model, Reading};
 
 use crate::error::{ClientError, Result};
@@ -102,6 +102,11 @@ impl Evaluator<'_> {
                           where it is whole";
             return Err(ClientError::peer(reason));
         }
+        if examples.writing().is_some() {
+            let reason = "conversations whose last answers are written: a cut model is not asked to \
+                          write text, score it where it is whole";
+            return Err(ClientError::peer(reason));
+        }
         if self.task == Task::Preference {
             let reason = "the task preference: a cut model judges no pairs of answers, score it \
                           where it is whole";
@@ -145,7 +150,7 @@ impl Evaluator<'_> {
     ) -> Result<Vec<Answer>> {
         let question = Question::gather(self, examples, chosen)?;
         let mut answers = self.answer_from(params, (examples, chosen), (&question, None))?;
-        if self.task == Task::Generation {
+        if self.task == Task::Generation || examples.writing().is_some() {
             self.write(params, (examples, chosen), &mut answers)?;
         }
         Ok(answers)
@@ -162,18 +167,19 @@ impl Evaluator<'_> {
             let expected = "examples that say how text is written (Examples::with_writing)";
             return Err(ClientError::targets("a text to write", expected));
         };
-        let asked: Vec<(&[u32], &str)> = chosen
-            .iter()
-            .filter_map(|&example| {
-                let Encoded { ids, target, .. } = &examples.encoded()[example];
-                let Target::Text(EncodedText { prompt, reference }) = target else { return None };
-                Some((&ids[..*prompt], reference.as_str()))
-            })
-            .collect();
-        let prompts: Vec<&[u32]> = asked.iter().map(|(prompt, _)| *prompt).collect();
+        let (mut prompts, mut compared) = (Vec::new(), Vec::new());
+        for (&example, answer) in chosen.iter().zip(answers) {
+            if let Some((prompt, reference)) = examples.asked(example) {
+                prompts.push(prompt);
+                compared.push((answer, reference));
+            }
+        }
+        if prompts.is_empty() {
+            return Ok(());
+        }
         let texts = writing.greedy((self.model, self.device), params, &prompts)?;
-        for ((answer, text), (_, reference)) in answers.iter_mut().zip(texts).zip(asked) {
-            answer.rouge = Rouge::of(reference, &text);
+        for ((answer, reference), text) in compared.into_iter().zip(texts) {
+            answer.rouge = Some(Rouge::of(reference, &text));
         }
         Ok(())
     }
@@ -278,9 +284,9 @@ impl Evaluator<'_> {
             (Counts::Classes(score), Target::Choice(choice)) => {
                 score.add(&[choice.label], &answer.guesses[..1]);
             }
-            (Counts::Rouge(score), Target::Text(_)) => score.add(answer.rouge),
+            (Counts::Rouge(score), Target::Text(_)) => score.add(answer.rouge.unwrap_or_default()),
             (Counts::Pairs(pairs), Target::Preference(_)) => pairs.add(answer.margin),
-            (Counts::Loss, _) => {}
+            (Counts::Loss(score), _) => answer.rouge.into_iter().for_each(|rouge| score.add(rouge)),
             _ => unreachable!("the head has just answered targets of this kind"),
         }
     }
@@ -350,8 +356,8 @@ pub(crate) struct Answer {
     pub guesses: Vec<u32>,
     loss_sum: f64,
     targets: u64,
-    /// Of the text that it wrote, where that is the task.
-    rouge: Rouge,
+    /// Of the text that it wrote, where it wrote one.
+    rouge: Option<Rouge>,
     /// Of a pair of answers, where that is the task.
     margin: f64,
 }
@@ -359,7 +365,7 @@ pub(crate) struct Answer {
 impl Answer {
     /// A sum of losses over so many targets, with nothing guessed yet.
     fn of_loss(loss_sum: f64, targets: u64) -> Self {
-        Self { guesses: Vec::new(), loss_sum, targets, rouge: Rouge::default(), margin: 0.0 }
+        Self { guesses: Vec::new(), loss_sum, targets, rouge: None, margin: 0.0 }
     }
 
     /// The likeliest of several answers.

@@ -9,7 +9,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use fedra_data::{DataError, EncodeRows, Encoded, Example, Labels};
+use fedra_data::{
+    DataError, EncodeRows, Encoded, EncodedText, Example, Labels, LastAnswer, Target,
+};
 use fedra_engine::PreferenceLoss;
 use fedra_seed::Seed;
 
@@ -25,7 +27,9 @@ struct Parts {
     /// The labels of the words that an example lost, where labels are given word by word and it
     /// lost some.
     cut: BTreeMap<usize, Vec<u32>>,
-    /// How a model writes text in answer to them, where that is the task.
+    /// The last answers of conversations that a model also writes, by the place of the conversation.
+    last_answers: BTreeMap<usize, LastAnswer>,
+    /// How a model writes text in answer to them, where it does.
     writing: Option<Writing>,
     /// How pairs of answers are judged, where they are pairs.
     preference: Option<PreferenceLoss>,
@@ -84,7 +88,25 @@ impl Examples {
         self
     }
 
-    /// How a model writes text in answer to them, where that is the task.
+    /// The same conversations, of which those at these places are also answered in text.
+    #[must_use]
+    pub fn with_last_answers(mut self, answers: BTreeMap<usize, LastAnswer>) -> Self {
+        Arc::make_mut(&mut self.0).last_answers = answers;
+        self
+    }
+
+    /// What is read before a text is written in answer to an example, and what the text should be; `None` where
+    /// none is written.
+    pub fn asked(&self, example: usize) -> Option<(&[u32], &str)> {
+        let Encoded { ids, target, .. } = &self.encoded()[example];
+        if let Target::Text(EncodedText { prompt, reference }) = target {
+            return Some((&ids[..*prompt], reference));
+        }
+        let LastAnswer { prompt, reference } = self.0.last_answers.get(&example)?;
+        Some((prompt, reference))
+    }
+
+    /// How a model writes text in answer to them, where it does.
     pub fn writing(&self) -> Option<&Writing> {
         self.0.writing.as_ref()
     }
@@ -112,6 +134,9 @@ impl Examples {
                 if let Some(lost) = self.0.cut.get(&place) {
                     kept.cut.insert(kept.encoded.len(), lost.clone());
                 }
+                if let Some(answer) = self.0.last_answers.get(&place) {
+                    kept.last_answers.insert(kept.encoded.len(), answer.clone());
+                }
                 kept.encoded.push(encoded.clone());
             }
         }
@@ -135,6 +160,8 @@ impl Examples {
         mine.encoded.extend_from_slice(&others.0.encoded);
         let lost = others.0.cut.iter().map(|(example, cut)| (before + example, cut.clone()));
         mine.cut.extend(lost);
+        let answers = others.0.last_answers.iter();
+        mine.last_answers.extend(answers.map(|(place, answer)| (before + place, answer.clone())));
         mine.writing = mine.writing.take().or_else(|| others.0.writing.clone());
         mine.preference = mine.preference.or(others.0.preference);
     }

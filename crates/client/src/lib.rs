@@ -104,7 +104,7 @@ pub use predictor::{Logits, ModelInput, Predictor};
 pub use prober::{Prober, probed_batches};
 pub use scores::{Counts, PairCounts, Scores, marks_spans};
 pub use shard_digest::DataSecret;
-pub use shards::{Shard, Shards};
+pub use shards::{LastTurnCounts, Shard, Shards};
 pub use split::{
     Connect, HeldUp, LocalPeer, MOST_ROWS_CROSSING, Occasion, Peer, Perturbation, Purpose,
     ServerSegment,

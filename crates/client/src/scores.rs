@@ -33,8 +33,8 @@ pub enum Counts {
     Rouge(RougeScore),
     /// Pairs of answers, of which one is preferred.
     Pairs(PairCounts),
-    /// Nothing but the loss: the next token.
-    Loss,
+    /// Nothing but the loss, of the next token; beside it the last answers of conversations, where they were written.
+    Loss(RougeScore),
 }
 
 /// How a model judges pairs of answers.
@@ -83,7 +83,7 @@ impl Scores {
             LabelShape::One | LabelShape::PerWord => Counts::Classes(LabelScore::new(labels.len())),
             LabelShape::Absent if task == Task::Generation => Counts::Rouge(RougeScore::default()),
             LabelShape::Absent if task == Task::Preference => Counts::Pairs(PairCounts::default()),
-            LabelShape::Absent => Counts::Loss,
+            LabelShape::Absent => Counts::Loss(RougeScore::default()),
         };
         Self { counts, examples: 0, loss_sum: 0.0, targets: 0 }
     }
@@ -97,9 +97,9 @@ impl Scores {
             (Counts::Classes(mine), Counts::Classes(more))
             | (Counts::Codes(mine), Counts::Codes(more)) => mine.merge(more),
             (Counts::Spans(mine), Counts::Spans(more)) => mine.merge(more),
-            (Counts::Rouge(mine), Counts::Rouge(more)) => mine.merge(more),
+            (Counts::Rouge(mine), Counts::Rouge(more))
+            | (Counts::Loss(mine), Counts::Loss(more)) => mine.merge(more),
             (Counts::Pairs(mine), Counts::Pairs(more)) => mine.merge(more),
-            (Counts::Loss, Counts::Loss) => {}
             _ => panic!("scores of different tasks"),
         }
         self.examples += other.examples;
@@ -120,7 +120,7 @@ impl Scores {
             Counts::Spans(score) => ("span_f1", score.micro_f1()),
             Counts::Rouge(score) => ("rouge_l", score.mean().longest),
             Counts::Pairs(pairs) => ("preference_accuracy", pairs.accuracy()),
-            Counts::Loss => ("negative_loss", -self.loss()),
+            Counts::Loss(_) => ("negative_loss", -self.loss()),
         }
     }
 
@@ -152,7 +152,14 @@ impl Scores {
                 ]);
             }
             Counts::Pairs(pairs) => named.push(("margin", pairs.margin())),
-            Counts::Loss => named.push(("perplexity", self.loss().exp())),
+            Counts::Loss(written) => {
+                if !written.is_empty() {
+                    let mean = written.mean();
+                    let all = [mean.one, mean.two, mean.longest];
+                    named.extend(["rouge_1", "rouge_2", "rouge_l"].into_iter().zip(all));
+                }
+                named.push(("perplexity", self.loss().exp()));
+            }
         }
         named.push(("loss", self.loss()));
         named
@@ -165,7 +172,7 @@ impl Scores {
             Counts::Classes(score) => Some(score.by_class(labels)),
             Counts::Codes(score) => Some(score.by_code(labels)),
             Counts::Spans(score) => Some(score.by_type()),
-            Counts::Rouge(_) | Counts::Pairs(_) | Counts::Loss => None,
+            Counts::Rouge(_) | Counts::Pairs(_) | Counts::Loss(_) => None,
         }
     }
 
@@ -177,7 +184,7 @@ impl Scores {
         let (name, total) = match &self.counts {
             Counts::Classes(score) | Counts::Codes(score) => ("micro_f1", Some(score.total())),
             Counts::Spans(score) => ("span_f1", Some(score.total())),
-            Counts::Rouge(_) | Counts::Pairs(_) | Counts::Loss => ("", None),
+            Counts::Rouge(_) | Counts::Pairs(_) | Counts::Loss(_) => ("", None),
         };
         let tally = |total: fedra_data::ConfusionCounts| {
             let fedra_data::ConfusionCounts { true_positives, false_positives, false_negatives } =

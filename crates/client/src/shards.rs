@@ -1,7 +1,10 @@
 //! Every client's examples, encoded once, and the test set that no client holds.
 
+use std::collections::BTreeMap;
+
 use fedra_data::{
-    DataError, Division, EncodeRows, Encoded, Example, LabelSet, Stage, Table, Task, Work,
+    DataError, Division, EncodeRows, Encoded, Encoder, Example, Holding, LabelSet, LastTurn, Stage,
+    Table, Task, Work,
 };
 use fedra_engine::{EvaluationSet, PreferenceLoss};
 
@@ -32,6 +35,17 @@ pub struct Shard {
     pub validation: Examples,
     /// To report on.
     pub test: Examples,
+}
+
+/// How many conversations a model is scored on, and how many of their last answers it does not write.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LastTurnCounts {
+    /// Conversations that it is scored on.
+    pub conversations: u64,
+    /// Those that end with no answer to anything.
+    pub unanswered: u64,
+    /// Those whose last question leaves no room for an answer.
+    pub too_long: u64,
 }
 
 impl Shard {
@@ -120,6 +134,43 @@ impl Shards {
         }
         self.central_test = self.central_test.with_writing(writing.clone());
         self
+    }
+
+    /// The same conversations, encoded from these rows; where a model is scored on them, it also writes their
+    /// last answers.
+    pub fn with_last_answers(
+        mut self,
+        work: &Work<'_>,
+        (encoder, writing): (&Encoder<'_>, &Writing),
+        (table, division): (&Table, &Division),
+    ) -> Result<(Self, LastTurnCounts), DataError> {
+        let scored = |holding: &Holding| {
+            holding.validation.iter().chain(&holding.test).copied().collect::<Vec<usize>>()
+        };
+        let mut rows: Vec<usize> = division.clients.iter().flat_map(scored).collect();
+        rows.extend(&division.central_test);
+        let turn = |row: &usize| encoder.last_turn(&table.examples[*row]);
+        let mut turns = work.map(Stage::Tokenising, &rows, turn)?.into_iter();
+        let mut counts = LastTurnCounts::default();
+        let mut take = |examples: &mut Examples| {
+            let mut answers = BTreeMap::new();
+            for (place, turn) in turns.by_ref().take(examples.len()).enumerate() {
+                counts.conversations += 1;
+                match turn {
+                    LastTurn::Answered(answer) => drop(answers.insert(place, answer)),
+                    LastTurn::Unanswered => counts.unanswered += 1,
+                    LastTurn::TooLong => counts.too_long += 1,
+                }
+            }
+            *examples =
+                std::mem::take(examples).with_last_answers(answers).with_writing(writing.clone());
+        };
+        for shard in &mut self.clients {
+            take(&mut shard.validation);
+            take(&mut shard.test);
+        }
+        take(&mut self.central_test);
+        Ok((self, counts))
     }
 
     /// The same pairs of answers, to be judged by this loss.

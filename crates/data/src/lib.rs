@@ -95,7 +95,7 @@ pub use table::{Table, TableBuilder};
 pub use task::{AnswerForm, LabelSet, LabelShape, Task};
 pub use tokenise::{
     AnswerRules, Candidate, CutTurns, EncodeRows, Encoded, EncodedChoice, EncodedPreference,
-    EncodedText, Encoder, LengthNorm, PlacedPiece, Target, Template, Templates, TokenSequence,
-    Tokenizer, Window, WordPlace, WordWindows, open_tokenizer,
+    EncodedText, Encoder, LastAnswer, LastTurn, LengthNorm, PlacedPiece, Target, Template,
+    Templates, TokenSequence, Tokenizer, Window, WordPlace, WordWindows, open_tokenizer,
 };
 pub use work::{Preparing, Stage, Work};

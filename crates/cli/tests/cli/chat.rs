@@ -192,6 +192,78 @@ fn conversations_are_learned_under_every_method_and_a_run_resumes() {
     assert!(perplexity > 1.0, "{scored}");
 }
 
+#[test]
+fn last_answers_are_written_where_that_is_asked_for_and_nothing_else_changes() {
+    let place = Place::new();
+    write_talks(&place);
+    let mut rows = fs::read_to_string(place.path("talks.jsonl")).unwrap();
+    for row in 0..10 {
+        let thanks = format!("thanks {row}");
+        let messages = talk(&["my head hurts", "then rest well", &thanks]);
+        rows += &format!("\n{}", json!({"messages": messages, "clinic": "north"}));
+    }
+    fs::write(place.path("talks.jsonl"), rows).unwrap();
+    let experiment = EXPERIMENT
+        .replace("validation = 0.0, test = 0.0", "validation = 0.1, test = 0.2")
+        .replace("rounds = 2", "rounds = 6");
+    fs::write(place.path("talks.toml"), &experiment).unwrap();
+    place.succeed(&["run", "talks.toml", "--quiet", "--out", "plain"]);
+    let written = experiment.replace("max_tokens = 40", "max_tokens = 40\nmax_new_tokens = 8");
+    fs::write(place.path("talks.toml"), written).unwrap();
+    let output = place.fedra(&["run", "talks.toml", "--out", "written"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let said = text(&output.stderr).replace('\n', " ");
+    for part in ["that are scored have no ROUGE", "end with no answer to a message"] {
+        assert!(said.contains(part), "{part:?} in {said}");
+    }
+    assert_eq!(place.weights("written"), place.weights("plain"));
+    let (plain, written) = (place.summary("plain"), place.summary("written"));
+    assert_eq!(written["score"], plain["score"]);
+    let rouge = ["rouge_1", "rouge_2", "rouge_l"];
+    for (set, scores) in written["scores"].as_object().unwrap() {
+        for (name, value) in scores.as_object().unwrap() {
+            let is_rouge = rouge.iter().any(|rouge| name.ends_with(rouge));
+            assert!(is_rouge || plain["scores"][set][name] == *value, "{set} {name}");
+            assert!(!is_rouge || plain["scores"][set][name].is_null(), "{set} {name}");
+        }
+    }
+    let rounds = fs::read_to_string(place.path("written/rounds.jsonl")).unwrap();
+    assert!(rounds.lines().all(|line| line.contains("rouge_l")), "{rounds}");
+    let scored = place.succeed(&["evaluate", "--model", "written", "talks.toml", "--json"]);
+    let scored: Value = serde_json::from_str(&scored).unwrap();
+    for name in rouge {
+        let (found, logged) = (
+            &scored["sets"]["central_test"]["scores"][name],
+            &written["scores"]["central_test"][name],
+        );
+        assert!(found == logged && found.as_f64().is_some_and(|it| it > 0.3), "{name}: {scored}");
+    }
+    let card = fs::read_to_string(place.path("written/model/README.md")).unwrap();
+    let page = place.path("page.html");
+    place.succeed(&["report", "written", "--out", page.to_str().unwrap()]);
+    let page = fs::read_to_string(page).unwrap();
+    assert!(card.contains("rouge_l") && page.contains("rouge_l"), "{card}");
+}
+
+#[test]
+fn a_bound_on_answers_that_a_conversation_cannot_have_is_refused() {
+    let place = Place::new();
+    write_talks(&place);
+    let split = "split={ first = 0, last = 1 }";
+    for (sets, expected) in [
+        (&["data.max_new_tokens=40"][..], "less than the 40 of data.max_tokens"),
+        (&["data.max_new_tokens=0"], "data.max_new_tokens"),
+        (&["data.max_new_tokens=8", split], "data.max_new_tokens cannot be combined with [split]"),
+        (&["data.task=language", "data.max_new_tokens=8"], "to the tasks generation and chat"),
+    ] {
+        let sets = sets.iter().flat_map(|set| ["--set", *set]);
+        let arguments: Vec<&str> = ["plan", "talks.toml"].into_iter().chain(sets).collect();
+        let refused = place.refused(&arguments);
+        assert!(refused.contains(expected), "{expected}: {refused}");
+    }
+    place.succeed(&["plan", "talks.toml", "--set", "data.max_new_tokens=8"]);
+}
+
 fn say(place: &Place, lines: &str, more: &[&str]) -> (String, String) {
     let mut child = Command::new(env!("CARGO_BIN_EXE_fedra"))
         .current_dir(place.folder.path())

@@ -5,6 +5,7 @@
 mod alone;
 mod attention;
 mod choosing;
+mod conversations;
 mod fleet;
 mod frozen;
 mod keeping;

@@ -61,6 +61,11 @@ impl RougeScore {
         self.seen += other.seen;
     }
 
+    /// Whether no text was counted.
+    pub fn is_empty(&self) -> bool {
+        self.seen == 0
+    }
+
     /// The means; zero when nothing was seen.
     pub fn mean(&self) -> Rouge {
         let of = |sum: f64| if self.seen == 0 { 0.0 } else { sum / self.seen as f64 };

@@ -30,6 +30,26 @@ pub struct CutTurns {
     pub targets: usize,
 }
 
+/// How a conversation ends, for a model that is to write its last answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LastTurn {
+    /// With an answer, which can be compared with the model's own.
+    Answered(LastAnswer),
+    /// With something else, or with an answer that nobody asked for.
+    Unanswered,
+    /// With an answer to a question that leaves no room for the tokens of an answer.
+    TooLong,
+}
+
+/// The last answer of a conversation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LastAnswer {
+    /// The tokens that a model reads before it writes its own.
+    pub prompt: Vec<u32>,
+    /// What the assistant says.
+    pub reference: String,
+}
+
 /// Messages as tokens.
 struct ReadTurns {
     ids: Vec<u32>,
@@ -51,6 +71,31 @@ impl Encoder<'_> {
         Ok(Some(written.1))
     }
 
+    /// How an example ends. What stands before its answer loses whole exchanges, the oldest first, until an answer
+    /// fits behind it.
+    pub fn last_turn(&self, example: &Example) -> Result<LastTurn> {
+        let Body::Conversation(messages) = &example.body else { return Ok(LastTurn::Unanswered) };
+        self.asked_last(messages).map_err(|error| error.at(&example.place))
+    }
+
+    fn asked_last(&self, messages: &[Message]) -> Result<LastTurn> {
+        let template = self.template()?;
+        ChatTemplate::check(messages)?;
+        let Some((last, before)) = messages.split_last() else { return Ok(LastTurn::Unanswered) };
+        let is_answer = last.role == Role::Assistant && !last.content.trim().is_empty();
+        if !is_answer || before.iter().all(|message| message.role != Role::User) {
+            return Ok(LastTurn::Unanswered);
+        }
+        let prompt = |kept: &[Message]| template.prompt(kept, self.tokenizer);
+        let length = |kept: &[Message]| prompt(kept).map(|ids| ids.len());
+        let room = self.longest.saturating_sub(self.rules.max_new_tokens);
+        let prompt = prompt(&fitting(before, (length(before)?, room), &length)?)?;
+        if prompt.len() > room {
+            return Ok(LastTurn::TooLong);
+        }
+        Ok(LastTurn::Answered(LastAnswer { prompt, reference: last.content.clone() }))
+    }
+
     pub(super) fn conversation(&self, messages: &[Message]) -> Result<Encoded> {
         self.written_turns(messages).map(|(encoded, _)| encoded)
     }
@@ -61,7 +106,8 @@ impl Encoder<'_> {
         let answered = messages.iter().rposition(|message| message.role == Role::Assistant);
         let all = &messages[..answered.map_or(0, |last| last + 1)];
         let whole = self.length(template, all)?;
-        let kept = self.fitting(all, whole, &|kept| self.length(template, kept))?;
+        let length = |kept: &[Message]| self.length(template, kept);
+        let kept = fitting(all, (whole, self.longest), &length)?;
         let ReadTurns { ids, told, is_split, answers, passed_over } =
             self.read(template, &kept, 0)?;
         let cut = CutTurns {
@@ -89,7 +135,7 @@ impl Encoder<'_> {
         };
         let longer = |kept: &[Message]| lengths(kept).map(|[one, other]| one.max(other));
         let whole = lengths(prompt)?;
-        let kept = self.fitting(prompt, whole[0].max(whole[1]), &longer)?;
+        let kept = fitting(prompt, (whole[0].max(whole[1]), self.longest), &longer)?;
         let read = |answer: &Vec<Message>| {
             let all = [kept.as_slice(), answer].concat();
             ChatTemplate::check(&all)?;
@@ -147,36 +193,6 @@ impl Encoder<'_> {
         Ok(self.tokenizer.written_pieces(&template.text(messages, false)?)?.len())
     }
 
-    /// The conversation with as few exchanges left out as it takes to fit by its length, or its last one.
-    fn fitting(
-        &self,
-        messages: &[Message],
-        whole: usize,
-        length: &dyn Fn(&[Message]) -> Result<usize>,
-    ) -> Result<Vec<Message>> {
-        if whole <= self.longest {
-            return Ok(messages.to_vec());
-        }
-        let system = usize::from(messages.first().is_some_and(|it| it.role == Role::System));
-        // Where an exchange begins that an answer follows.
-        let begins = |place: &usize| {
-            messages[*place].role == Role::User && messages[place - 1].role != Role::User
-        };
-        let starts: Vec<usize> = (system + 1..messages.len()).filter(begins).collect();
-        let from = |start: usize| [&messages[..system], &messages[start..]].concat();
-        let (mut low, mut high) = (0, starts.len());
-        while low < high {
-            let middle = usize::midpoint(low, high);
-            if length(&from(starts[middle]))? <= self.longest {
-                high = middle;
-            } else {
-                low = middle + 1;
-            }
-        }
-        let start = starts.get(low).or(starts.last());
-        Ok(start.map_or_else(|| messages.to_vec(), |&start| from(start)))
-    }
-
     /// The pieces to keep of an exchange that is too long: its first, the end of what is in front of the answer,
     /// and the beginning of the answer.
     fn halves(&self, is_learned: &[bool]) -> [Range<usize>; 3] {
@@ -185,6 +201,35 @@ impl Encoder<'_> {
         let before = self.longest - answer;
         [0..1, first - (before - 1).min(first - 1)..first, first..first + answer]
     }
+}
+
+/// The conversation with as few exchanges left out as it takes for its length to have room, or its last one.
+fn fitting(
+    messages: &[Message],
+    (whole, room): (usize, usize),
+    length: &dyn Fn(&[Message]) -> Result<usize>,
+) -> Result<Vec<Message>> {
+    if whole <= room {
+        return Ok(messages.to_vec());
+    }
+    let system = usize::from(messages.first().is_some_and(|it| it.role == Role::System));
+    // Where an exchange begins that an answer follows.
+    let begins = |place: &usize| {
+        messages[*place].role == Role::User && messages[place - 1].role != Role::User
+    };
+    let starts: Vec<usize> = (system + 1..messages.len()).filter(begins).collect();
+    let from = |start: usize| [&messages[..system], &messages[start..]].concat();
+    let (mut low, mut high) = (0, starts.len());
+    while low < high {
+        let middle = usize::midpoint(low, high);
+        if length(&from(starts[middle]))? <= room {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    let start = starts.get(low).or(starts.last());
+    Ok(start.map_or_else(|| messages.to_vec(), |&start| from(start)))
 }
 
 /// The pieces from the first to the last one that has a letter of a range.

@@ -20,7 +20,7 @@ mod vocabulary;
 mod windows;
 mod word;
 
-pub use conversation::CutTurns;
+pub use conversation::{CutTurns, LastAnswer, LastTurn};
 pub use encode::Encoder;
 pub use encoded::{
     AnswerRules, Candidate, EncodeRows, Encoded, EncodedChoice, EncodedPreference, EncodedText,

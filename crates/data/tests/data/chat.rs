@@ -4,8 +4,9 @@
 use std::path::{Path, PathBuf};
 
 use fedra_data::{
-    ChatTemplate, CutTurns, Encoded, Encoder, Message, Preference, Result, Role, Row, SpecialNames,
-    TableBuilder, Target, Task, TemplateOrigin, Tokenizer,
+    AnswerRules, ChatTemplate, CutTurns, Encoded, Encoder, LastAnswer, LastTurn, Message,
+    Preference, Result, Role, Row, SpecialNames, TableBuilder, Target, Task, TemplateOrigin,
+    Tokenizer,
 };
 use serde_json::{Value, json};
 
@@ -404,4 +405,49 @@ fn rows_that_are_no_pairs_are_refused() {
         let refused = builder.push(row).unwrap_err().to_string();
         assert!(refused.contains(expected), "{refused}");
     }
+}
+
+fn last_turn(encoder: &Encoder<'_>, messages: &[Message]) -> LastTurn {
+    let mut builder = TableBuilder::new(Task::Chat);
+    builder.push(Row::conversation(messages.to_vec())).unwrap();
+    encoder.last_turn(&builder.finish().examples[0]).unwrap()
+}
+
+#[test]
+fn the_last_answer_is_asked_for_behind_as_many_exchanges_as_leave_room_for_it() {
+    let (_, tokenizer) = chatml();
+    let template = ChatTemplate::chatml(&tokenizer).unwrap();
+    let encoder = |longest: usize| {
+        let rules = AnswerRules { max_new_tokens: 10, ..AnswerRules::default() };
+        Encoder::new(&tokenizer, longest).unwrap().with_rules(rules).with_chat(&template)
+    };
+    let mut whole = vec![Message::new(Role::System, "Be kind.")];
+    for number in 0..6 {
+        whole.extend(exchange(&format!("question {number}"), &format!("answer {number}")));
+    }
+    let asked = |longest: usize| match last_turn(&encoder(longest), &whole) {
+        LastTurn::Answered(LastAnswer { prompt, reference }) => {
+            assert_eq!(reference, "answer 5");
+            Some(prompt)
+        }
+        LastTurn::TooLong => None,
+        LastTurn::Unanswered => panic!("it ends with an answer"),
+    };
+    let prompt = |from: usize| {
+        let kept = [&whole[..1], &whole[from..12]].concat();
+        template.prompt(&kept, &tokenizer).unwrap()
+    };
+    let (all, two, one) = (prompt(1), prompt(9), prompt(11));
+    assert_eq!(asked(2000), Some(all.clone()));
+    assert_eq!(asked(all.len() + 10), Some(all));
+    assert_eq!(asked(two.len() + 10), Some(two.clone()));
+    assert_eq!(asked(two.len() + 9), Some(one.clone()));
+    assert_eq!(asked(one.len() + 10), Some(one.clone()));
+    assert_eq!(asked(one.len() + 9), None);
+    // What ends otherwise has no last answer, though an earlier one is learned.
+    let ends = |messages: &[Message]| last_turn(&encoder(2000), messages);
+    let [question, blank] = exchange("Why?", " ");
+    assert_eq!(ends(&[&whole[..3], &[question.clone()]].concat()), LastTurn::Unanswered);
+    assert_eq!(ends(&[&whole[..3], &[question, blank]].concat()), LastTurn::Unanswered);
+    assert_eq!(ends(&exchange("", "Hello.")[1..]), LastTurn::Unanswered);
 }

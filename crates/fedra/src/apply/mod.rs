@@ -2,7 +2,6 @@
 
 pub mod completions;
 pub mod evaluate;
-pub mod generation_config;
 pub mod judgements;
 pub mod output_file;
 pub mod pages;

@@ -11,9 +11,9 @@ use fedra_model::{
 };
 use fedra_plan::Layout;
 
-use crate::apply::generation_config::GenerationConfig;
 use crate::apply::trained_model::ModelFolders;
 use crate::error::{Result, refuse};
+use crate::prepare::generation_config::GenerationConfig;
 use crate::prepare::pretrained::Pretrained;
 
 /// A decoder.

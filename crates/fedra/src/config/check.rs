@@ -56,6 +56,10 @@ pub fn check(mut raw: RawConfig, rows: Option<Arc<Table>>) -> Result<Experiment>
     ConfigError::sentence("data.task", "generation cannot be combined with [split]")
         .with_hint(hint)
         .when(task == Task::Generation && raw.split.is_some())?;
+    let hint = "leave data.max_new_tokens out, and score the trained model where it is whole";
+    ConfigError::excludes("data.max_new_tokens", "[split]")
+        .with_hint(hint)
+        .when(raw.data.max_new_tokens.is_some() && raw.split.is_some())?;
     let hint = "learn the conversations with the task chat, or leave [split] out";
     ConfigError::sentence("data.task", "preference cannot be combined with [split]")
         .with_hint(hint)

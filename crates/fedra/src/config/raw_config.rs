@@ -128,7 +128,7 @@ pub struct Data {
     pub target: Option<PromptTemplate>,
     /// What likelihoods are divided by before they are compared, for `choice`.
     pub length_norm: Option<LengthNorm>,
-    /// Most tokens that are written, for `generation`.
+    /// Most tokens that are written, for `generation`, and for `chat` where last answers are to be written too.
     pub max_new_tokens: Option<usize>,
     /// How conversations are written, in place of the model's own template: a file in Jinja, or `plain` or `chatml`.
     pub chat_template: Option<PathBuf>,

@@ -94,7 +94,7 @@ impl<'a> Guess<'a> {
                     counts.iter().filter_map(|(word, tags)| Some((*word, commonest(tags)?)));
                 Some(Self::ByWord(usual.collect()))
             }
-            Counts::Codes(_) | Counts::Rouge(_) | Counts::Pairs(_) | Counts::Loss => None,
+            Counts::Codes(_) | Counts::Rouge(_) | Counts::Pairs(_) | Counts::Loss(_) => None,
         }
     }
 

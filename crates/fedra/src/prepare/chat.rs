@@ -4,11 +4,14 @@
 
 use std::path::Path;
 
+use fedra_client::LastTurnCounts;
 use fedra_data::{ChatTemplate, DeclaredTemplate, Task, TemplateOrigin, Tokenizer};
 use fedra_model::hf::Companions;
 
 use crate::config::{ConfigError, Experiment};
 use crate::error::{Context, Result};
+use crate::prepare::generation_config::GenerationConfig;
+use crate::text::grid::{counted, grouped};
 
 /// The template of a model whose files these are. `end` is the token that ends its texts.
 pub fn template(
@@ -53,6 +56,43 @@ pub(crate) fn of_experiment(
     let template =
         template.map_err(|error| ConfigError::sentence("data.chat_template", error.in_words()))?;
     Ok(Some(template))
+}
+
+/// The tokens at which a model stops that writes in a conversation: the end of a turn by its template, and those of
+/// `generation_config.json`, or else these of `config.json`.
+pub(super) fn stop_tokens(
+    template: &ChatTemplate,
+    (companions, tokenizer): (&Companions, &Tokenizer),
+    declared: &[u32],
+) -> Result<Vec<u32>> {
+    let written = GenerationConfig::of_files(companions, declared.to_vec());
+    let mut stop = written.context("generation_config.json")?.stop_tokens;
+    stop.extend(template.ends_with().and_then(|end| tokenizer.token_id(&end)));
+    Ok(stop)
+}
+
+/// What a person should know of last answers that are not written, and so have no ROUGE.
+pub(super) fn omitted(counts: &LastTurnCounts, room: usize) -> Option<String> {
+    let LastTurnCounts { conversations, unanswered, too_long } = *counts;
+    let mut reasons = Vec::new();
+    if unanswered > 0 {
+        reasons.push(format!("{} end with no answer to a message", grouped(unanswered)));
+    }
+    if too_long > 0 {
+        reasons.push(format!(
+            "the last question of {} has more than the {room} tokens that data.max_new_tokens leaves of \
+             data.max_tokens",
+            grouped(too_long)
+        ));
+    }
+    (!reasons.is_empty()).then(|| {
+        format!(
+            "{} of the {} that are scored have no ROUGE: {}",
+            grouped(unanswered + too_long),
+            counted(conversations, "conversation"),
+            reasons.join(", ")
+        )
+    })
 }
 
 /// What a person should know of a template.

@@ -8,7 +8,7 @@ use fedra_data::{
     Target, Task, Tokenizer, Work,
 };
 use fedra_model::Model;
-use fedra_model::hf::Config;
+use fedra_model::hf::{Companions, Config};
 use fedra_plan::{ByteCount, Digest};
 
 use crate::config::{ConfigError, Experiment, ModelSource};
@@ -51,7 +51,7 @@ const MANY_PIXELS: u64 = 1 << 30;
 /// Texts as tokens.
 pub(super) fn texts(
     (experiment, holdings, work): Asked<'_>,
-    (model, tokenizer, chat): (&Model, Arc<Tokenizer>, Option<&ChatTemplate>),
+    (model, tokenizer, chat): (&Model, Arc<Tokenizer>, Option<(&ChatTemplate, &Companions)>),
     notes: &mut Vec<String>,
 ) -> Result<Rows> {
     let longest = experiment.max_tokens;
@@ -62,11 +62,16 @@ pub(super) fn texts(
                 .to_owned(),
         );
     }
-    let writing = Writing {
-        tokenizer: Arc::clone(&tokenizer),
-        max_new_tokens: rules.max_new_tokens,
-        stop: model.config().eos_token_ids.clone(),
+    let declared = &model.config().eos_token_ids;
+    let writes_turns =
+        experiment.task == Task::Chat && experiment.raw.data.max_new_tokens.is_some();
+    let stop = match chat.filter(|_| writes_turns) {
+        Some((template, files)) => chat::stop_tokens(template, (files, &tokenizer), declared)?,
+        None => declared.clone(),
     };
+    let max_new_tokens = rules.max_new_tokens;
+    let writing = Writing { tokenizer: Arc::clone(&tokenizer), max_new_tokens, stop };
+    let chat = chat.map(|(template, _)| template);
     let cache = RowCache::of(experiment);
 
     let mut encoder = Encoder::new(tokenizer.as_ref(), longest)?.with_rules(rules.clone());
@@ -90,6 +95,12 @@ pub(super) fn texts(
     let public = public_text::rows(experiment, (&encoder, &holdings.table.labels))?;
     if experiment.task == Task::Generation {
         shards = shards.with_writing(&writing);
+    }
+    if writes_turns {
+        let rows = (&holdings.table, &holdings.division);
+        let (written, counts) = shards.with_last_answers(work, (&encoder, &writing), rows)?;
+        notes.extend(chat::omitted(&counts, longest - max_new_tokens));
+        shards = written;
     }
     if let Some(loss) = experiment.recipe.work.preference {
         shards = shards.with_preference(loss);

@@ -6,6 +6,7 @@ mod classes;
 pub mod client_counts;
 pub mod data_notes;
 pub mod fingerprint;
+pub mod generation_config;
 pub mod hub;
 mod inputs;
 pub mod partitioned_data;

@@ -113,7 +113,8 @@ impl Prepared {
                     companions = companions.with_chat_template(template.source());
                 }
                 let from = (experiment, &holdings, work);
-                inputs::texts(from, (&model, Arc::new(*tokenizer), chat.as_ref()), &mut notes)?
+                let chat = chat.as_ref().map(|template| (template, &companions));
+                inputs::texts(from, (&model, Arc::new(*tokenizer), chat), &mut notes)?
             }
             RowReader::Processor(processor) => {
                 let from = (experiment, &holdings, work);

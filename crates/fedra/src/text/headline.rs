@@ -7,7 +7,7 @@ use fedra_privacy::shown;
 
 /// The scores that tasks are judged by, in order of preference.
 const HEADLINES: [&str; 6] =
-    ["span_f1", "macro_f1", "micro_f1", "rouge_l", "preference_accuracy", "negative_loss"];
+    ["span_f1", "macro_f1", "micro_f1", "negative_loss", "rouge_l", "preference_accuracy"];
 
 /// A program's own score goes first. Codes are judged by micro F1, classes by macro F1; only codes have `exact`.
 pub fn headline_of(scores: &BTreeMap<String, f64>) -> Option<(&'static str, f64)> {

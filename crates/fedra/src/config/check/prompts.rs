@@ -13,13 +13,14 @@ const USUAL_NEW_TOKENS: usize = 64;
 pub(super) fn check(data: &mut Data, task: Task, tokens: usize) -> Result<()> {
     let (is_choice, is_generation) = (task == Task::Choice, task == Task::Generation);
     let (choice, generation) = ("the task choice", "the task generation");
-    let either = "the tasks choice and generation";
+    let (either, written) = ("the tasks choice and generation", "the tasks generation and chat");
+    let is_written = is_generation || task == Task::Chat;
     for (key, given, applies, tasks) in [
         ("data.prompt", data.prompt.is_some(), is_choice || is_generation, either),
         ("data.answers", data.answers.is_some(), is_choice, choice),
         ("data.length_norm", data.length_norm.is_some(), is_choice, choice),
         ("data.target", data.target.is_some(), is_generation, generation),
-        ("data.max_new_tokens", data.max_new_tokens.is_some(), is_generation, generation),
+        ("data.max_new_tokens", data.max_new_tokens.is_some(), is_written, written),
     ] {
         ConfigError::only(key, format_args!("to {tasks}")).when(given && !applies)?;
     }
@@ -32,7 +33,9 @@ pub(super) fn check(data: &mut Data, task: Task, tokens: usize) -> Result<()> {
         data.length_norm.get_or_insert(LengthNorm::default());
     }
     if is_generation {
-        let most = *data.max_new_tokens.get_or_insert(USUAL_NEW_TOKENS.min(tokens / 2));
+        data.max_new_tokens.get_or_insert(USUAL_NEW_TOKENS.min(tokens / 2));
+    }
+    if let Some(most) = data.max_new_tokens {
         at_least_one("data.max_new_tokens", Some(most))?;
         let expected = format_args!("less than the {tokens} of data.max_tokens");
         ConfigError::new("data.max_new_tokens", most, expected).when(most >= tokens)?;

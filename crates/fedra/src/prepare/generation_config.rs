@@ -7,6 +7,7 @@ use std::path::Path;
 
 use fedra_client::generate::{GenerateSettings, Sampling, TokenRules};
 use fedra_model::Loaded;
+use fedra_model::hf::Companions;
 use serde_json::{Map, Value, json};
 
 use crate::error::{Context, Result, refuse};
@@ -47,11 +48,16 @@ impl GenerationConfig {
     /// That of a model; end tokens that the file does not name are those of `config.json`.
     pub fn of(folder: &Path, loaded: &Loaded) -> Result<Self> {
         let declared = loaded.model.config().eos_token_ids.clone();
-        let Some(bytes) = loaded.companions.get(FILE) else {
-            return Ok(Self { stop_tokens: declared, ..Self::default() });
-        };
-        let found = Self::parse(bytes, declared);
+        let found = Self::of_files(&loaded.companions, declared);
         found.with_context(|| folder.join(FILE).display().to_string())
+    }
+
+    /// That of a model with these files, whose `config.json` declares these end tokens.
+    pub(crate) fn of_files(companions: &Companions, declared: Vec<u32>) -> Result<Self> {
+        match companions.get(FILE) {
+            Some(bytes) => Self::parse(bytes, declared),
+            None => Ok(Self { stop_tokens: declared, ..Self::default() }),
+        }
     }
 
     /// What the bytes of the file say.
