@@ -447,7 +447,10 @@ fn the_last_answer_is_asked_for_behind_as_many_exchanges_as_leave_room_for_it() 
     // What ends otherwise has no last answer, though an earlier one is learned.
     let ends = |messages: &[Message]| last_turn(&encoder(2000), messages);
     let [question, blank] = exchange("Why?", " ");
-    assert_eq!(ends(&[&whole[..3], &[question.clone()]].concat()), LastTurn::Unanswered);
+    assert_eq!(
+        ends(&[&whole[..3], std::slice::from_ref(&question)].concat()),
+        LastTurn::Unanswered
+    );
     assert_eq!(ends(&[&whole[..3], &[question, blank]].concat()), LastTurn::Unanswered);
     assert_eq!(ends(&exchange("", "Hello.")[1..]), LastTurn::Unanswered);
 }

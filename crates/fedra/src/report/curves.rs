@@ -13,7 +13,7 @@ const SETS: [EvaluationSet; 3] =
 
 /// The curves.
 pub(super) fn contents(record: &RunRecord) -> Vec<Content> {
-    let charts = [scores(record), losses(record), against_bytes(record)];
+    let charts = [scores(record), losses(record), written(record), against_bytes(record)];
     charts.into_iter().flatten().map(Content::Lines).collect()
 }
 
@@ -64,6 +64,20 @@ fn losses(record: &RunRecord) -> Option<Chart> {
                    averaged model.";
     let series = line("training", 3, trained).into_iter().chain(sets).collect();
     by_round(("Loss by round", caption), ("loss", Scale::Linear), series)
+}
+
+/// ROUGE of the answers that a model writes beside what it is judged by.
+fn written(record: &RunRecord) -> Option<Chart> {
+    const ROUGE: &str = "rouge_l";
+    record.last_score().filter(|(headline, ..)| *headline != ROUGE)?;
+    let of_set = |(colour, on): (usize, EvaluationSet)| {
+        let point =
+            |(round, set): (f64, &SetScores)| Some(Point::new(round, *set.mean.get(ROUGE)?));
+        line(set_in_words(on), colour, record.scored(on).filter_map(point))
+    };
+    let series = SETS.into_iter().enumerate().filter_map(of_set).collect();
+    let caption = "Of the answers that the model writes. Higher is better.";
+    by_round(("ROUGE by round", caption), (spoken(ROUGE), Scale::Linear), series)
 }
 
 /// What had travelled, up and down, after each scored round, with its headline.
