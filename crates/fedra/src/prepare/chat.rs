@@ -126,3 +126,37 @@ pub(crate) fn ends(companions: &Companions, tokenizer: &Tokenizer) -> Result<Vec
     let end = declared.names.get("eos_token").and_then(|end| tokenizer.token_id(end));
     Ok(end.into_iter().collect())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_stops_at_the_end_of_a_turn_and_where_the_models_files_say() {
+        let tokenizer = Tokenizer::grow(["user assistant hi there"], 60).unwrap();
+        let template = ChatTemplate::plain(Some(3), &tokenizer).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let stop = || {
+            let companions = Companions::open(folder.path()).unwrap();
+            stop_tokens(&template, (&companions, &tokenizer), &[7])
+        };
+        assert_eq!(stop().unwrap(), [7, 3]);
+        let file = folder.path().join("generation_config.json");
+        std::fs::write(&file, r#"{"eos_token_id": [5, 6]}"#).unwrap();
+        assert_eq!(stop().unwrap(), [5, 6, 3]);
+        std::fs::write(&file, r#"{"eos_token_id": "end"}"#).unwrap();
+        let refused = stop().unwrap_err().in_words();
+        assert!(refused.contains("generation_config.json: eos_token_id"), "{refused}");
+    }
+
+    #[test]
+    fn conversations_without_rouge_are_counted_by_their_reason() {
+        let counts = LastTurnCounts { conversations: 40, unanswered: 2, too_long: 1 };
+        let note = omitted(&counts, 32).unwrap();
+        for part in ["3 of the 40 conversations that are scored", "2 end with", "of 1 has more"] {
+            assert!(note.contains(part), "{part:?} in {note}");
+        }
+        let all_written = LastTurnCounts { conversations: 40, ..LastTurnCounts::default() };
+        assert_eq!(omitted(&all_written, 32), None);
+    }
+}
