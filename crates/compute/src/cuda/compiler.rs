@@ -162,7 +162,7 @@ impl Source {
         if let Some(code) = kept.as_ref().and_then(|path| std::fs::read(path).ok()) {
             return Ok(code);
         }
-        let code = compiler.compile(self, &target)?;
+        let code = compiler.compile(self, &target, &[])?;
         if let Some(path) = kept {
             keep(&path, &code);
         }
@@ -210,7 +210,7 @@ fn compiler() -> Result<&'static Compiler, CudaError> {
 }
 
 impl Compiler {
-    fn compile(&self, source: Source, target: &str) -> Result<Vec<u8>, CudaError> {
+    fn compile(&self, source: Source, target: &str, more: &[&str]) -> Result<Vec<u8>, CudaError> {
         let (file, text) = source.file();
         let failed = |call: &'static str| {
             move |status: i32| {
@@ -222,9 +222,10 @@ impl Compiler {
         let headers = source.headers().join("\n");
         let text = string(format!("{headers}\n#line 1 \"{file}\"\n{text}"));
         let name = string(file.to_owned());
-        let options =
-            [format!("--gpu-architecture={target}"), "--std=c++17".to_owned()].map(string);
-        let options = options.each_ref().map(|option| option.as_ptr());
+        let options = [format!("--gpu-architecture={target}"), "--std=c++17".to_owned()];
+        let more = more.iter().map(|option| (*option).to_owned());
+        let options: Vec<CString> = options.into_iter().chain(more).map(string).collect();
+        let options: Vec<_> = options.iter().map(|option| option.as_ptr()).collect();
         let mut program = std::ptr::null_mut();
         let none = std::ptr::null();
         // SAFETY: strings end in zero and live until the program is destroyed; buffers are as long as the
@@ -233,7 +234,8 @@ impl Compiler {
             let status =
                 (self.call.create)(&raw mut program, text.as_ptr(), name.as_ptr(), 0, none, none);
             failed("nvrtcCreateProgram")(status)?;
-            let status = (self.call.compile)(program, 2, options.as_ptr());
+            let count = c_int::try_from(options.len()).expect("a few options");
+            let status = (self.call.compile)(program, count, options.as_ptr());
             let mut len = 0;
             let answer = if status == 0 {
                 (self.call.code_len)(program, &raw mut len);
@@ -267,9 +269,12 @@ mod tests {
                 return;
             }
         };
+        // Whether they compile is asked here, not how fast they are then.
+        let quick: &[&str] =
+            if compiler.version >= (13, 0) { &["--Ofast-compile=max"] } else { &[] };
         for source in Source::ALL {
             for target in ["sm_80", "sm_90"] {
-                let code = compiler.compile(source, target);
+                let code = compiler.compile(source, target, quick);
                 let code = code.unwrap_or_else(|error| panic!("{target}: {error}"));
                 assert_eq!(code[..4], *b"\x7fELF", "{source:?}");
             }
