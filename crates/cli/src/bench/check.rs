@@ -20,6 +20,7 @@ use fedra_model::{
 };
 use fedra_plan::{Part, Role, Scope};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use crate::console;
@@ -40,6 +41,9 @@ const RANK: usize = 4;
 /// Compare a device with the processor: losses, gradients and steps of every family and head
 #[derive(Args)]
 pub struct Check {
+    /// A family to compare (may be repeated; all when absent)
+    #[arg(long = "family", value_name = "NAME")]
+    chosen: Vec<String>,
     #[command(flatten)]
     device: DeviceFlags,
     /// Print one JSON object instead of a table
@@ -65,11 +69,21 @@ impl Check {
         };
         let mut configurations: Vec<Value> = serde_json::from_str(FAMILIES)?;
         configurations.extend(serde_json::from_str::<Vec<Value>>(WIDE_HEADS)?);
+        let family =
+            |configuration: &Value| configuration["model_type"].as_str().unwrap_or("?").to_owned();
+        let known: BTreeSet<String> = configurations.iter().map(family).collect();
+        if let Some(name) = self.chosen.iter().find(|name| !known.contains(*name)) {
+            let known: Vec<String> = known.into_iter().collect();
+            bail!("--family: found {name:?}, expected one of {}", known.join(", "));
+        }
         let mut found = Vec::new();
         for (number, configuration) in configurations.iter().enumerate() {
+            let family = family(configuration);
+            if !self.chosen.is_empty() && !self.chosen.contains(&family) {
+                continue;
+            }
             let json = configuration.to_string();
             let config = Config::parse(Path::new("config.json"), json.as_bytes())?;
-            let family = configuration["model_type"].as_str().unwrap_or("?");
             for (name, head) in heads(&config) {
                 // Not every family has every head.
                 let Ok(model) = Model::new(config.clone(), head, None) else { continue };

@@ -23,14 +23,15 @@ fn has_bf16(place: &Place) -> bool {
 #[test]
 fn a_check_compares_bf16_with_f32_on_any_processor() {
     let place = Place::new();
-    let told =
-        place.succeed(&["bench", "check", "--device", "cpu", "--precision", "bf16", "--json"]);
+    let check = ["bench", "check", "--device", "cpu", "--precision", "bf16", "--json"];
+    let chosen = ["bert", "llama", "gemma3_text", "gpt2", "vit"].map(|name| ["--family", name]);
+    let told = place.succeed(&[&check[..], &chosen.concat()].concat());
     let told: Value = serde_json::from_str(&told).unwrap();
     assert_eq!((&told["precision"], &told["failed"]), (&"bf16".into(), &0.into()));
     let compared = told["compared"].as_array().unwrap();
     let is_gradient = |found: &&Value| found["what"] == "gradients";
     let differences = || compared.iter().filter(is_gradient).map(|it| &it["difference"]);
-    assert!(differences().count() > 20);
+    assert!(differences().count() > 10);
     assert!(differences().all(|it| it.as_f64().unwrap() > 1e-5), "bf16 is not f32: {told}");
 }
 
