@@ -88,11 +88,11 @@ impl RunMemory {
     }
 }
 
-/// Multiply-adds that keep a large GPU at work for about ten times as long as it takes to start their kernels.
+/// Multiply-adds of a step that is taken to fill a large GPU: an estimate, not a measurement.
 const BUSY: u64 = 1 << 42;
 
 /// Clients that are at work at a time, at most. Where nobody says how many threads there are, a GPU gets only as many
-/// clients as keep it busy: more of them would take more of its memory and no less time.
+/// clients as keep it busy: each of them takes memory of its own there.
 pub(crate) fn at_work(of: Setting<'_>, placement: &StatePlacement) -> u64 {
     let (experiment, prepared, recipe) = of;
     let all = threads(experiment, placement);
