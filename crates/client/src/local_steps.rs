@@ -235,11 +235,13 @@ impl Trainer<'_> {
             let targets = step.objective.part(part.question, step.divisor().targets);
             let asked = (part.question, targets, part.names);
             let loss = self.loss(&mut tape, (params, task.scope), asked, memory)?;
+            let gradients = tape.backward(&[(&loss.value, Tensor::scalar(self.device, 1.0))])?;
+            // Behind the backward pass: a GPU would wait for it to be asked while the loss is read.
             loss_sum += loss.item();
             if !loss_sum.is_finite() {
                 return Ok((loss_sum, Gradients::default()));
             }
-            sum.add(tape.backward(&[(&loss.value, Tensor::scalar(self.device, 1.0))])?)?;
+            sum.add(gradients)?;
         }
         if let Some(norm) = task.work.clip {
             sum.clip(norm);

@@ -7,11 +7,12 @@
 use crate::cpu::bf16;
 use crate::cpu::matmul::{Mat, Stored};
 use crate::cpu::quantised::View;
-use crate::cuda::{self, Cuda};
+use crate::cuda::{self, Cuda, Plain};
 use crate::device::Device;
 use crate::pool::{Buffer, Counted};
 use crate::quantisation::Shape;
 use crate::quantised_matrix::QuantisedMatrix;
+use std::borrow::Cow;
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -227,6 +228,30 @@ impl Storage {
             Memory::Meta(_) => None,
             Memory::Cuda(buffer) => Some(made(&buffer.to_bytes())),
         }
+    }
+
+    /// Numbers that are bf16 already, from main memory.
+    pub fn of_halves(device: &Device, halves: &[u16]) -> Self {
+        let floats = halves.len().div_ceil(2);
+        let memory = match device {
+            Device::Cpu(pool) => {
+                let mut buffer = pool.take(floats);
+                buffer.halves_mut()[..halves.len()].copy_from_slice(halves);
+                Memory::Cpu(Arc::new(buffer))
+            }
+            Device::Meta(counter) => Memory::Meta(Arc::new(counter.take(floats))),
+            Device::Cuda(cuda) => Memory::Cuda(Arc::new(cuda.take_with(u16::bytes(halves)))),
+        };
+        Self { memory, numbers: Stores::Bf16 }
+    }
+
+    /// The first `count` numbers in main memory, where they are bf16.
+    pub fn to_halves(&self, count: usize) -> Option<Cow<'_, [u16]>> {
+        self.is_bf16().then(|| match &self.memory {
+            Memory::Cpu(buffer) => Cow::Borrowed(&buffer.halves()[..count]),
+            Memory::Meta(_) => Cow::Owned(vec![0; count]),
+            Memory::Cuda(buffer) => Cow::Owned(buffer.to_halves(count)),
+        })
     }
 
     pub fn is_shared(&self) -> bool {

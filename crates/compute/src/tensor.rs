@@ -121,13 +121,16 @@ impl Tensor {
         }
     }
 
-    /// The same numbers on another device; shared where it is the same.
+    /// The same numbers in the same format on another device; shared where it is the same.
     pub fn to(&self, device: &Device) -> Self {
         if device.holds_tensors_of(&self.device()) {
             return self.clone();
         }
         if let Some(matrix) = self.storage.to_quantised() {
             return Self::quantised(device, &matrix);
+        }
+        if let Some(halves) = self.storage.to_halves(self.elements()) {
+            return Self { storage: Storage::of_halves(device, &halves), ..*self };
         }
         let mut copy = Self::scratch(device, self.rows, self.cols);
         copy.put(&self.read());
@@ -159,6 +162,36 @@ impl Tensor {
     /// that do not train: whoever writes to it makes it f32 again.
     pub fn to_bf16(&self) -> Self {
         Self { storage: self.storage.to_bf16(self.elements()), ..*self }
+    }
+
+    /// Numbers from the host that are bf16 already; see [`Tensor::to_bf16`].
+    pub fn from_bf16(
+        device: &Device,
+        rows: usize,
+        cols: usize,
+        data: &[u16],
+    ) -> Result<Self, ComputeError> {
+        let expected = rows.saturating_mul(cols);
+        ComputeError::expect("tensor", "number of values", data.len(), expected)?;
+        Ok(Self { rows, cols, storage: Storage::of_halves(device, data) })
+    }
+
+    /// Visits its numbers in the format that they have, piece by piece, as little-endian bytes. Not generic, so that it
+    /// is optimised as this crate is.
+    pub fn each_stored(&self, visit: &mut dyn FnMut(&[u8])) {
+        const PIECE: usize = 1 << 18;
+        if let Some(matrix) = self.storage.to_quantised() {
+            visit(&matrix.quants);
+            matrix
+                .scales
+                .chunks(PIECE)
+                .for_each(|scales| visit(&le_bytes(scales, u16::to_le_bytes)));
+        } else if let Some(halves) = self.storage.to_halves(self.elements()) {
+            halves.chunks(PIECE).for_each(|halves| visit(&le_bytes(halves, u16::to_le_bytes)));
+        } else {
+            let numbers = self.read();
+            numbers.chunks(PIECE).for_each(|numbers| visit(&le_bytes(numbers, f32::to_le_bytes)));
+        }
     }
 
     /// A quantised matrix on a device. Meant for weights that do not train: whoever writes to it makes it f32.
@@ -428,6 +461,11 @@ impl Numbers<'_> {
     pub(crate) fn mat(&self, tensor: &Tensor) -> Mat<'_> {
         Mat::new(self, tensor.rows, tensor.cols)
     }
+}
+
+fn le_bytes<T: Copy, const N: usize>(numbers: &[T], bytes: impl Fn(T) -> [u8; N]) -> Vec<u8> {
+    let bytes: Vec<[u8; N]> = numbers.iter().map(|number| bytes(*number)).collect();
+    bytes.into_flattened()
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use crate::load_report::LoadReport;
 use crate::lora::Adapters;
 use crate::model::Model;
 use crate::weight_storage::WeightStorage;
-use fedra_compute::{Device, Params, Seed, Tensor};
+use fedra_compute::{Device, Params, Seed, Tensor, WeightFormat};
 use fedra_plan::{Layer, Layout, ParamId, Part, Role};
 use std::borrow::Cow;
 use std::path::Path;
@@ -127,6 +127,12 @@ pub fn load_part_as(
         let (rows, cols) = matrix_shape(shape);
         if let Some(matrix) = checkpoint.quantised(stored, (rows, cols), format(id))? {
             params.insert(id, Tensor::quantised(device, &matrix));
+            continue;
+        }
+        if format(id) == WeightFormat::Bf16
+            && let Some(halves) = checkpoint.halves(id, stored)?
+        {
+            params.insert(id, Tensor::from_bf16(device, rows, cols, &halves)?);
             continue;
         }
         let mut values = checkpoint.values(id, stored)?;

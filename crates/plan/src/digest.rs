@@ -1,4 +1,5 @@
-//! A 32-byte fingerprint: SHA-256 as FIPS 180-4 defines it, and the text in which files and messages carry it.
+//! A 32-byte digest and the text in which files and messages carry it: SHA-256 as FIPS 180-4 defines it, unless whoever
+//! made it says otherwise.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,12 +8,12 @@ use sha2::{Digest as _, Sha256};
 
 use crate::text::{Unreadable, serde_as_text};
 
-/// The SHA-256 of some bytes; written as 64 hexadecimal digits.
+/// What tells some bytes from others; written as 64 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Digest([u8; 32]);
 
 impl Digest {
-    /// Hashes the bytes.
+    /// The SHA-256 of the bytes.
     pub fn of(bytes: &[u8]) -> Self {
         Self(Sha256::digest(bytes).into())
     }

@@ -13,7 +13,7 @@
 
 use crate::kernels::LIMIT;
 use fedra_plan::{ParamId, Shape};
-use half::{bf16, f16};
+use half::f16;
 
 use crate::encoding::{Encoding, Places, kept, rows};
 use crate::error::WireError;
@@ -37,9 +37,7 @@ pub(crate) fn write(
         Encoding::F16 => {
             write_plain(values, limit, into, |value| f16::from_f32(value).to_le_bytes())
         }
-        Encoding::Bf16 => {
-            write_plain(values, limit, into, |value| bf16::from_f32(value).to_le_bytes())
-        }
+        Encoding::Bf16 => write_plain(values, limit, into, bf16_bytes),
         Encoding::Int8 { .. } => {
             write_parts(values, limit, (into, length), |bytes| write_int8(shape, values, bytes))
         }
@@ -74,7 +72,7 @@ fn write_parts(
 
 /// Appends each value in bytes of its own, in one pass: a model is new memory on both sides, and costs what it is
 /// touched. Returns the first value above the limit.
-fn write_plain<const N: usize>(
+pub(crate) fn write_plain<const N: usize>(
     values: &[f32],
     limit: f32,
     into: &mut Vec<u8>,
@@ -93,8 +91,24 @@ fn write_plain<const N: usize>(
     Ok(())
 }
 
+/// The nearest bf16 of a finite number. Without a look at what is none, so that many are rounded at once.
+pub(crate) fn bf16_bytes(value: f32) -> [u8; 2] {
+    let bits = value.to_bits();
+    let to_even = 0x7fff + (bits >> 16 & 1);
+    ((bits.wrapping_add(to_even) >> 16) as u16).to_le_bytes()
+}
+
+/// What a bf16 stands for.
+pub(crate) fn of_bf16_bytes(bytes: [u8; 2]) -> f32 {
+    of_bf16_bits(u16::from_le_bytes(bytes))
+}
+
+fn of_bf16_bits(bits: u16) -> f32 {
+    f32::from_bits(u32::from(bits) << 16)
+}
+
 /// Returns the first value above the limit, as an error.
-fn within(values: &[f32], limit: f32) -> Result<(), f32> {
+pub(crate) fn within(values: &[f32], limit: f32) -> Result<(), f32> {
     // The largest first: a search that stops at the first looks at one value at a time.
     let largest = values.iter().fold(0, |most, value| most.max(magnitude(*value)));
     let is_above = |value: &f32| magnitude(*value) > limit.to_bits();
@@ -102,17 +116,6 @@ fn within(values: &[f32], limit: f32) -> Result<(), f32> {
         return Ok(());
     }
     values.iter().copied().find(is_above).map_or(Ok(()), Err)
-}
-
-/// Writes each value in bytes of its own.
-pub(crate) fn write_each<const N: usize>(
-    values: &[f32],
-    bytes: &mut [u8],
-    written: impl Fn(f32) -> [u8; N],
-) {
-    for (place, value) in bytes.as_chunks_mut().0.iter_mut().zip(values) {
-        *place = written(*value);
-    }
 }
 
 /// Writes the scales of rows, then their bytes.
@@ -183,7 +186,7 @@ pub(crate) fn check(
     match encoding {
         Encoding::F32 => check_values(id, bytes),
         Encoding::F16 => check_halves(id, bytes, |bits| f16::from_bits(bits).to_f32()),
-        Encoding::Bf16 => check_halves(id, bytes, |bits| bf16::from_bits(bits).to_f32()),
+        Encoding::Bf16 => check_halves(id, bytes, of_bf16_bits),
         Encoding::Int8 { .. } => {
             let (scales, _) = bytes.split_at(rows(shape) * 4);
             check_values(id, scales)?;
@@ -256,7 +259,7 @@ pub(crate) fn visit<Place>(
     match encoding {
         Encoding::F32 => visit_each(bytes, into, f32::from_le_bytes, combine),
         Encoding::F16 => visit_each(bytes, into, |two| f16::from_le_bytes(two).to_f32(), combine),
-        Encoding::Bf16 => visit_each(bytes, into, |two| bf16::from_le_bytes(two).to_f32(), combine),
+        Encoding::Bf16 => visit_each(bytes, into, of_bf16_bytes, combine),
         Encoding::Int8 { .. } => {
             let rows = rows(shape);
             let (scales, bytes) = bytes.split_at(rows * 4);

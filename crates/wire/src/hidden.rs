@@ -19,7 +19,6 @@
 //! ```
 
 use fedra_plan::Shape;
-use half::bf16;
 use serde::{Deserialize, Serialize};
 
 use crate::codec;
@@ -142,7 +141,6 @@ impl HiddenFrame {
 
     /// The frame as bytes. Refuses numbers that are not finite.
     pub fn encode(&self, encoding: RowEncoding) -> Result<Vec<u8>, WireError> {
-        check_finite(&self.rows)?;
         let rows = self.rows.len().checked_div(self.width).unwrap_or(0);
         let count = |what, count: usize| {
             u32::try_from(count)
@@ -161,21 +159,23 @@ impl HiddenFrame {
         for &length in &self.lengths {
             bytes.extend(count("length of sequence", length)?.to_le_bytes());
         }
-        let start = bytes.len();
-        bytes.resize(start + encoding.bytes(rows, self.width), 0);
-        let body = &mut bytes[start..];
-        match encoding {
-            RowEncoding::F32 => codec::write_each(&self.rows, body, f32::to_le_bytes),
-            RowEncoding::Bf16 => {
-                codec::write_each(&self.rows, body, |value| bf16::from_f32(value).to_le_bytes());
+        let written = match encoding {
+            RowEncoding::F32 => {
+                codec::write_plain(&self.rows, f32::MAX, &mut bytes, f32::to_le_bytes)
             }
-            RowEncoding::Int8 => {
+            RowEncoding::Bf16 => {
+                codec::write_plain(&self.rows, f32::MAX, &mut bytes, codec::bf16_bytes)
+            }
+            RowEncoding::Int8 => codec::within(&self.rows, f32::MAX).map(|()| {
+                let start = bytes.len();
+                bytes.resize(start + encoding.bytes(rows, self.width), 0);
                 let (width, rows) = (self.width, self.rows.chunks(self.width.max(1)));
-                for (row, body) in rows.zip(body.chunks_mut(width + 4)) {
+                for (row, body) in rows.zip(bytes[start..].chunks_mut(width + 4)) {
                     codec::write_int8(Shape::vector(width), row, body);
                 }
-            }
-        }
+            }),
+        };
+        written.map_err(not_finite)?;
         Ok(bytes)
     }
 
@@ -193,7 +193,7 @@ impl HiddenFrame {
         }
         let body = &bytes[FRAME_HEADER + 4 * head.sequences..];
         let rows = read_rows(body, expected.encoding, head.width);
-        check_finite(&rows)?;
+        codec::within(&rows, f32::MAX).map_err(not_finite)?;
         let Head { kind, step, width, number, .. } = head;
         Ok(Self { kind, step, lengths, width, rows, number })
     }
@@ -335,11 +335,8 @@ fn check_lengths(lengths: &[usize], (rows, longest): (usize, usize)) -> Result<(
     Ok(())
 }
 
-fn check_finite(rows: &[f32]) -> Result<(), WireError> {
-    match rows.iter().find(|value| !value.is_finite()) {
-        None => Ok(()),
-        Some(found) => Err(WireError::frame("value", found, "finite numbers")),
-    }
+fn not_finite(found: f32) -> WireError {
+    WireError::frame("value", found, "finite numbers")
 }
 
 fn read_rows(body: &[u8], encoding: RowEncoding, width: usize) -> Vec<f32> {
@@ -348,7 +345,7 @@ fn read_rows(body: &[u8], encoding: RowEncoding, width: usize) -> Vec<f32> {
             body.as_chunks().0.iter().map(|four| f32::from_le_bytes(*four)).collect()
         }
         RowEncoding::Bf16 => {
-            body.as_chunks().0.iter().map(|two| bf16::from_le_bytes(*two).to_f32()).collect()
+            body.as_chunks().0.iter().map(|two| codec::of_bf16_bytes(*two)).collect()
         }
         RowEncoding::Int8 => {
             let mut rows = Vec::with_capacity(body.len());

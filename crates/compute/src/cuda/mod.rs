@@ -26,3 +26,4 @@ pub use error::CudaError;
 pub(crate) use opened::Buffer;
 pub use opened::Cuda;
 pub(crate) use products::WORKSPACE;
+pub(crate) use uploads::Plain;

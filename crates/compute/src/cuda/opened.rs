@@ -17,7 +17,7 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 /// An opened GPU. Clones are the same.
 #[derive(Clone, Debug)]
@@ -34,9 +34,9 @@ struct Shared {
     /// The first is there from the start.
     lanes: [OnceLock<Lane<Buffer>>; LANES],
     arena: Mutex<Arena>,
-    functions: Mutex<HashMap<(Source, &'static str), Context>>,
+    functions: RwLock<HashMap<(Source, &'static str), Context>>,
     modules: Mutex<HashMap<Source, Context>>,
-    failure: Mutex<Option<CudaError>>,
+    failure: OnceLock<CudaError>,
 }
 
 thread_local! {
@@ -80,9 +80,9 @@ impl Cuda {
             block_memory: driver.shared_memory(number)?,
             lanes,
             arena: Mutex::default(),
-            functions: Mutex::default(),
+            functions: RwLock::default(),
             modules: Mutex::default(),
-            failure: Mutex::default(),
+            failure: OnceLock::new(),
             gpu,
         })))
     }
@@ -139,10 +139,7 @@ impl Cuda {
 
     /// The first failure, if there was one.
     pub fn check(&self) -> Result<(), CudaError> {
-        match &*lock(&self.0.failure) {
-            None => Ok(()),
-            Some(error) => Err(error.clone()),
-        }
+        self.0.failure.get().map_or(Ok(()), |error| Err(error.clone()))
     }
 
     /// Waits until all work of this thread's lane is done.
@@ -195,7 +192,7 @@ impl Cuda {
         lock(&self.0.arena).give_back(lane, address, bytes);
     }
 
-    /// Memory that has these bytes, a multiple of four.
+    /// Memory that begins with these bytes.
     pub(crate) fn take_with(&self, bytes: &[u8]) -> Buffer {
         let buffer = self.take(bytes.len().div_ceil(4));
         self.write(buffer.address, bytes);
@@ -285,7 +282,7 @@ impl Cuda {
 
     /// Runs something with the device's context, unless something has failed before; a failure is remembered.
     fn with_context(&self, run: impl FnOnce(&'static Driver, Handle) -> Result<(), CudaError>) {
-        if lock(&self.0.failure).is_some() {
+        if self.0.failure.get().is_some() {
             return;
         }
         let Shared { driver, context, .. } = &*self.0;
@@ -303,7 +300,7 @@ impl Cuda {
     }
 
     fn fail(&self, error: CudaError) {
-        lock(&self.0.failure).get_or_insert(error);
+        self.0.failure.get_or_init(|| error);
     }
 
     /// A product on the stream; returns whether the sums that were asked for are on their way too.
@@ -427,9 +424,11 @@ impl Cuda {
 
     /// A kernel's function, compiled and loaded when it is first asked for.
     fn function(&self, source: Source, name: &'static str) -> Result<Handle, CudaError> {
-        if let Some(function) = lock(&self.0.functions).get(&(source, name)) {
+        let known = self.0.functions.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(function) = known.get(&(source, name)) {
             return Ok(function.0);
         }
+        drop(known);
         let driver = self.0.driver;
         let module = {
             let mut modules = lock(&self.0.modules);
@@ -461,7 +460,8 @@ impl Cuda {
             let status = (driver.call.set_function)(function, DYNAMIC_SHARED, most);
             driver.check("cuFuncSetAttribute", status)?;
         }
-        lock(&self.0.functions).insert((source, name), Context(function));
+        let mut known = self.0.functions.write().unwrap_or_else(PoisonError::into_inner);
+        known.insert((source, name), Context(function));
         Ok(function)
     }
 }
@@ -502,8 +502,15 @@ impl Buffer {
         if !half {
             return self.cuda.read(self.address, count);
         }
-        let halves: Vec<u16> = self.cuda.read(self.address, count);
-        halves.into_iter().map(|bits| f32::from_bits(u32::from(bits) << 16)).collect()
+        self.to_halves(count)
+            .into_iter()
+            .map(|bits| f32::from_bits(u32::from(bits) << 16))
+            .collect()
+    }
+
+    /// The first numbers in main memory, where they are bf16.
+    pub fn to_halves(&self, count: usize) -> Vec<u16> {
+        self.cuda.read(self.address, count)
     }
 
     /// All of its bytes in main memory.

@@ -7,6 +7,7 @@ use super::driver::{Address, Handle};
 use super::error::CudaError;
 use super::library::{Library, Wanted, functions};
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::ffi::{c_int, c_void};
 use std::sync::{Mutex, PoisonError};
 
@@ -29,9 +30,11 @@ functions! {
         set_desc: c"cublasLtMatmulDescSetAttribute" (Handle, c_int, *const c_void, usize);
         layout: c"cublasLtMatrixLayoutCreate" (*mut Handle, c_int, u64, u64, i64);
         drop_layout: c"cublasLtMatrixLayoutDestroy" (Handle);
+        set_layout: c"cublasLtMatrixLayoutSetAttribute" (Handle, c_int, *const c_void, usize);
         preference: c"cublasLtMatmulPreferenceCreate" (*mut Handle);
         drop_preference: c"cublasLtMatmulPreferenceDestroy" (Handle);
         set_preference: c"cublasLtMatmulPreferenceSetAttribute" (Handle, c_int, *const c_void, usize);
+        setting: c"cublasLtMatmulAlgoConfigGetAttribute" (*const Algorithm, c_int, *mut c_void, usize, *mut usize);
         choose: c"cublasLtMatmulAlgoGetHeuristic" (
             Handle, Handle, Handle, Handle, Handle, Handle, Handle, c_int, *mut Choice, *mut c_int,
         );
@@ -50,8 +53,14 @@ const EPILOGUE_BIAS: c_int = 4;
 /// Sums of B over the inner dimension, which go where a bias would be read.
 const EPILOGUE_SUMS_OF_B: c_int = 512;
 const WORKSPACE_BYTES: c_int = 1;
+const STORED_COLUMNS: c_int = 3;
 /// Of A, B, C and D.
 const ALIGNMENTS: [c_int; 4] = [5, 6, 7, 8];
+
+/// The shape of an algorithm's clusters of thread blocks, as a number of the library's list.
+const CLUSTER: c_int = 8;
+/// Algorithms among which to choose.
+const CHOICES: c_int = 8;
 
 /// Bytes that products may work with.
 pub(crate) const WORKSPACE: u64 = 32 << 20;
@@ -115,6 +124,8 @@ struct Shape {
 struct Prepared {
     desc: Handle,
     layouts: [Handle; 4],
+    /// The sizes that the layouts have.
+    sizes: [usize; 3],
     choice: Choice,
 }
 
@@ -145,30 +156,65 @@ impl Products {
     }
 
     /// Adds a product to a stream. Returns false, and does nothing, where the library has no way to add the sums.
+    ///
+    /// Steps over real text have another number of tokens each, and choosing an algorithm takes longer than many a
+    /// product. So an algorithm is chosen for a rounded number of tokens, and for the exact one only where that fails.
     pub fn run(
         &self,
         product: &Product,
         workspace: Address,
         stream: Handle,
     ) -> Result<bool, CudaError> {
-        let shape = product.shape();
+        let exact = product.shape();
+        let rounded = exact.rounded();
         let mut all = self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
-        let prepared = if let Some(prepared) = all.get(&shape) {
-            *prepared
-        } else {
-            let prepared = match self.prepare(&shape) {
+        if rounded != exact {
+            match self.of_shape(&mut all, &rounded) {
+                Ok(None) => return Ok(false),
+                Ok(Some(prepared)) => {
+                    let given = (exact.sizes, product);
+                    if self.multiply(prepared, given, workspace, stream).is_ok() {
+                        return Ok(true);
+                    }
+                }
+                Err(_) => {}
+            }
+        }
+        let Some(prepared) = self.of_shape(&mut all, &exact)? else { return Ok(false) };
+        self.multiply(prepared, (exact.sizes, product), workspace, stream)?;
+        Ok(true)
+    }
+
+    /// What is prepared for a shape; nothing where the library has no way to add the sums.
+    fn of_shape<'a>(
+        &self,
+        all: &'a mut HashMap<Shape, Option<Prepared>>,
+        shape: &Shape,
+    ) -> Result<Option<&'a mut Prepared>, CudaError> {
+        let prepared = match all.entry(*shape) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(place) => place.insert(match self.prepare(shape) {
                 Err(_) if shape.epilogue == Some(EPILOGUE_SUMS_OF_B) => None,
                 prepared => Some(prepared?),
-            };
-            all.insert(shape, prepared);
-            prepared
+            }),
         };
-        let Some(prepared) = prepared else { return Ok(false) };
+        Ok(prepared.as_mut())
+    }
+
+    /// Adds a product of these sizes to a stream.
+    fn multiply(
+        &self,
+        prepared: &mut Prepared,
+        (sizes, product): ([usize; 3], &Product),
+        workspace: Address,
+        stream: Handle,
+    ) -> Result<(), CudaError> {
+        self.resize(prepared, sizes)?;
         let (one, beta) = (1_f32, if product.plus.is_some() { 1_f32 } else { 0.0 });
         let [a, b, c, d] = prepared.layouts;
         let plus = product.plus.unwrap_or(product.into);
         // SAFETY: addresses are of device memory of at least the sizes that the layouts say, and all work of the
-        // memory's owner is on this stream. The lock is held while the bias of the shared description is used.
+        // memory's owner is on this stream. The caller holds the lock while the bias of the shared description is used.
         unsafe {
             if let Some(bias) = product.bias.or(product.sums) {
                 self.set(prepared.desc, BIAS_POINTER, &bias)?;
@@ -191,9 +237,31 @@ impl Products {
                 WORKSPACE as usize,
                 stream,
             );
-            status("cublasLtMatmul", answer)?;
+            status("cublasLtMatmul", answer)
         }
-        Ok(true)
+    }
+
+    /// Gives layouts other sizes, in those that [`Shape::rounded`] rounds: as matrices are stored, their columns.
+    fn resize(&self, prepared: &mut Prepared, sizes: [usize; 3]) -> Result<(), CudaError> {
+        let [[rows, inner, _], [old_rows, old_inner, _]] = [sizes, prepared.sizes];
+        let [a, b, c, d] = prepared.layouts;
+        let columns = |layout, columns: usize| {
+            let columns = columns as u64;
+            // SAFETY: the library copies the number.
+            let answer = unsafe {
+                let value = (&raw const columns).cast();
+                (self.call.set_layout)(layout, STORED_COLUMNS, value, size_of::<u64>())
+            };
+            status("cublasLtMatrixLayoutSetAttribute", answer)
+        };
+        if rows != old_rows {
+            [b, c, d].into_iter().try_for_each(|layout| columns(layout, rows))?;
+        }
+        if inner != old_inner {
+            [a, b].into_iter().try_for_each(|layout| columns(layout, inner))?;
+        }
+        prepared.sizes = sizes;
+        Ok(())
     }
 
     /// # Safety
@@ -260,7 +328,7 @@ impl Products {
             for (attribute, bytes) in ALIGNMENTS.into_iter().zip(shape.alignments) {
                 prefer(attribute, (&raw const bytes).cast(), size_of::<u32>())?;
             }
-            let (mut choice, mut found) = (Choice::default(), 0);
+            let (mut choices, mut found) = ([Choice::default(); CHOICES as usize], 0);
             let [a, b, c, d] = layouts;
             let answer = (self.call.choose)(
                 self.handle,
@@ -270,8 +338,8 @@ impl Products {
                 c,
                 d,
                 preference,
-                1,
-                &raw mut choice,
+                CHOICES,
+                choices.as_mut_ptr(),
                 &raw mut found,
             );
             (self.call.drop_preference)(preference);
@@ -283,8 +351,41 @@ impl Products {
                 let reason = format!("no way to multiply {shape:?} (status {answer})");
                 return Err(CudaError::Call { call: "cublasLtMatmulAlgoGetHeuristic", reason });
             }
-            Ok(Prepared { desc, layouts, choice })
+            let mut found = choices.iter().take(usize::try_from(found).unwrap_or(0));
+            let small = found.find(|choice| !self.has_large_clusters(&choice.algorithm));
+            let choice = *small.unwrap_or(&choices[0]);
+            Ok(Prepared { desc, layouts, sizes: shape.sizes, choice })
         }
+    }
+
+    /// Whether eight thread blocks or more form a cluster. In processes that shared an H200 (driver 580.159, CUDA 13.0),
+    /// 3 of 14 runs ended with an illegal instruction inside such a kernel of the library (4 x 2 or 2 x 4 blocks), and
+    /// the GPU's core dumps named no other.
+    fn has_large_clusters(&self, algorithm: &Algorithm) -> bool {
+        let (mut cluster, mut written) = (0_u16, 0);
+        let into = (&raw mut cluster).cast();
+        // SAFETY: the library writes a number of two bytes, and how many it has written.
+        let answer = unsafe {
+            (self.call.setting)(algorithm, CLUSTER, into, size_of::<u16>(), &raw mut written)
+        };
+        // 4 x 2, then 2 x 4 to 1 x 16, then nine in a row and shapes that are not powers of two.
+        answer == 0 && matches!(cluster, 7 | 9..=16 | 21..)
+    }
+}
+
+impl Shape {
+    /// The same with the number of tokens rounded up by at most a sixteenth: the rows of an activation, or where two
+    /// activations give the gradient of a weight what is summed over. Neither is a dimension along which a
+    /// matrix lies in memory.
+    fn rounded(mut self) -> Self {
+        let [rows, inner, _] = &mut self.sizes;
+        let tokens = match self.transposed {
+            [false, _] => rows,
+            [true, false] => inner,
+            [true, true] => return self,
+        };
+        *tokens = tokens.next_multiple_of((tokens.next_power_of_two() / 32).max(1));
+        self
     }
 }
 
@@ -311,4 +412,39 @@ fn status(call: &'static str, status: i32) -> Result<(), CudaError> {
         return Ok(());
     }
     Err(CudaError::Call { call, reason: format!("status {status}") })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shape(sizes: [usize; 3], transposed: [bool; 2]) -> Shape {
+        Shape {
+            sizes,
+            strides: [1; 4],
+            halves: [true; 3],
+            transposed,
+            alignments: [256; 4],
+            epilogue: None,
+            has_plus: false,
+            tf32: false,
+        }
+    }
+
+    #[test]
+    fn only_tokens_are_rounded_and_by_at_most_a_sixteenth() {
+        for tokens in 1..5000 {
+            let forward = shape([tokens, 384, 1151], [false, true]).rounded().sizes;
+            assert!(forward[0] >= tokens && 16 * (forward[0] - tokens) <= tokens, "{tokens}");
+            assert_eq!(forward[1..], [384, 1151]);
+            let of_weight = shape([1151, tokens, 383], [true, false]).rounded().sizes;
+            assert_eq!(of_weight, [1151, forward[0], 383]);
+        }
+        let other = shape([77, 777, 7777], [true, true]);
+        assert_eq!(other.rounded(), other);
+        // Few tokens, and powers of two, stay as they are.
+        for tokens in (1..=32).chain([64, 512, 8192]) {
+            assert_eq!(shape([tokens, 8, 8], [false, false]).rounded().sizes[0], tokens);
+        }
+    }
 }

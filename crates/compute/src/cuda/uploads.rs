@@ -47,7 +47,7 @@ fn hash(bytes: &[u8]) -> u64 {
 }
 
 /// Numbers without gaps, whose bytes may be copied.
-pub(super) trait Plain: Copy + Sized {
+pub(crate) trait Plain: Copy + Sized {
     fn bytes(data: &[Self]) -> &[u8];
 }
 
@@ -61,7 +61,7 @@ macro_rules! plain {
         })*
     };
 }
-plain!(u32, u64, f32);
+plain!(u16, u32, u64, f32);
 
 #[cfg(test)]
 mod tests {

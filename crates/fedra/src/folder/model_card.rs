@@ -247,7 +247,7 @@ fn inputs(summary: &Summary) -> String {
     if digests.iter().all(|(_, digest)| digest.is_none()) {
         return String::new();
     }
-    let mut grid = Grid::new(["what", "SHA-256"]);
+    let mut grid = Grid::new(["what", "BLAKE3"]);
     for (name, digest) in digests {
         if let Some(digest) = digest {
             grid.row([name.to_owned(), digest.to_string()]);

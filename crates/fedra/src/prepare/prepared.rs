@@ -191,9 +191,9 @@ fn fresh(
         return Ok(Opened { model, params, companions, reader, first_weights: None });
     };
     let held = part(model.layout())?;
-    let made = |keep: ParamFilter<'_>| Ok(model.fresh_part(device, seed, keep)?);
+    let made = |keep: ParamFilter<'_>| Ok(model.fresh_part(&Device::cpu(), seed, keep)?);
     let first_weights = Some(digest_by_layer(model.layout(), &made)?);
-    let params = made(&|id| held.contains(id))?;
+    let params = model.fresh_part(device, seed, |id| held.contains(id))?;
     Ok(Opened { model, params, companions, reader, first_weights })
 }
 
@@ -299,6 +299,7 @@ fn open(
         Some(part) => {
             let read = |keep: ParamFilter<'_>| {
                 let stored = |_: &Layout| storage.clone();
+                let how = (&Device::cpu(), how.1);
                 let loaded = load_part_as(&checkpoint, wanted.clone(), how, keep, stored);
                 Ok(loaded.context("model.path")?.params)
             };

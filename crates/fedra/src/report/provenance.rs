@@ -37,7 +37,7 @@ pub(super) fn contents(record: &RunRecord) -> Vec<Content> {
 
 fn digests(record: &RunRecord) -> Option<Table> {
     let inputs = record.inputs.as_ref()?;
-    let mut grid = Grid::new(["what", "SHA-256"]);
+    let mut grid = Grid::new(["what", "BLAKE3"]);
     for (name, digest) in [
         ("rows", Some(inputs.rows)),
         ("labels", Some(inputs.labels)),

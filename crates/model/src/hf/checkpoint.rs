@@ -204,6 +204,27 @@ impl Checkpoint {
         }
     }
 
+    /// One of the tensors that were found, in bf16 where the file has it so and as it is needed; every value is a
+    /// number.
+    pub(crate) fn halves(
+        &self,
+        id: ParamId,
+        stored: &Stored,
+    ) -> Result<Option<Vec<u16>>, ModelError> {
+        const INFINITE: u16 = 0x7f80;
+        let is_interpolated = id.role == Role::Position && self.stored_image.is_some();
+        if stored.transposed.is_some() || is_interpolated {
+            return Ok(None);
+        }
+        let Some(mut halves) = self.weights.read_bf16(&stored.tensor)? else { return Ok(None) };
+        if let Some(elements) = &stored.elements {
+            halves = halves[elements.clone()].to_vec();
+        }
+        // Whoever reads them as f32 says which one is none.
+        let is_finite = |half: &u16| half & INFINITE != INFINITE;
+        Ok(Some(halves).filter(|halves| halves.iter().all(is_finite)))
+    }
+
     /// One of the matrices that were found as the file has it, where that is quantised in as many bits as the
     /// format has or in fewer, and by the rows of the parameter.
     pub(crate) fn quantised(

@@ -81,12 +81,13 @@ impl Reader {
         }
     }
 
-    fn read_into(
+    /// Reads some of a tensor's elements, piece by piece.
+    fn read_pieces(
         &self,
         info: &TensorInfo,
         precision: Precision,
         part: Range<usize>,
-        values: &mut Vec<f32>,
+        mut take: impl FnMut(&[u8]),
     ) -> Result<(), ModelError> {
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         let first = info.data_offsets.0 + part.start * precision.width();
@@ -97,10 +98,19 @@ impl Reader {
         while left > 0 {
             let part = &mut chunk[..left.min(CHUNK)];
             file.read_exact(part).map_err(ModelError::io("read", &self.path))?;
-            precision.decode(part, values);
+            take(part);
             left -= part.len();
         }
         Ok(())
+    }
+
+    /// Room for all elements of a tensor. A sparse file may be larger than memory: that is an error, not an abort.
+    fn room<T>(&self, name: &str, elements: usize) -> Result<Vec<T>, ModelError> {
+        let mut values = Vec::new();
+        values.try_reserve_exact(elements).map_err(|_| {
+            self.tensor_error(name, &format!("{elements} elements"), "as many as fit in memory")
+        })?;
+        Ok(values)
     }
 
     fn tensor_error(&self, name: &str, found: &str, expected: &str) -> ModelError {
@@ -125,13 +135,24 @@ impl Tensors for Reader {
     fn read_f32(&self, name: &str) -> Result<Vec<f32>, ModelError> {
         let (info, precision) = self.readable(name)?;
         let elements = elements(info, precision);
-        let mut values = Vec::new();
-        // A sparse file may be larger than memory: that is an error, not an abort.
-        values.try_reserve_exact(elements).map_err(|_| {
-            self.tensor_error(name, &format!("{elements} elements"), "as many as fit in memory")
+        let mut values = self.room(name, elements)?;
+        self.read_pieces(info, precision, 0..elements, |bytes| {
+            precision.decode(bytes, &mut values);
         })?;
-        self.read_into(info, precision, 0..elements, &mut values)?;
         Ok(values)
+    }
+
+    fn read_bf16(&self, name: &str) -> Result<Option<Vec<u16>>, ModelError> {
+        let (info, precision) = self.readable(name)?;
+        if precision != Precision::BF16 {
+            return Ok(None);
+        }
+        let elements = elements(info, precision);
+        let mut halves = self.room(name, elements)?;
+        self.read_pieces(info, precision, 0..elements, |bytes| {
+            halves.extend(bytes.as_chunks().0.iter().map(|half| u16::from_le_bytes(*half)));
+        })?;
+        Ok(Some(halves))
     }
 
     /// Other libraries' quantised tensors are refused before they are read.
@@ -147,7 +168,9 @@ impl Tensors for Reader {
         let (info, precision) = self.readable(name)?;
         let end = part.end.min(elements(info, precision));
         let mut values = Vec::new();
-        self.read_into(info, precision, part.start.min(end)..end, &mut values)?;
+        self.read_pieces(info, precision, part.start.min(end)..end, |bytes| {
+            precision.decode(bytes, &mut values);
+        })?;
         Ok(values)
     }
 }

@@ -25,6 +25,11 @@ pub trait Tensors: Debug + Send + Sync {
     /// The values of a tensor as f32.
     fn read_f32(&self, name: &str) -> Result<Vec<f32>, ModelError>;
 
+    /// The values of a tensor that the file has as bf16, in that precision; `None` for any other.
+    fn read_bf16(&self, _: &str) -> Result<Option<Vec<u16>>, ModelError> {
+        Ok(None)
+    }
+
     /// A matrix that is quantised in blocks of 32, of these many bits or fewer; `None` for any other tensor.
     fn read_quantised(
         &self,

@@ -141,6 +141,12 @@ impl Weights {
         self.shards[shard].read_f32(name)
     }
 
+    /// The values of a tensor that is stored as BF16, in that precision; `None` for any other.
+    pub(crate) fn read_bf16(&self, name: &str) -> Result<Option<Vec<u16>>, ModelError> {
+        let Some(&shard) = self.places.get(name) else { return Ok(None) };
+        self.shards[shard].read_bf16(name)
+    }
+
     /// A matrix that the file has quantised, if it is one of these many bits or fewer.
     pub(crate) fn read_quantised(
         &self,
