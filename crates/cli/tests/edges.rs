@@ -79,6 +79,8 @@ const EDGES: &[(&str, &[&str])] = &[
             "fedra-wire",
         ],
     ),
+    // Nothing but tests.
+    ("fedra-tests", &[]),
 ];
 
 #[test]

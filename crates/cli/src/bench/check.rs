@@ -20,14 +20,12 @@ use fedra_model::{
 };
 use fedra_plan::{Part, Role, Scope};
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
 use std::path::Path;
 
+use super::family::{FAMILIES, check_families, family};
 use crate::console;
 use crate::device::{DeviceFlags, peers_precision};
 
-/// Configurations of tiny models: every family, and every property that a family may have.
-pub(super) const FAMILIES: &str = include_str!("check/families.json");
 /// The same with heads as wide as tensor cores take them.
 const WIDE_HEADS: &str = include_str!("check/wide_heads.json");
 const CLASSES: usize = 3;
@@ -69,17 +67,11 @@ impl Check {
         };
         let mut configurations: Vec<Value> = serde_json::from_str(FAMILIES)?;
         configurations.extend(serde_json::from_str::<Vec<Value>>(WIDE_HEADS)?);
-        let family =
-            |configuration: &Value| configuration["model_type"].as_str().unwrap_or("?").to_owned();
-        let known: BTreeSet<String> = configurations.iter().map(family).collect();
-        if let Some(name) = self.chosen.iter().find(|name| !known.contains(*name)) {
-            let known: Vec<String> = known.into_iter().collect();
-            bail!("--family: found {name:?}, expected one of {}", known.join(", "));
-        }
+        check_families(&self.chosen, configurations.iter().map(family).collect())?;
         let mut found = Vec::new();
         for (number, configuration) in configurations.iter().enumerate() {
             let family = family(configuration);
-            if !self.chosen.is_empty() && !self.chosen.contains(&family) {
+            if !self.chosen.is_empty() && !self.chosen.iter().any(|name| name == family) {
                 continue;
             }
             let json = configuration.to_string();

@@ -18,7 +18,7 @@ use fedra_model::{Batch, Head, ImageInput, Model, Positions, Rope, Targets, Wind
 use fedra_plan::Scope;
 use serde_json::{Map, Value, json};
 
-use super::check::FAMILIES;
+use super::family::{FAMILIES, check_families, family};
 use super::report::{least, median, rounded};
 use crate::console;
 use crate::flags::Threads;
@@ -87,11 +87,8 @@ impl FamiliesBench {
     /// The chosen families and those that they are measured against.
     fn families(&self) -> Result<Vec<Timed>> {
         let mut all = every_family()?;
+        check_families(&self.chosen, all.iter().map(|family| family.name.as_str()).collect())?;
         let named = |name: &String| all.iter().find(|family| family.name == *name);
-        if let Some(name) = self.chosen.iter().find(|name| named(name).is_none()) {
-            let known: Vec<&str> = all.iter().map(|family| family.name.as_str()).collect();
-            bail!("--family: found {name:?}, expected one of {}", known.join(", "));
-        }
         let baselines: Vec<&str> =
             self.chosen.iter().filter_map(named).map(|it| it.against).collect();
         all.retain(|family| {
@@ -198,7 +195,7 @@ fn every_family() -> Result<Vec<Timed>> {
     let configurations: Vec<Value> = serde_json::from_str(FAMILIES)?;
     let (mut seen, mut all) = (BTreeSet::new(), Vec::new());
     for configuration in configurations {
-        let name = configuration["model_type"].as_str().unwrap_or("?").to_owned();
+        let name = family(&configuration).to_owned();
         if !seen.insert(name.clone()) {
             continue;
         }

@@ -4,6 +4,7 @@ mod check;
 mod clients;
 mod decode;
 mod families;
+mod family;
 mod fold;
 mod frozen;
 mod private_step;

@@ -151,8 +151,16 @@ fn families_are_timed_at_one_shape_beside_those_they_are_measured_against() {
         let share = parameters(name) / parameters(against);
         assert!((0.85..1.15).contains(&share), "{name}: {share}");
     }
-    let unknown = place.fedra(&["bench", "families", "--family", "lama"]);
-    assert!(!unknown.status.success());
-    let said = text(&unknown.stderr);
-    assert!(said.contains("found \"lama\", expected one of ") && said.contains("qwen3"), "{said}");
+}
+
+#[test]
+fn an_unknown_family_is_answered_with_those_that_are_known() {
+    let place = Place::new();
+    for command in ["check", "families"] {
+        let unknown = place.fedra(&["bench", command, "--family", "bert", "--family", "lama"]);
+        assert!(!unknown.status.success());
+        let said = text(&unknown.stderr);
+        assert!(said.contains("--family: found \"lama\", expected one of bert, "), "{said}");
+        assert!(said.contains(", qwen3, "), "{said}");
+    }
 }

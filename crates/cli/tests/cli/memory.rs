@@ -104,18 +104,34 @@ fn what_many_clients_keep_is_there_once_round_after_round() {
     }
 }
 
-#[test]
-#[ignore = "needs ../shared/data/mtsamples and ../shared/models/minilm-l6: tools/test-shared"]
-fn a_pretrained_model_on_a_real_set_takes_what_the_plan_tells() {
+/// Holds one round of a pretrained model on a real set to its plan.
+#[track_caller]
+fn check_pretrained(sets: &[&str]) {
     for needed in ["models/minilm-l6", "data/mtsamples"] {
         shared(needed);
     }
     let real = concat!(env!("CARGO_MANIFEST_DIR"), "/../../experiments/mtsamples-sections.toml");
     let few = ["data.max_examples=24", "data.max_test=20", "data.max_tokens=48", "work.batch=8"];
     let round = ["federation.rounds=1", "federation.sample={ uniform = 4 }"];
-    check(&Place::new(), real, &[&few[..], &round].concat());
-    let adapters = ["model.lora={ rank = 4, roles = [\"query\", \"value\"] }"];
-    for start in ["federation.start=sent", "federation.start=shared"] {
-        check(&Place::new(), real, &[&few[..], &round, &adapters, &[start]].concat());
-    }
+    check(&Place::new(), real, &[&few[..], &round, sets].concat());
+}
+
+const ADAPTERS: &str = "model.lora={ rank = 4, roles = [\"query\", \"value\"] }";
+
+#[test]
+#[ignore = "needs ../shared/data/mtsamples and ../shared/models/minilm-l6: tools/test-shared"]
+fn a_pretrained_model_on_a_real_set_takes_what_the_plan_tells() {
+    check_pretrained(&[]);
+}
+
+#[test]
+#[ignore = "needs ../shared/data/mtsamples and ../shared/models/minilm-l6: tools/test-shared"]
+fn so_do_its_adapters_where_the_server_sends_the_start() {
+    check_pretrained(&[ADAPTERS, "federation.start=sent"]);
+}
+
+#[test]
+#[ignore = "needs ../shared/data/mtsamples and ../shared/models/minilm-l6: tools/test-shared"]
+fn so_do_its_adapters_where_everybody_has_the_start() {
+    check_pretrained(&[ADAPTERS, "federation.start=shared"]);
 }

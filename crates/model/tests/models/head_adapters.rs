@@ -18,6 +18,7 @@ use fedra_plan::{Layer, ParamId, Part, Role, Scope};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
+use tempfile::TempDir;
 
 /// The same product in two orders of f32 sums, through models of which some scale their embedding.
 const NEAR: f64 = 1e-5;
@@ -252,6 +253,16 @@ fn an_adapter_of_the_head_comes_back_from_a_folder_of_peft() {
     }
 }
 
+/// Every base, the step with adapters on it, and the folder of PEFT that these are saved in.
+fn saved_bases() -> impl Iterator<Item = (Step, Step, TempDir)> {
+    bases().into_iter().map(|base| {
+        let step = with_head(&base, 0.2);
+        let dir = tempfile::tempdir().unwrap();
+        saved(dir.path(), &step);
+        (base, step, dir)
+    })
+}
+
 /// Writes the copy of the adapted weight that the library puts beside its adapter, with a factor.
 fn with_base(dir: &Path, base: &Step, factor: f32) {
     let path = dir.join("adapter_model.safetensors");
@@ -272,10 +283,7 @@ fn with_base(dir: &Path, base: &Step, factor: f32) {
 
 #[test]
 fn the_copy_of_the_head_that_peft_writes_has_to_be_the_bases() {
-    for base in bases() {
-        let step = with_head(&base, 0.2);
-        let dir = tempfile::tempdir().unwrap();
-        saved(dir.path(), &step);
+    for (base, step, dir) in saved_bases() {
         with_base(dir.path(), &base, 1.0);
         assert_same(&loaded(dir.path(), &base).params, &step.params);
         with_base(dir.path(), &base, 1.1);
@@ -289,9 +297,7 @@ fn the_copy_of_the_head_that_peft_writes_has_to_be_the_bases() {
 
 #[test]
 fn an_adapter_that_the_embedding_would_share_is_refused() {
-    for base in bases() {
-        let dir = tempfile::tempdir().unwrap();
-        saved(dir.path(), &with_head(&base, 0.2));
+    for (base, _, dir) in saved_bases() {
         change_config(dir.path(), &|config| config["ensure_weight_tying"] = json!(true));
         let opened = AdapterFolder::open(dir.path(), base.model.config());
         assert_eq!(opened.is_err(), base.model.config().tie_word_embeddings, "{}", base.name);
