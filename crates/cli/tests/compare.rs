@@ -368,7 +368,7 @@ fn a_run_that_breaks_down_stops_no_other_and_is_reported() {
 #[test]
 fn a_comparison_waits_for_the_run_that_its_killed_predecessor_left_at_work() {
     let place = Place::new();
-    let long = ["--seeds", "1", "--set", "work.epochs=300", "--set", "federation.rounds=3"];
+    let long = ["--seeds", "1", "--set", "work.epochs=150", "--set", "federation.rounds=2"];
     let compare = [&TWO[..], &long].concat();
     let mut first = place.command(&compare);
     let mut first = first.stderr(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();

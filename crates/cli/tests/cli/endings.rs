@@ -186,7 +186,7 @@ fn a_sigterm_ends_after_a_round_and_the_resumed_run_ends_with_the_same_bytes() {
 #[test]
 fn a_sigint_ends_a_long_round_at_once_and_the_resumed_run_ends_with_the_same_bytes() {
     let place = Place::new();
-    let long = ["run", "tiny.toml", "--set", "work.epochs=250", "--out"];
+    let long = ["run", "tiny.toml", "--set", "work.epochs=120", "--out"];
     place.succeed(&[&long[..], &["whole", "--quiet"]].concat());
     let mut command = Command::new(FEDRA);
     command.current_dir(place.folder.path()).args(long).arg("parts");

@@ -169,16 +169,21 @@ fn a_frugal_device_gives_back_what_lies_between_tensors_in_use() {
     };
     let device = Device::frugal_cpu();
     let numbers: Vec<f32> = (0..5_000_000_u32).map(|number| number as f32).collect();
-    let first = Tensor::from_slice(&device, 1000, 5000, &numbers).unwrap();
-    let kept = Tensor::from_slice(&device, 100, 100, &numbers[..10_000]).unwrap();
     let bytes = size_of::<f32>() * numbers.len();
-    drop(first);
-    let before = resident();
-    device.rest();
-    assert!(before - resident() > bytes * 9 / 10, "{before} became {}", resident());
-    assert_eq!(*kept.to_host(), numbers[..10_000]);
-    let again = Tensor::from_slice(&device, 1000, 5000, &numbers).unwrap();
-    assert_eq!(*again.to_host(), *numbers);
+    let gives_back = || {
+        let first = Tensor::from_slice(&device, 1000, 5000, &numbers).unwrap();
+        let kept = Tensor::from_slice(&device, 100, 100, &numbers[..10_000]).unwrap();
+        drop(first);
+        let before = resident();
+        device.rest();
+        let given = before.saturating_sub(resident());
+        assert_eq!(*kept.to_host(), numbers[..10_000]);
+        let again = Tensor::from_slice(&device, 1000, 5000, &numbers).unwrap();
+        assert_eq!(*again.to_host(), *numbers);
+        given > bytes * 9 / 10
+    };
+    // Other tests of this process may take memory at the same moment.
+    assert!((0..10).any(|_| gives_back()), "nothing was given back");
 }
 
 #[test]

@@ -464,14 +464,14 @@ impl SetReport {
     }
 
     fn clients_text(&self, width: usize) -> String {
-        let first = self.clients.values().next().map(|client| &client.scores);
-        let names: Vec<String> =
-            first.map_or(Vec::new(), |scores| scores.keys().cloned().collect());
+        // A client may lack a score that others have.
+        let scores = self.clients.values().flat_map(|client| client.scores.keys());
+        let names: BTreeSet<&String> = scores.collect();
         let headings = ["client", ">examples"].map(str::to_owned).into_iter();
         let mut grid = Grid::new(headings.chain(names.iter().map(|name| format!(">{name}"))));
         for (client, report) in self.clients.iter().take(MOST_LINES) {
-            let value = |name: &String| {
-                report.scores.get(name).map_or(String::new(), |value| format!("{value:.4}"))
+            let value = |name: &&String| {
+                report.scores.get(*name).map_or(String::new(), |value| format!("{value:.4}"))
             };
             let cells = [client.clone(), grouped(report.examples)];
             grid.row(cells.into_iter().chain(names.iter().map(value)));
@@ -516,4 +516,27 @@ fn with_rest(text: String, all: usize, what: &str) -> String {
         return text;
     }
     format!("{text}\nand {} more {what}: --json has them all", grouped((all - MOST_LINES) as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_score_that_only_a_later_client_has_gets_a_column() {
+        let client = |scores: &[(&str, f64)]| SetReport {
+            examples: 3,
+            scores: scores.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect(),
+            ..SetReport::default()
+        };
+        let clients =
+            [("a", client(&[("loss", 1.5)])), ("b", client(&[("auc", 0.5), ("loss", 2.0)]))];
+        let clients = clients.map(|(name, report)| (name.to_owned(), report)).into();
+        let text = SetReport { clients, ..SetReport::default() }.clients_text(80);
+        let rows: Vec<Vec<&str>> =
+            text.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(rows[0], ["client", "examples", "auc", "loss"]);
+        assert_eq!(rows.last().unwrap(), &["b", "3", "0.5000", "2.0000"]);
+        assert!(rows.contains(&vec!["a", "3", "1.5000"]), "{text}");
+    }
 }
