@@ -1,14 +1,15 @@
 //! Folders: what is saved is what is loaded, and what cannot be is said.
 
 use crate::step::{Step, bits, names};
-use fedra_compute::Seed;
+use fedra_compute::{Seed, WeightFormat};
 use fedra_model::hf::{
     Architecture, Checkpoint, Companions, Config, Precision, Problem, Weights, writer,
 };
 use fedra_model::{
-    ClassKind, Classifier, Head, Loaded, Model, ModelError, Saving, Wanted, load, load_part, save,
+    ClassKind, Classifier, Head, Loaded, Model, ModelError, Saving, Wanted, WeightStorage, load,
+    load_part, load_part_as, open_checkpoint, save,
 };
-use fedra_plan::{Layer, ParamId};
+use fedra_plan::{Layer, Layout, ParamId};
 use half::{bf16, f16};
 use std::path::Path;
 
@@ -79,6 +80,30 @@ fn f16_comes_back_rounded_once() {
 #[test]
 fn bf16_comes_back_rounded_once() {
     check_round_trip(Precision::BF16, |x| bf16::from_f32(x).to_f32());
+}
+
+#[test]
+fn what_is_bf16_in_a_file_and_in_memory_is_what_it_is_by_way_of_f32() {
+    let mut halves = 0;
+    for step in every_architecture().into_iter().chain(Step::families()) {
+        let dir = tempfile::tempdir().unwrap();
+        write(dir.path(), &step, Precision::BF16);
+        let wide = read(dir.path(), &step, step.model.head()).unwrap();
+        let checkpoint = open_checkpoint(dir.path()).unwrap();
+        let wanted =
+            Wanted { head: step.model.head(), classifier: Classifier::Stored, adapters: None };
+        let in_bf16 = |layout: &Layout| WeightStorage::of_all(WeightFormat::Bf16, layout);
+        let how = (&step.device, Seed(1));
+        let loaded = load_part_as(&checkpoint, wanted, how, |_| true, in_bf16).unwrap();
+        assert_eq!(loaded.params.len(), wide.params.len(), "{}", step.name);
+        for (id, tensor) in loaded.params.iter() {
+            let expected = wide.params.get(id).unwrap().to_host();
+            assert_eq!(bits(&tensor.to_host()), bits(&expected), "{}, {id}", step.name);
+            assert_eq!(tensor.format(), loaded.model.storage().of(id), "{}, {id}", step.name);
+            halves += usize::from(tensor.is_bf16());
+        }
+    }
+    assert!(halves > 20, "{halves}");
 }
 
 #[test]

@@ -79,6 +79,11 @@ impl Step {
         cases.map(|case| Self::tiny(&case)).collect()
     }
 
+    /// All of the other families.
+    pub fn families() -> Vec<Self> {
+        golden::cases::<TinyCase>("families.json").iter().map(Self::tiny).collect()
+    }
+
     /// One of every family of images.
     pub fn images() -> Vec<Self> {
         let cases: Vec<TinyCase> = golden::cases("families.json");
