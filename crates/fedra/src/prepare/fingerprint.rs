@@ -346,8 +346,8 @@ pub fn of_model(path: &Path) -> Result<Digest> {
     weights.with_context(|| format!("{shown}: found no weights, expected a model folder"))
 }
 
-/// BLAKE3 over values that cannot run into each other: each has its length before it. A model of seven billion weights
-/// takes seconds, on processors without instructions for SHA-256 too.
+/// BLAKE3 over values that cannot run into each other: each has its length before it. Where processors have no
+/// instructions for SHA-256, that took most of the time before the first round of a large model.
 pub(crate) struct Sum(Hasher);
 
 impl Sum {
