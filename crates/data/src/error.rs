@@ -46,7 +46,7 @@ pub enum DataError {
     },
     /// A file that grows past a limit when it is read.
     #[error(
-        "{}:{line}: more than {limit} bytes of {what}; raise the limit if the file is trusted",
+        "{}:{line}: more than {limit} bytes of {what}, which is more than Fedra reads",
         file.display()
     )]
     TooLarge {

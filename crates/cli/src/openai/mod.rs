@@ -131,6 +131,9 @@ impl OpenAiFlags {
         if self.remote.server.is_some() {
             bail!("--server applies only with --openai");
         }
+        if self.is_on {
+            bail!("--openai needs --model, the folder of a decoder, in place of an experiment");
+        }
         Ok(())
     }
 

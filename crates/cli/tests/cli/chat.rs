@@ -56,6 +56,13 @@ fn conversations_are_proposed_and_shown_with_what_is_cut() {
     for part in ["task = \"chat\"", "messages = \"messages\"", "preset = \"tiny-decoder\""] {
         assert!(written.contains(part), "{part} in {written}");
     }
+    let renamed = fs::read_to_string(place.path("talks.jsonl")).unwrap();
+    let renamed = renamed.replace("\"messages\"", "\"dialogue\"");
+    fs::write(place.path("renamed.jsonl"), renamed).unwrap();
+    let named =
+        ["init", "renamed.jsonl", "--task", "chat", "--text", "dialogue", "--yes", "--out", "-"];
+    let written = place.succeed(&named);
+    assert!(written.contains("messages = \"dialogue\""), "{written}");
     let output = place.fedra(&["data", "talks.toml"]);
     let (shown, said) = (text(&output.stdout), text(&output.stderr));
     for part in [
@@ -66,8 +73,7 @@ fn conversations_are_proposed_and_shown_with_what_is_cut() {
     ] {
         assert!(shown.contains(part), "{part:?} in {shown}");
     }
-    let part =
-        "4 of 40 conversations are longer than data.max_tokens = 40 and lose their oldest turns";
+    let part = "4 of 40 conversations are longer than data.max_tokens = 40, and the oldest turns are left out";
     let said = said.replace('\n', " ");
     assert!(said.contains(part), "{part:?} in {said}");
 }
@@ -343,4 +349,94 @@ fn what_is_no_conversation_is_refused_by_its_key_or_line() {
     let refused =
         place.refused(&["generate", "--chat", "--model", "none", "--messages", "end.json"]);
     assert!(refused.contains("a message of the user at the end"), "{refused}");
+}
+
+/// What one set of a report scored.
+fn loss(report: &str, set: &str) -> f64 {
+    let report: Value = serde_json::from_str(report).unwrap();
+    let sets = if report["sets"].is_object() { &report["sets"] } else { &report["scores"] };
+    let scores = &sets[set];
+    let scores = if scores["scores"].is_object() { &scores["scores"] } else { scores };
+    scores["loss"].as_f64().unwrap_or_else(|| panic!("no loss on {set} in {report}"))
+}
+
+#[test]
+fn adapters_keep_the_template_and_the_special_tokens_that_they_were_trained_with() {
+    const TEMPLATE: &str = "{{ cls_token }}{% for m in messages %}{% if m.role == 'user' %}ask {{ m.content }} \
+                            {% else %}say {% generation %}{{ m.content }}{{ sep_token }}{% endgeneration %}\
+                            {% endif %}{% endfor %}{% if add_generation_prompt %}say {% endif %}";
+    let place = Place::new();
+    write_talks(&place);
+    place.succeed(&["run", "talks.toml", "--quiet", "--out", "first"]);
+    fs::rename(place.path("first/model"), place.path("base")).unwrap();
+    // Some bases have nothing beside their tokenizer; what a saved model says of special tokens is true of its training.
+    for file in ["tokenizer_config.json", "chat_template.jinja"] {
+        fs::remove_file(place.path("base").join(file)).unwrap();
+    }
+    fs::write(place.path("own.jinja"), TEMPLATE).unwrap();
+    let sets = |weights: &str| {
+        let lora = "lora={rank=2,head=\"frozen\"}";
+        let model = format!("model={{path=\"base\",weights=\"{weights}\",{lora}}}");
+        [model, "data.chat_template=own.jinja".to_owned()]
+    };
+    for (weights, out) in [("f32", "whole"), ("int8", "alone")] {
+        let sets = sets(weights);
+        let sets = sets.iter().flat_map(|set| ["--set", set.as_str()]);
+        let run: Vec<&str> =
+            ["run", "talks.toml", "--quiet", "--out", out].into_iter().chain(sets).collect();
+        place.succeed(&run);
+        let summary = fs::read_to_string(place.path(out).join("summary.json")).unwrap();
+        let experiment = format!("{out}/experiment.toml");
+        let again = place.succeed(&["evaluate", "--model", out, &experiment, "--json"]);
+        let scored = [&summary, &again].map(|report| loss(report, "central_test"));
+        assert!((scored[0] - scored[1]).abs() < 1e-6, "{out}: {scored:?}");
+        let kept = fs::read_to_string(place.path(out).join("adapter/chat_template.jinja")).unwrap();
+        assert_eq!(kept, TEMPLATE);
+        // A run knows its task, and adapters their template, wherever they lie.
+        fs::rename(place.path(out).join("adapter"), place.path(&format!("{out}-adapter"))).unwrap();
+        let adapter = format!("{out}-adapter");
+        let rows = ["evaluate", "talks.jsonl", "--json", "--model"];
+        let named = [adapter.as_str(), "--task", "chat", "--weights", weights];
+        let of_adapter = place.succeed(&[&rows[..], &named].concat());
+        fs::rename(place.path(&adapter), place.path(out).join("adapter")).unwrap();
+        let of_run = place.succeed(&[&rows[..], &[out]].concat());
+        let scored = [&of_adapter, &of_run].map(|report| loss(report, "rows"));
+        assert!((scored[0] - scored[1]).abs() < 1e-4, "{out}: {scored:?}");
+    }
+    let ask = ["generate", "--chat", "--model", "alone", "--prompt", "my head hurts", "--json"];
+    let template = ["--chat-template", "own.jinja"];
+    let [own, named] = [&ask[..], &[&ask[..], &template].concat()].map(|arguments| {
+        let told: Value = serde_json::from_str(&place.succeed(arguments)).unwrap();
+        (told["prompt_tokens"].clone(), told["text"].clone())
+    });
+    assert_eq!(own, named);
+    let from =
+        |lora: &str| format!("model={{path=\"base\",adapter=\"alone/adapter\",lora={lora}}}");
+    place.succeed(&["plan", "talks.toml", "--set", &from("{head=\"frozen\"}")]);
+    let refused = place.refused(&["plan", "talks.toml", "--set", &from("{rank=4}")]);
+    assert!(refused.contains("neither rank, alpha nor roles"), "{refused}");
+    let card = fs::read_to_string(place.path("alone/adapter/README.md")).unwrap();
+    for part in ["Low-rank adapters for the task chat", "fedra generate --chat --model FOLDER"] {
+        assert!(card.contains(part), "{part:?} in {card}");
+    }
+}
+
+#[test]
+fn rows_without_one_of_their_keys_are_dropped_where_that_is_asked_for() {
+    let place = Place::new();
+    fs::write(place.path("talks.toml"), EXPERIMENT.replace("client = \"clinic\"", "")).unwrap();
+    let rows: Vec<String> = (0..20)
+        .map(|row| json!({"prompt": format!("my head hurts {row}"), "completion": "then rest"}))
+        .chain([json!({"prompt": "my back hurts"})])
+        .map(|row| row.to_string())
+        .collect();
+    fs::write(place.path("talks.jsonl"), rows.join("\n")).unwrap();
+    let by = ["--set", "data.partition.by=iid", "--set", "federation.clients=2"];
+    let data = [&["data", "talks.toml"][..], &by].concat();
+    let refused = place.refused(&data);
+    assert!(refused.contains("data.missing") && refused.contains("1 of 21 rows"), "{refused}");
+    let dropped = [&data[..], &["--set", "data.missing=drop"]].concat();
+    assert!(place.succeed(&dropped).contains("20"), "20 rows are left");
+    let refused = place.refused(&["serve", "talks.toml", "--openai"]);
+    assert!(refused.contains("--openai needs --model"), "{refused}");
 }

@@ -104,8 +104,8 @@ pub(crate) fn pair_fault(
 /// What is wrong with messages that a template is to write.
 pub(crate) fn check(messages: &[Message]) -> Result<(), (String, &'static str)> {
     if messages.iter().skip(1).any(|message| message.role == Role::System) {
-        let found = "a message of the system behind others".to_owned();
-        return Err((found, "it in front of the others"));
+        let found = "a message of the system behind other messages".to_owned();
+        return Err((found, "at most one, in front of the others"));
     }
     messages.iter().try_for_each(|message| guard::check(&message.content))
 }

@@ -136,7 +136,12 @@ fn unknown(fields: &dyn Fields) -> NoRow {
     let (found, _) = missing(fields, "");
     let expected = "messages; instruction and output; prompt and completion; or two columns that \
                     data.columns.prompt and data.columns.answer name";
-    (found, expected.to_owned()).into()
+    // A record of its own names may lack one of them; columns are the same for all rows.
+    NoRow {
+        mismatch: (found, expected.to_owned()),
+        is_missing: !fields.are_columns(),
+        advice: None,
+    }
 }
 
 /// The messages in a text of JSON.

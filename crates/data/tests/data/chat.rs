@@ -275,7 +275,7 @@ fn rows_that_are_no_conversations_are_refused() {
         (Row::text("hi"), "no conversation"),
         (Row::conversation([user("hi")]), "no message of the assistant"),
         (Row::conversation(exchange("hi", "  ")), "no word of the assistant"),
-        (Row::conversation([user("a"), system, answer.clone()]), "behind others"),
+        (Row::conversation([user("a"), system, answer.clone()]), "behind other messages"),
         (Row::conversation([user("a\u{fdd0}"), answer]), "U+FDD0"),
     ] {
         let refused = builder.push(row).unwrap_err().to_string();

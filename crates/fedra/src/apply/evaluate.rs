@@ -110,7 +110,9 @@ pub fn evaluate_on(
     let OpenedDevice { device, note } = device.open()?;
     let task = match data {
         EvaluationData::Experiment(experiment) => Some(experiment.task),
-        EvaluationData::File(file, _) => file.task,
+        EvaluationData::File(file, _) => {
+            file.task.or_else(|| RunModel::of(choice)?.task_without_labels())
+        }
     };
     // A preference is judged against the model without its adapters.
     let adapters = (task == Some(Task::Preference)).then(|| choice.adapters());
@@ -121,7 +123,7 @@ pub fn evaluate_on(
     let mut experiment = match data {
         EvaluationData::Experiment(experiment) => of_experiment(experiment, &folders)?,
         EvaluationData::File(file, split) => {
-            let (experiment, note) = of_file(file, &folders, run.as_ref())?;
+            let (experiment, note) = of_file((file, task), &folders, run.as_ref())?;
             notes.extend(note);
             if !matches!(split, Some(Split::Validation | Split::Test)) {
                 let path = file.path.as_ref();
@@ -332,12 +334,12 @@ fn of_experiment(given: &Experiment, folders: &ModelFolders) -> Result<Experimen
 /// An experiment whose data are one file, and what a person should know about its task. Where no columns are
 /// named, they are those that the model's run was trained with.
 fn of_file(
-    file: &Data,
+    (file, task): (&Data, Option<Task>),
     folders: &ModelFolders,
     run: Option<&RunModel>,
 ) -> Result<(Experiment, Option<String>)> {
     let config = open_config(&folders.model).context("model.path")?;
-    let (task, note) = match file.task {
+    let (task, note) = match task {
         Some(task) => (task, None),
         None => task_of(&config, folders)?,
     };

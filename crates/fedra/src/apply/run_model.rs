@@ -7,7 +7,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use fedra_data::{Columns, TextColumns};
+use fedra_data::{Columns, Task, TextColumns};
 
 use crate::apply::trained_model::{ModelChoice, WhichRound};
 use crate::folder::json_file;
@@ -26,6 +26,7 @@ pub struct RunModel {
     is_chosen: bool,
     summary: Option<Summary>,
     columns: Columns,
+    task: Option<Task>,
     /// The files that its training rows came from.
     files: Vec<PathBuf>,
 }
@@ -48,12 +49,18 @@ impl RunModel {
         let data = |key: &str| table.get("data").and_then(|data| data.get(key));
         let columns = data("columns").cloned();
         let columns = columns.and_then(|columns| columns.try_into().ok()).unwrap_or_default();
+        let task = data("task").cloned().and_then(|task| task.try_into().ok());
         let of_clients = data("clients").and_then(toml::Value::as_table).into_iter().flatten();
         let files = ["path", "train"].into_iter().filter_map(data);
         let files = files.chain(of_clients.map(|(_, file)| file)).filter_map(toml::Value::as_str);
         let files = files.map(PathBuf::from).collect();
         let summary = json_file::read(&run.join(SUMMARY), "summary").ok();
-        Some(Self { run, round, is_chosen, summary, columns, files })
+        Some(Self { run, round, is_chosen, summary, columns, task, files })
+    }
+
+    /// What it was taught, where its head does not tell and rows need no more than their usual columns.
+    pub fn task_without_labels(&self) -> Option<Task> {
+        self.task.filter(|task| matches!(task, Task::Chat | Task::Preference | Task::Language))
     }
 
     /// The columns of its texts, as its own data had them; `None` where they had their usual names, or

@@ -44,7 +44,9 @@ impl TextDecoder {
         let wanted = Wanted { head, classifier, adapters: None };
         let stored = |layout: &Layout| WeightStorage::of_all(folders.weights, layout);
         let how = (device, Seed(0));
-        let loaded = load_part_as(&checkpoint, wanted, how, |_| true, stored)?;
+        let mut loaded = load_part_as(&checkpoint, wanted, how, |_| true, stored)?;
+        // As in training: a chat template finds the names of special tokens there.
+        loaded.companions = loaded.companions.completed(loaded.model.config()).into_owned();
         let generation = GenerationConfig::of(&folders.model, &loaded)?;
         Ok(Self { loaded, tokenizer, generation })
     }
@@ -72,7 +74,8 @@ impl TextDecoder {
         let mut params = params.clone();
         opened.load((&model, &mut params), &Classifier::Stored, device)?;
         let model = model.settled(&mut params)?;
-        let (companions, report) = (companions.clone(), report.clone());
+        let companions = companions.clone().beside_adapters(adapter)?;
+        let report = report.clone();
         let loaded = Loaded { model, params, companions, report };
         let Pretrained { tokenizer, .. } = Pretrained::open(&folders.model)?;
         Ok(Self { loaded, tokenizer, generation: self.generation.clone() })

@@ -340,7 +340,8 @@ pub(crate) fn adapter_answers(
         Some("SEQ_CLS") => Answers::Sequences,
         Some("TOKEN_CLS") => Answers::Tokens,
         Some("CAUSAL_LM") => refuse!(
-            "{shown}: found adapters of a decoder that writes text, expected a head that classifies"
+            "{shown}: found adapters of a decoder that writes text, expected a head that classifies\n\
+             hint: fedra generate writes text"
         ),
         Some(task) => refuse!(
             "{shown}: {ADAPTER_CONFIG}: task_type: found {task:?}, expected \"SEQ_CLS\" or \"TOKEN_CLS\""

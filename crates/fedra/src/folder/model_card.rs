@@ -102,9 +102,10 @@ fn front_matter(subject: CardSubject<'_>) -> String {
 }
 
 fn introduction(subject: CardSubject<'_>, summary: &Summary) -> String {
-    let what = match subject.holds {
-        Holds::Model => "A model",
-        Holds::Adapter => "Low-rank adapters and a head",
+    let what = match (subject.holds, subject.task.answer_form()) {
+        (Holds::Model, _) => "A model",
+        (Holds::Adapter, AnswerForm::Text) => "Low-rank adapters",
+        (Holds::Adapter, AnswerForm::Labels) => "Low-rank adapters and a head",
     };
     let round = match (subject.round, &summary.best) {
         (WhichRound::Best, Some(best)) => format!(
@@ -264,13 +265,20 @@ fn repeat(subject: CardSubject<'_>, summary: &Summary) -> String {
         Holds::Model => "this folder",
         Holds::Adapter => "these adapters",
     };
-    let input = if subject.reads_images { "--image FILE" } else { "--text TEXT " };
+    let apply = match (subject.task, subject.task.answer_form()) {
+        (Task::Chat | Task::Preference, _) => "fedra generate --chat --model FOLDER",
+        (_, AnswerForm::Text) => "fedra generate --model FOLDER --prompt TEXT",
+        (_, AnswerForm::Labels) if subject.reads_images => {
+            "fedra predict --model FOLDER --image FILE"
+        }
+        (_, AnswerForm::Labels) => "fedra predict --model FOLDER --text TEXT",
+    };
     let told = if summary.privacy.is_none() { " (compare the digests above)" } else { "" };
     format!(
         "## How to repeat and use it\n\nThe run's folder holds `experiment.toml` with every setting. With the same \
          rows, labels and pretrained files{told}, on the same kind of processor:\n\n```sh\n\
          fedra run experiment.toml --out again      # seed {}\n\
-         fedra predict --model FOLDER {input}  # FOLDER: {folder}\n\
+         {apply:<43}# FOLDER: {folder}\n\
          fedra evaluate --model FOLDER experiment.toml\n```",
         summary.seed
     )

@@ -224,6 +224,9 @@ fn conversations(rest: &Columns<'_>, wishes: &Wishes) -> Result<Option<TaskOfTex
     if let ([prompt], Some(answer), true) = (wishes.text.as_slice(), &wishes.label, is_wished) {
         return Ok(Some((task(""), Chosen::wished(vec![prompt.clone(), answer.clone()]))));
     }
+    if let ([messages], None, true) = (wishes.text.as_slice(), &wishes.label, is_wished) {
+        return Ok(Some((task(""), Chosen::wished(vec![messages.clone()]))));
+    }
     if wishes.text.is_empty() && wishes.label.is_none() {
         let holds = |column: &&&ColumnSurvey| column.conversations * 2 > column.filled;
         if let Some(column) = rest.iter().find(holds) {
@@ -239,7 +242,8 @@ fn conversations(rest: &Columns<'_>, wishes: &Wishes) -> Result<Option<TaskOfTex
         }
     }
     let expected = format!(
-        "messages, or --text for what is asked and --label for what is answered\n{}",
+        "messages, --text for the column that holds them, or --text for what is asked and --label for what is \
+         answered\n{}",
         listed(rest)
     );
     ConfigError::new("task", "no column of conversations", expected).when(is_wished)?;

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use blake3::Hasher;
 use fedra_compute::{Params, WeightFormat};
 use fedra_data::{Body, Example, Labels, Message, Preference, Split};
+use fedra_model::hf::companions::CHAT_TEMPLATE;
 use fedra_plan::Digest;
 use serde::{Deserialize, Serialize};
 
@@ -263,7 +264,7 @@ const TOKENIZER: [&str; 6] = [
     "vocab.txt",
     "tokenizer_config.json",
     "special_tokens_map.json",
-    "chat_template.jinja",
+    CHAT_TEMPLATE,
     "preprocessor_config.json",
 ];
 
@@ -286,7 +287,7 @@ fn model_digests(model: &ModelSource) -> Result<ModelDigests> {
 
 /// The adapters that an experiment starts from.
 fn adapter(experiment: &Experiment) -> Result<Option<Digest>> {
-    let names = || fedra_model::peft::files().map(str::to_owned);
+    let names = || fedra_model::peft::files().into_iter().chain([CHAT_TEMPLATE]).map(str::to_owned);
     let dir = experiment.raw.model.adapter.as_deref().map(hub::folder_of);
     dir.map_or(Ok(None), |dir| files(&dir, names()))
 }

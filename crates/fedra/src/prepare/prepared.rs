@@ -106,6 +106,8 @@ impl Prepared {
         let rows = match reader {
             RowReader::Tokenizer(tokenizer) => {
                 let end = model.config().eos_token_ids.first().copied();
+                // A saved model names its special tokens, and what was trained is written with the same names.
+                companions = companions.completed(model.config()).into_owned();
                 let chat = chat::of_experiment(experiment, (&companions, &tokenizer), end)?;
                 if let Some(template) = &chat
                     && *template.origin() != TemplateOrigin::Model
@@ -309,7 +311,10 @@ fn open(
     let is_held = |id| held.as_ref().is_none_or(|held| held.contains(id));
     let loaded = load_part_as(&checkpoint, wanted, how, is_held, |_| storage.clone());
     let loaded = loaded.context("model.path")?;
-    let Loaded { model, mut params, companions, mut report } = loaded;
+    let Loaded { model, mut params, mut companions, mut report } = loaded;
+    if let Some(dir) = &experiment.raw.model.adapter {
+        companions = companions.beside_adapters(&hub::folder_of(dir)).context("model.adapter")?;
+    }
     if let Some(adapter) = &adapter {
         let taken = adapter.load((&model, &mut params), &classifier, device);
         let taken = taken.context("model.adapter")?;
@@ -365,7 +370,7 @@ fn adapters(experiment: &Experiment) -> Result<Option<Adapters>> {
 
 /// The head that answers a task. An encoder's sequence head has a pooler, as other libraries expect.
 fn head(task: Task, classes: usize, config: &Config) -> Result<Head> {
-    let expected = "a task with labels, or a decoder in model.path";
+    let expected = "a task with labels, or a decoder";
     ConfigError::new("data.task", format_args!("{:?}", task.name()), expected)
         .when(task.answer_form() == AnswerForm::Text && !config.causal)?;
     Ok(match (task.answer_form(), task.shape()) {

@@ -54,7 +54,11 @@ impl TokenLengths {
         };
         let mut lengths: Vec<usize> = encoded().map(whole).collect();
         lengths.sort_unstable();
-        let cut = encoded().filter(|example| example.dropped > 0).count();
+        // What a chat template writes behind the last answer is left out, too, and is not missed.
+        let by_turns = matches!(shards.task, Task::Chat | Task::Preference);
+        let is_cut =
+            |example: &&Encoded| example.dropped > 0 && (!by_turns || whole(example) > limit);
+        let cut = encoded().filter(is_cut).count();
         let is_inexact =
             shards.task.shape() == LabelShape::PerWord || shards.task == Task::Preference;
         let is_exact = cut == 0 || !is_inexact;

@@ -72,14 +72,15 @@ impl TurnTotals {
         let mut notes = Vec::new();
         if self.cut > 0 {
             notes.push(format!(
-                "note: {} of {of} are longer than data.max_tokens = {limit} and lose their oldest turns: {} in all",
+                "note: {} of {of} {} than data.max_tokens = {limit}, and the oldest turns are left out: {} in all",
                 grouped(self.shortened),
+                if self.shortened == 1 { "is longer" } else { "are longer" },
                 counted(self.cut, "message"),
             ));
         }
         if self.split > 0 {
             notes.push(format!(
-                "note: the last question and answer of {} of {of} are too long by themselves: the question loses its \
+                "note: the last question and answer of {} of {of} alone are too long: the question loses its \
                  beginning or the answer its end",
                 grouped(self.split),
             ));

@@ -87,6 +87,15 @@ impl Companions {
         self
     }
 
+    /// The same with the chat template that adapters in a folder were trained with, where one lies beside them.
+    pub fn beside_adapters(mut self, dir: &Path) -> Result<Self, ModelError> {
+        let path = dir.join(CHAT_TEMPLATE);
+        if path.exists() {
+            self.insert(&path, CHAT_TEMPLATE, file::read(&path, MAX_BYTES)?)?;
+        }
+        Ok(self)
+    }
+
     /// The bytes of `tokenizer.json`.
     pub fn tokenizer(&self) -> Option<&[u8]> {
         self.get(TOKENIZER)

@@ -290,13 +290,17 @@ fn open_adapters(dir: &Path, config: &Config, lora: &mut Option<Lora>) -> Result
     let dora = adapters.has_magnitudes();
     let stored = Lora { rank, alpha, dora, roles, mean, head, ..Lora::default() };
     let is_other = |given: &Lora| {
+        let untold = Lora { mean: given.mean, head: given.head, ..Lora::default() };
+        if *given == untold {
+            return false;
+        }
         let roles: BTreeSet<Role> = given.roles.iter().copied().collect();
         (given.rank, given.plain_alpha(), given.dora) != (stored.rank, stored.alpha, dora)
             || roles != *adapters.roles()
     };
     let roles: Vec<String> = stored.roles.iter().map(ToString::to_string).collect();
     let expected = format!(
-        "those of model.adapter (rank {}, alpha {}, {}{}), or no such key",
+        "those of model.adapter (rank {}, alpha {}, {}{}), or neither rank, alpha nor roles",
         stored.rank,
         stored.alpha,
         roles.join(" and "),

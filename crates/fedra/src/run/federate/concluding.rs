@@ -26,6 +26,7 @@ use fedra_engine::{
 };
 use fedra_hub::ModelName;
 use fedra_model::hf::Precision;
+use fedra_model::hf::companions::CHAT_TEMPLATE;
 use fedra_model::peft::{self, AdapterSaving};
 use fedra_model::{Saving, save};
 use fedra_plan::Scope;
@@ -316,6 +317,11 @@ impl Run {
             };
             peft::save(&folder.path().join(adapter), model, &params, saving)
                 .context("cannot save the adapters")?;
+            // Adapters learnt what conversations look like in this template, which is not always that of their base.
+            let template = companions.get(CHAT_TEMPLATE);
+            if let (Task::Chat | Task::Preference, Some(template)) = (shards.task, template) {
+                regular_file::write(&folder.path().join(adapter).join(CHAT_TEMPLATE), template)?;
+            }
             if self.leaves_adapters_alone() {
                 return Ok(());
             }
