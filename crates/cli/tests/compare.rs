@@ -181,7 +181,7 @@ fn the_number_of_jobs_changes_no_score_and_no_byte() {
 #[test]
 fn an_interrupted_comparison_leaves_no_process_behind_and_goes_on_to_the_same_bytes() {
     let place = Place::new();
-    let many = ["--set", "federation.rounds=120", "--seeds", "1", "--jobs", "2", "--out"];
+    let many = ["--set", "federation.rounds=60", "--seeds", "1", "--jobs", "2", "--out"];
     let child = place.command(&[&TWO[..], &many[..], &["parts"]].concat());
     let mut child = { child }.stderr(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let logs = ["fedavg", "fedadam"].map(|v| place.path(&format!("parts/{v}/seed-3/rounds.jsonl")));
@@ -196,7 +196,7 @@ fn an_interrupted_comparison_leaves_no_process_behind_and_goes_on_to_the_same_by
     assert_eq!(output.status.code(), Some(130), "{}", text(&output.stderr));
     assert!(text(&output.stderr).contains("the same command resumes"), "{}", text(&output.stderr));
     let stopped = logs.each_ref().map(|log| lines(log));
-    assert!(stopped.iter().any(|lines| *lines < 120), "nothing was left to stop: {stopped:?}");
+    assert!(stopped.iter().any(|lines| *lines < 60), "nothing was left to stop: {stopped:?}");
     assert!(!place.path("parts/compare.json").exists());
     std::thread::sleep(Duration::from_millis(100));
     assert_eq!(logs.each_ref().map(|log| lines(log)), stopped, "a run went on by itself");
@@ -204,7 +204,7 @@ fn an_interrupted_comparison_leaves_no_process_behind_and_goes_on_to_the_same_by
     place.succeed(&[&TWO[..], &many[..], &["parts"]].concat());
     for method in ["fedavg", "fedadam"] {
         let name = format!("method.name={method}");
-        let set = ["--set", &name, "--set", "federation.rounds=120", "--out", method, "--quiet"];
+        let set = ["--set", &name, "--set", "federation.rounds=60", "--out", method, "--quiet"];
         place.succeed(&[&["run", "tiny.toml"], &set[..]].concat());
         let resumed = place.bytes(&format!("parts/{method}/seed-3/model/model.safetensors"));
         assert_eq!(resumed, place.bytes(&format!("{method}/model/model.safetensors")));

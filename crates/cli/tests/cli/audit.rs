@@ -13,9 +13,9 @@ use crate::place::Place;
 
 const FILE: &str = include_str!("../../../../experiments/audit.toml");
 /// Enough to show that little noise shows.
-const SOME: usize = 500;
+const SOME: usize = 300;
 /// Enough to refute a claim.
-const MANY: usize = 1000;
+const MANY: usize = 600;
 
 fn run(canaries: usize, sets: &[&str]) -> CanaryRun {
     let overrides = sets.iter().fold(Overrides::default(), |all, set| all.set(set));
@@ -63,13 +63,14 @@ fn batches_by_coins_and_more_steps_are_below_their_claim_too() {
 
 #[test]
 fn a_quarter_of_the_noise_and_a_missing_clip_are_above_the_claim() {
-    let guaranteed = run(MANY, &[]).privacy;
+    // What is guaranteed does not depend on the canaries.
+    let guaranteed = run(8, &[]).privacy;
     let claim = guaranteed.epsilon.unwrap();
     // The noise is 0.6 as agreed, and no gradient is as long as 250.
     let unclipped = ["privacy.clip=250.0", "privacy.noise=0.0024"];
     for broken in [&["privacy.noise=1.5"][..], &unclipped] {
         let found = bound(&run(MANY, broken), &guaranteed);
-        assert!(found > claim, "{broken:?}: {found} below {claim}");
+        assert!(found > 1.1 * claim, "{broken:?}: {found}, hardly above {claim}");
     }
 }
 

@@ -190,7 +190,7 @@ fn what_rows_expand_to_is_held_to_the_limits() {
     }
 }
 
-/// Every byte changed, each in one of three ways, and the file cut or shortened at many places.
+/// Every second byte changed, each in one of three ways, and the file cut or shortened at many places.
 #[test]
 fn a_damaged_file_is_read_or_refused_but_never_believed() {
     let directory = tempfile::tempdir().unwrap();
@@ -210,17 +210,17 @@ fn a_damaged_file_is_read_or_refused_but_never_believed() {
             }
         };
         let tasks = [Task::Classes, Task::Diagnosis];
-        for at in 0..whole.len() {
+        for at in (0..whole.len()).step_by(2) {
             let mut bytes = whole.clone();
             bytes[at] ^= [0x01, 0x80, 0xff][at % 3];
-            attempt(&bytes, &tasks[at % 2..=at % 2]);
-            if at % 29 == 0 {
+            attempt(&bytes, &tasks[at / 2 % 2..=at / 2 % 2]);
+            if at % 58 == 0 {
                 attempt(&whole[..at], &tasks);
                 attempt(&[&whole[..at], &whole[(at + 3).min(whole.len())..]].concat(), &tasks);
             }
         }
     }
-    assert!(accepted > 500 && refused > 2500, "{accepted} accepted, {refused} refused");
+    assert!(accepted > 250 && refused > 1250, "{accepted} accepted, {refused} refused");
 }
 
 #[test]

@@ -20,7 +20,7 @@ use fedra::{Ending, Experiment, Listener, ModelChoice, Output, Overrides, Silent
 use serde_json::{Map, Value, json};
 
 const LABELS: [&str; 3] = ["heart", "lung", "skin"];
-const ROUNDS: u32 = 3;
+const ROUNDS: u32 = 2;
 const ROWS: usize = 48;
 /// Pixels along each side of an image.
 const SIDE: usize = 8;

@@ -212,9 +212,9 @@ fn standings(entries: &[Entry], reached: Reached<'_>) -> Vec<Standing> {
             Average::of(&both.collect::<Vec<f64>>())
         });
         let values: Vec<f64> = own.values().map(|(_, score)| *score).collect();
-        let rounds: f64 = own.values().map(|(rounds, _)| f64::from(*rounds)).sum();
+        let rounds: u64 = own.values().map(|(rounds, _)| u64::from(*rounds)).sum();
         Standing {
-            rounds: rounds / own.len().max(1) as f64,
+            rounds: rounds as f64 / own.len().max(1) as f64,
             score: Average::of(&values),
             baseline: baseline.map(|at| entries[at].name.clone()),
             difference,
