@@ -67,16 +67,14 @@ pub(crate) fn check(params: &Params, layout: &Layout) -> Result<()> {
 
 /// Writes values over those of the same parameters.
 pub(crate) fn overwrite(params: &mut Params, tensors: &ParamValues) -> Result<()> {
-    tensors.iter().try_for_each(|(id, values)| overwrite_one(params, id, values))
-}
-
-fn overwrite_one(params: &mut Params, id: ParamId, values: &[f32]) -> Result<()> {
-    let tensor = params.get_mut(id)?;
-    if tensor.elements() != values.len() {
-        let (found, expected) = (values.len(), tensor.elements());
-        return Err(ClientError::Length { id, found, expected });
-    }
-    Ok(tensor.overwrite(values)?)
+    tensors.iter().try_for_each(|(id, values)| {
+        let tensor = params.get_mut(id)?;
+        if tensor.elements() != values.len() {
+            let (found, expected) = (values.len(), tensor.elements());
+            return Err(ClientError::Length { id, found, expected });
+        }
+        Ok(tensor.overwrite(values)?)
+    })
 }
 
 /// Writes the payload of a download on a client's copy of the shared model, as far as it lives there: a
@@ -89,9 +87,9 @@ pub(crate) fn receive(
 ) -> Result<()> {
     let header = Header::download(Kind::Values, encoding, round);
     let opened = open(payload, &Expectation::of(layout, &header))?;
-    for (id, values) in opened.iter() {
+    for (id, bytes) in opened.plain() {
         if params.find(id).is_some() {
-            overwrite_one(params, id, &values)?;
+            params.get_mut(id)?.overwrite_bytes(&bytes)?;
         }
     }
     Ok(())
@@ -105,10 +103,10 @@ pub(crate) fn receive_apart(
 ) -> Result<()> {
     let header = Header::download(Kind::Values, encoding, round);
     let opened = open(payload, &Expectation::of(layout, &header))?;
-    for (id, values) in opened.iter() {
+    for (id, bytes) in opened.plain() {
         let params = if own.contains(id) { &mut *apart } else { &mut *shared };
         if params.find(id).is_some() {
-            overwrite_one(params, id, &values)?;
+            params.get_mut(id)?.overwrite_bytes(&bytes)?;
         }
     }
     Ok(())

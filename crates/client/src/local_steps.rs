@@ -7,8 +7,8 @@ use fedra_compute::{ComputeError, Device, Gradients, Params, Precision, Tape, Te
 use fedra_data::{Encoded, Target, epoch};
 use fedra_engine::{ClassWeights, MomentsLife, StepPlace};
 use fedra_model::{ModelError, PrefixCache};
-use fedra_plan::{Cut, Plan, Scope};
-use fedra_wire::ParamValues;
+use fedra_plan::{Cut, Layout, Plan, Scope};
+use fedra_wire::{Header, ParamValues, encode_in_place};
 
 use crate::convert::to_values;
 use crate::correction::Correction;
@@ -303,4 +303,23 @@ pub(crate) fn change_out_of(
         Ok((id, change))
     };
     part.iter().map(taken).collect()
+}
+
+/// The same as a payload, in which each difference is written once: nobody needs a change and its bytes in memory at
+/// once either.
+pub(crate) fn change_in_place(
+    (mut now, start): (Params, &Params),
+    (layout, header): (&Layout, &Header),
+    part: &Scope,
+    device: &Device,
+) -> Result<Vec<u8>> {
+    device.rest();
+    encode_in_place((layout, header), part, |id, into| {
+        let difference = now.get_mut(id)?;
+        difference.add_scaled(-1.0, start.get(id)?)?;
+        difference.copy_bytes_to(into)?;
+        drop(now.remove(id));
+        device.rest();
+        Ok(())
+    })
 }

@@ -24,7 +24,7 @@ use crate::error::{ClientError, Result};
 use crate::evaluator::Evaluator;
 use crate::examples::sample;
 use crate::heads::Dropped;
-use crate::local_steps::change_out_of;
+use crate::local_steps::{change_in_place, change_out_of};
 use crate::meter::Meter;
 use crate::prober::{Cut, Prober};
 use crate::request_key::{Sources, sample_seed};
@@ -128,26 +128,34 @@ impl Worker<'_> {
         next.moments = state.moments.clone();
         next.moments.absorb(course.moments.take().unwrap_or_default());
         next.personal.absorb(copied(&params, request.plan.keeps())?);
-        let mut change = change_out_of((params, &start), &own, self.device)?;
-        let mean = course.mean_gradient.take();
-        let (own, change_of_own) = next_correction(request, state, (&change, mean));
-        next.correction = own;
-        let correction = match change_of_own.filter(|_| request.correction.is_some()) {
-            None => None,
-            Some(change) => {
-                let header = Header { kind: Kind::Variate, encoding: Encoding::F32, ..header };
-                Some(encode_owned(self.layout, &header, change, None)?)
-            }
-        };
-
-        let uploads = request.plan.uploads();
-        change = change.into_iter().filter(|(id, _)| uploads.contains(*id)).collect();
-        if let Some(dropped) = dropped {
-            dropped.drop_from(&mut change, self.layout);
-        }
         next.attention = state.attention.clone();
         next.residual = state.residual.clone();
-        let payload = encode_owned(self.layout, &header, change, Some(&mut next.residual))?;
+        let uploads = request.plan.uploads();
+        let now = (params, &start);
+        let is_plain = request.work.encoding == Encoding::F32
+            && matches!(request.work.local, LocalRule::Plain | LocalRule::Proximal { .. })
+            && dropped.is_none();
+        let (payload, correction) = if is_plain {
+            next.correction = state.correction.clone();
+            // Nobody looks at the change before the server does, so it is written where it is to lie.
+            let part = &own & &uploads;
+            (change_in_place(now, (self.layout, &header), &part, self.device)?, None)
+        } else {
+            let mut change = change_out_of(now, &own, self.device)?;
+            let mean = course.mean_gradient.take();
+            let (own, change_of_own) = next_correction(request, state, (&change, mean));
+            next.correction = own;
+            let correction = change_of_own.filter(|_| request.correction.is_some()).map(|change| {
+                let header = Header { kind: Kind::Variate, encoding: Encoding::F32, ..header };
+                encode_owned(self.layout, &header, change, None)
+            });
+            change = change.into_iter().filter(|(id, _)| uploads.contains(*id)).collect();
+            if let Some(dropped) = dropped {
+                dropped.drop_from(&mut change, self.layout);
+            }
+            let residual = Some(&mut next.residual);
+            (encode_owned(self.layout, &header, change, residual)?, correction.transpose()?)
+        };
         let seconds = begun.elapsed().as_secs_f64();
         Ok((Reply { payload, correction, seconds, memory: None, noise: course.noise }, next))
     }

@@ -119,6 +119,23 @@ impl Storage {
         self.owned_cuda_buffer().overwrite(data, half);
     }
 
+    /// The same with bytes of f32, where there are f32 on a GPU.
+    pub fn overwrite_bytes(&mut self, bytes: &[u8]) {
+        self.numbers_mut(bytes.len() / 4);
+        self.owned_cuda_buffer().overwrite_bytes(bytes);
+    }
+
+    /// Copies as many bytes of f32 to main memory, if there are f32 on a GPU.
+    pub fn copy_bytes_to(&self, into: &mut [u8]) -> bool {
+        match &self.memory {
+            Memory::Cuda(buffer) if self.numbers == Stores::F32 => {
+                buffer.copy_bytes_to(into);
+                true
+            }
+            Memory::Cuda(_) | Memory::Cpu(_) | Memory::Meta(_) => false,
+        }
+    }
+
     /// The first `count` f32 as bf16, converted once.
     pub fn rounded(&self, count: usize) -> Arc<cuda::Buffer> {
         self.cuda_buffer().rounded(count)

@@ -266,6 +266,32 @@ impl Tensor {
         Ok(())
     }
 
+    /// The same of numbers that are the bytes of f32, little endian.
+    pub fn overwrite_bytes(&mut self, bytes: &[u8]) -> Result<(), ComputeError> {
+        ComputeError::expect("tensor", "number of bytes", bytes.len(), 4 * self.elements())?;
+        match self.device() {
+            Device::Cuda(_) if !self.is_bf16() => self.storage.overwrite_bytes(bytes),
+            Device::Cuda(_) => self.storage.overwrite(&numbers_of(bytes).collect::<Vec<f32>>()),
+            Device::Cpu(_) | Device::Meta(_) => self.change(|into| {
+                into.iter_mut().zip(numbers_of(bytes)).for_each(|(into, number)| *into = number);
+            }),
+        }
+        Ok(())
+    }
+
+    /// Writes the numbers as bytes of f32, little endian.
+    pub fn copy_bytes_to(&self, into: &mut [u8]) -> Result<(), ComputeError> {
+        ComputeError::expect("tensor", "number of bytes", into.len(), 4 * self.elements())?;
+        if self.storage.copy_bytes_to(into) {
+            return Ok(());
+        }
+        let numbers = self.read();
+        for (place, number) in into.as_chunks_mut().0.iter_mut().zip(numbers.iter()) {
+            *place = number.to_le_bytes();
+        }
+        Ok(())
+    }
+
     /// Copies rows `first .. first + count`.
     pub fn row_range(
         &self,
@@ -461,6 +487,11 @@ impl Numbers<'_> {
     pub(crate) fn mat(&self, tensor: &Tensor) -> Mat<'_> {
         Mat::new(self, tensor.rows, tensor.cols)
     }
+}
+
+/// Numbers from their bytes.
+fn numbers_of(bytes: &[u8]) -> impl Iterator<Item = f32> {
+    bytes.as_chunks().0.iter().map(|four| f32::from_le_bytes(*four))
 }
 
 fn le_bytes<T: Copy, const N: usize>(numbers: &[T], bytes: impl Fn(T) -> [u8; N]) -> Vec<u8> {

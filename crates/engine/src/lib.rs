@@ -67,7 +67,8 @@ pub use protocol::bytes::{Bytes, CrossingBytes};
 pub use protocol::fleet::{
     Absence, Adaptation, Arrival, AttentionRequest, AttentionShift, ClientAttention, ClientInfo,
     Download, EvaluationRequest, EvaluationSet, Evidence, F1Counts, Failure, Fleet, Outcome,
-    ProbeRequest, PublicText, Reply, Scored, TrainRequest, Unsynced, Verdict, place_of,
+    ProbeRequest, PublicText, Reply, Scored, SharedPayload, TrainRequest, Unsynced, Verdict,
+    place_of,
 };
 pub use protocol::progress::{Activity, RoundProgress};
 pub use protocol::server_segment::{SegmentHost, SegmentUpdate, SideMemory};

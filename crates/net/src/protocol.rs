@@ -305,7 +305,7 @@ impl Request {
     pub fn of_download(download: &Download) -> (Self, Vec<Bytes>) {
         let Download { client: _, round, encoding, payload } = download;
         let request = Self::Sync { round: *round, encoding: *encoding };
-        (request, vec![Bytes::from_owner(std::sync::Arc::clone(payload))])
+        (request, vec![payload.clone()])
     }
 
     /// Training.
@@ -321,7 +321,7 @@ impl Request {
             written.map_err(|error| NetError::meaning("writing a plan", error))
         };
         let mut payloads = vec![mask(plan.learns())?, mask(plan.has())?, mask(plan.keeps())?];
-        payloads.extend(correction.clone().map(Bytes::from_owner));
+        payloads.extend(correction.clone());
         let cut = plan.cut().server_blocks().map(|blocks| (blocks.start, blocks.end));
         let split = split.as_deref().cloned();
         let asked = Self::Train { round: *round, seed: seed.0, work: work.clone(), cut, split };
@@ -342,7 +342,7 @@ pub(crate) fn read_training(
     })?;
     let correction = match rest {
         [] => None,
-        [correction] => Some(correction.as_ref().into()),
+        [correction] => Some(correction.clone()),
         more => return Err(wrong(&format!("found {} payloads after the masks", more.len()))),
     };
     let part = |bytes: &Bytes| {

@@ -14,10 +14,12 @@ mod dispatch;
 mod lanes;
 mod passes;
 mod prefetch;
+mod shares;
 
-pub use dispatch::{add, divide, inspect, lanes, merge};
+pub use dispatch::{add, divide, lanes};
 pub use lanes::Lanes;
-pub use passes::{Excess, LIMIT};
+pub use passes::{Excess, Inspected, LIMIT};
+pub use shares::{inspect, merge, squares, store};
 
 /// The checksum of some bytes.
 pub fn checksum(bytes: &[u8]) -> u64 {

@@ -77,7 +77,7 @@ pub use mask::Mask;
 pub use numbers::{from_bytes, to_bytes};
 pub use param_values::ParamValues;
 pub use payload::{
-    Expectation, Opened, decode, encode, encode_owned, encode_part, norm_ahead, open,
+    Expectation, Opened, decode, encode, encode_in_place, encode_owned, encode_part, open,
     payload_length, rewrite,
 };
 pub use ranks::{narrowed, widened};

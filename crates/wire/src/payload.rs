@@ -19,7 +19,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use crate::kernels::{Excess, LIMIT, Lanes};
+use crate::kernels::{Excess, Inspected, LIMIT, Lanes};
 use fedra_plan::{Digest, Layout, ParamId, Round, Scope, Shape};
 
 use crate::codec;
@@ -27,6 +27,7 @@ use crate::encoding::Encoding;
 use crate::error::WireError;
 use crate::header::Header;
 use crate::id::{ClientId, Kind};
+use crate::numbers::to_bytes;
 use crate::param_values::ParamValues;
 
 const MAGIC: [u8; 4] = *b"FDRA";
@@ -80,26 +81,47 @@ pub fn encode_part(
     write((layout, header), scope, part, None)
 }
 
+/// The same of values in f32 that somebody puts where they are to lie, as little-endian bytes: of each parameter of the
+/// scope in its turn, over zeros.
+pub fn encode_in_place<E: From<WireError>>(
+    (layout, header): (&Layout, &Header),
+    scope: &Scope,
+    mut put: impl FnMut(ParamId, &mut [u8]) -> Result<(), E>,
+) -> Result<Vec<u8>, E> {
+    let header = &Header { encoding: Encoding::F32, ..*header };
+    let front = front((layout, header), scope)?;
+    let parts = parts(layout, scope, header.encoding)?;
+    let end = parts.last().map_or(front.len(), |(_, _, place)| place.end);
+    let mut bytes = vec![0; end + CHECKSUM];
+    bytes[..front.len()].copy_from_slice(&front);
+    for (id, _, place) in &parts {
+        put(*id, &mut bytes[place.clone()])?;
+    }
+    let Inspected { lanes, excess } = crate::kernels::inspect(&bytes[front.len()..end]);
+    refuse_excess(excess, (front.len(), &parts))?;
+    let checksum = crate::kernels::lanes(&front).then(lanes).finish();
+    bytes[end..].copy_from_slice(&checksum.to_le_bytes());
+    Ok(bytes)
+}
+
 fn write<V: AsRef<[f32]>>(
     (layout, header): (&Layout, &Header),
     scope: &Scope,
-    tensors: impl Iterator<Item = (ParamId, V)>,
+    mut tensors: impl Iterator<Item = (ParamId, V)>,
     residual: Option<&mut ParamValues>,
 ) -> Result<Vec<u8>, WireError> {
     let encoding = header.encoding;
-    encoding.check()?;
-    check_loss(header.loss)?;
+    if encoding == Encoding::F32 {
+        // Both are in the order of ids.
+        return encode_in_place((layout, header), scope, |id, into| {
+            let next = tensors.next().filter(|(next, _)| *next == id);
+            let (_, values) = next.ok_or(WireError::UnknownParameter { id })?;
+            crate::kernels::store(values.as_ref(), into);
+            Ok(())
+        });
+    }
     let mut bytes = Vec::with_capacity(payload_length(layout, scope, encoding));
-    bytes.extend(MAGIC);
-    bytes.extend([VERSION, header.kind as u8, encoding.code(), 0]);
-    bytes.extend(layout.digest().as_bytes());
-    bytes.extend(header.round.0.to_le_bytes());
-    bytes.extend(header.client.0.to_le_bytes());
-    bytes.extend(header.examples.to_le_bytes());
-    bytes.extend(header.steps.to_le_bytes());
-    bytes.extend(header.loss.map_or(UNTOLD, f32::to_bits).to_le_bytes());
-    bytes.extend(scope.bitmap(layout)?);
-    bytes.resize(front_length(layout), 0);
+    bytes.extend(front((layout, header), scope)?);
 
     let mut residual = residual.filter(|_| encoding.feedback());
     for (id, values) in tensors {
@@ -255,14 +277,7 @@ impl Front {
         if bytes.len() != length {
             return Err(WireError::length(bytes.len(), length));
         }
-        let mut end = start;
-        let place = |id| {
-            let shape = *layout.get(id).ok_or(WireError::UnknownParameter { id })?;
-            let from = end;
-            end += expected.encoding.at(id, shape).length(shape);
-            Ok((id, shape, from..end))
-        };
-        let parts = scope.iter().map(place).collect::<Result<_, WireError>>()?;
+        let parts = parts(layout, &scope, expected.encoding)?;
         let header = Header {
             kind: expected.kind,
             encoding: expected.encoding,
@@ -286,15 +301,9 @@ impl Front {
         Err(WireError::payload("checksum", found, expected))
     }
 
-    /// Names the parameter of a number, among the values in f32, that must not be summed.
+    /// Names the parameter of a number that must not be summed.
     pub(crate) fn refuse_excess(&self, excess: Option<Excess>) -> Result<(), WireError> {
-        let Some(excess) = excess else {
-            return Ok(());
-        };
-        let place = self.values.start + excess.index * 4;
-        let owner = self.parts.iter().find(|(_, _, part)| part.contains(&place));
-        let &(id, ..) = owner.expect("the parts cover all values");
-        Err(WireError::Magnitude { id, found: excess.value, limit: LIMIT })
+        refuse_excess(excess, (self.values.start, &self.parts))
     }
 
     /// Holds what is claimed against what is due.
@@ -356,7 +365,24 @@ impl<B: AsRef<[u8]>> Opened<B> {
 
     /// The Euclidean norm of all values.
     pub fn norm(&self) -> f64 {
-        self.parts().map(|part| square(self.header.encoding, part)).sum::<f64>().sqrt()
+        if self.header.encoding == Encoding::F32 {
+            let values = self.parts.first().zip(self.parts.last());
+            let values = values.map_or(0..0, |(first, last)| first.2.start..last.2.end);
+            return crate::kernels::squares(&self.bytes.as_ref()[values]).sqrt();
+        }
+        self.squares().map(|(_, squares)| squares).sum::<f64>().sqrt()
+    }
+
+    /// The values of each parameter as bytes of f32, in id order, where they lie if they are such already.
+    pub fn plain(&self) -> impl Iterator<Item = (ParamId, Cow<'_, [u8]>)> {
+        let encoding = self.header.encoding;
+        self.parts().map(move |part| {
+            if encoding == Encoding::F32 {
+                (part.0, Cow::Borrowed(part.2))
+            } else {
+                (part.0, Cow::Owned(to_bytes(&values(encoding, part))))
+            }
+        })
     }
 
     /// The sum of squares of each parameter, in f64, in id order.
@@ -366,14 +392,6 @@ impl<B: AsRef<[u8]>> Opened<B> {
 }
 
 // What is generic over the bytes is compiled where it is used, perhaps without optimisation: it only hands them on.
-
-/// The sum of squares of one parameter, in a fixed order.
-fn square(encoding: Encoding, part: (ParamId, Shape, &[u8])) -> f64 {
-    if encoding.at(part.0, part.1) == Encoding::F32 {
-        return sum_of_squares(part.2);
-    }
-    square_in_turn(&values(encoding, part))
-}
 
 fn square_in_turn(values: &[f32]) -> f64 {
     values.iter().map(|value| f64::from(*value) * f64::from(*value)).sum()
@@ -408,34 +426,48 @@ pub fn payload_length(layout: &Layout, scope: &Scope, encoding: Encoding) -> usi
     values.fold(front_length(layout) + CHECKSUM, usize::saturating_add)
 }
 
-/// [`Opened::norm`] of a payload in f32 that is about to be checked and taken; `None` of any other. Until it is
-/// checked this is the norm of whatever was sent.
-pub fn norm_ahead(bytes: &[u8], expected: &Expectation<'_>) -> Option<f64> {
-    if expected.encoding != Encoding::F32 {
-        return None;
-    }
-    let front = Front::read(bytes, expected).ok()?;
-    let square = |(_, _, place): &Part| sum_of_squares(&bytes[place.clone()]);
-    Some(front.parts.iter().map(square).sum::<f64>().sqrt())
+/// What stands before the values.
+fn front((layout, header): (&Layout, &Header), scope: &Scope) -> Result<Vec<u8>, WireError> {
+    header.encoding.check()?;
+    check_loss(header.loss)?;
+    let mut bytes = Vec::with_capacity(front_length(layout));
+    bytes.extend(MAGIC);
+    bytes.extend([VERSION, header.kind as u8, header.encoding.code(), 0]);
+    bytes.extend(layout.digest().as_bytes());
+    bytes.extend(header.round.0.to_le_bytes());
+    bytes.extend(header.client.0.to_le_bytes());
+    bytes.extend(header.examples.to_le_bytes());
+    bytes.extend(header.steps.to_le_bytes());
+    bytes.extend(header.loss.map_or(UNTOLD, f32::to_bits).to_le_bytes());
+    bytes.extend(scope.bitmap(layout)?);
+    bytes.resize(front_length(layout), 0);
+    Ok(bytes)
 }
 
-/// The sum of squares of values in f32, in lanes that are added up at the end: as fast as memory, and the same bits
-/// everywhere.
-fn sum_of_squares(bytes: &[u8]) -> f64 {
-    const LANES: usize = 16;
-    let (values, _) = bytes.as_chunks::<4>();
-    let (blocks, rest) = values.as_chunks::<LANES>();
-    let square = |value: &[u8; 4]| {
-        let value = f64::from(f32::from_le_bytes(*value));
-        value * value
+/// Where the values of each parameter lie.
+fn parts(layout: &Layout, scope: &Scope, encoding: Encoding) -> Result<Vec<Part>, WireError> {
+    let mut end = front_length(layout);
+    let place = |id| {
+        let shape = *layout.get(id).ok_or(WireError::UnknownParameter { id })?;
+        let from = end;
+        end += encoding.at(id, shape).length(shape);
+        Ok((id, shape, from..end))
     };
-    let mut lanes = [0.0; LANES];
-    for block in blocks {
-        for (lane, value) in lanes.iter_mut().zip(block) {
-            *lane += square(value);
-        }
-    }
-    lanes.iter().sum::<f64>() + rest.iter().map(square).sum::<f64>()
+    scope.iter().map(place).collect()
+}
+
+/// Names the parameter of a number, among values in f32 that start there, that must not be summed.
+fn refuse_excess(
+    excess: Option<Excess>,
+    (start, parts): (usize, &[Part]),
+) -> Result<(), WireError> {
+    let Some(excess) = excess else {
+        return Ok(());
+    };
+    let place = start + excess.index * 4;
+    let owner = parts.iter().find(|(_, _, part)| part.contains(&place));
+    let &(id, ..) = owner.expect("the parts cover all values");
+    Err(WireError::Magnitude { id, found: excess.value, limit: LIMIT })
 }
 
 /// The length of what stands before the values: header, bitmap, zeros.

@@ -52,6 +52,8 @@ pub struct Taken {
     pub header: Header,
     /// The part of the model that was in it.
     pub scope: Scope,
+    /// The Euclidean norm of its values.
+    pub norm: f64,
     /// A buffer nobody needs, for the next payload; empty if there is none.
     pub spare: Vec<u8>,
 }
@@ -98,8 +100,9 @@ impl Sum {
             let update = open(payload, expected)?;
             let weight = weigh(&update.header)?;
             self.add(&update, weight);
+            let norm = update.norm();
             let Opened { bytes: spare, header, scope, .. } = update;
-            return Ok(Taken { header, scope, spare });
+            return Ok(Taken { header, scope, norm, spare });
         }
         let weight = match weigh(&front.header) {
             Ok(weight) => weight,
@@ -109,9 +112,9 @@ impl Sum {
             }
         };
         let values = &mut payload[front.values.clone()];
-        let inspected = match &self.body {
+        let (inspected, squares) = match &self.body {
             Some(body) => crate::kernels::merge(values, &body.bytes[body.values.clone()], weight),
-            None => crate::kernels::inspect(values),
+            None => (crate::kernels::inspect(values), crate::kernels::squares(values)),
         };
         front.refuse_damage(&payload, inspected.lanes)?;
         front.refuse_excess(inspected.excess)?;
@@ -121,7 +124,8 @@ impl Sum {
         if old.is_none() {
             self.scale(weight);
         }
-        Ok(Taken { header, scope, spare: old.map_or_else(Vec::new, |old| old.bytes) })
+        let spare = old.map_or_else(Vec::new, |old| old.bytes);
+        Ok(Taken { header, scope, norm: squares.sqrt(), spare })
     }
 
     /// The values, each divided by what its parameter is given, where they lie; parameters nobody

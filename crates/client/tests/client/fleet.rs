@@ -6,7 +6,7 @@ use fedra_data::Task;
 use fedra_engine::RoundProgress;
 use fedra_engine::{
     Adaptation, Arrival, ClientInfo, Download, Encoding, EvaluationRequest, EvaluationSet, Fleet,
-    LocalRule, Outcome, ProbeRequest, TrainRequest, Verdict,
+    LocalRule, Outcome, ProbeRequest, SharedPayload, TrainRequest, Verdict,
 };
 use fedra_plan::{AttentionSide, Probe, RelevantTokens, Round};
 use fedra_seed::Seed;
@@ -69,7 +69,7 @@ fn a_failing_client_is_reported_and_the_others_go_on() {
         client: ClientId(2),
         round: Round(0),
         encoding: Encoding::F32,
-        payload: Arc::from(vec![0; 10]),
+        payload: vec![0; 10].into(),
     };
     let absent = fleet.sync(&[broken]).unwrap();
     assert_eq!(absent[0].absence.client, ClientId(2));
@@ -125,7 +125,8 @@ fn only_taken_answers_change_what_a_client_keeps() {
     let world = World::new(Task::Diagnosis, Size::SMALL);
     let zeros = ParamValues::zeros(world.model.layout(), &world.everything());
     let header = Header::download(Kind::Variate, Encoding::F32, Round(0));
-    let variate: Arc<[u8]> = encode(world.model.layout(), &header, &zeros, None).unwrap().into();
+    let variate: SharedPayload =
+        encode(world.model.layout(), &header, &zeros, None).unwrap().into();
     let cases: [&dyn Fn(&mut TrainRequest); 3] = [
         &|order| {
             order.work.local = LocalRule::ControlVariate;
@@ -162,7 +163,8 @@ fn the_change_of_a_variate_is_the_mean_gradient_less_the_old_one() {
     let everything = world.everything();
     let zeros = ParamValues::zeros(world.model.layout(), &everything);
     let header = Header::download(Kind::Variate, Encoding::F32, Round(0));
-    let variate: Arc<[u8]> = encode(world.model.layout(), &header, &zeros, None).unwrap().into();
+    let variate: SharedPayload =
+        encode(world.model.layout(), &header, &zeros, None).unwrap().into();
     let mut fleet = world.fleet();
     let given = orders(&world, &fleet, |order| {
         order.work.local = LocalRule::ControlVariate;

@@ -7,7 +7,8 @@ use fedra_data::{
     Table, TableBuilder, Target, Task, Tokenizer,
 };
 use fedra_engine::{
-    ClientInfo, ClientState, Download, Encoding, Fleet, OptimiserConfig, TrainRequest, Work,
+    ClientInfo, ClientState, Download, Encoding, Fleet, OptimiserConfig, SharedPayload,
+    TrainRequest, Work,
 };
 use fedra_model::hf::Config;
 use fedra_model::{Adapters, Head, Model};
@@ -26,7 +27,8 @@ pub fn kept_by(fleet: &LocalFleet) -> Vec<ClientState> {
 /// Brings every client up to date with these values.
 pub fn send(fleet: &mut LocalFleet, round: Round, values: &ParamValues) {
     let header = Header::download(Kind::Values, Encoding::F32, round);
-    let payload: Arc<[u8]> = encode(fleet.model.layout(), &header, values, None).unwrap().into();
+    let payload: SharedPayload =
+        encode(fleet.model.layout(), &header, values, None).unwrap().into();
     let download = |client: &ClientInfo| Download {
         client: client.id,
         round,

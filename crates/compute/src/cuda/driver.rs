@@ -78,6 +78,7 @@ functions! {
         set_current: c"cuCtxSetCurrent" (Handle);
         free_memory: c"cuMemGetInfo_v2" (*mut usize, *mut usize);
         allocate: c"cuMemAlloc_v2" (*mut Address, usize);
+        page_locked: c"cuMemHostAlloc" (*mut *mut c_void, usize, c_uint);
         upload: c"cuMemcpyHtoDAsync_v2" (Address, *const c_void, usize, Handle);
         download: c"cuMemcpyDtoHAsync_v2" (*mut c_void, Address, usize, Handle);
         copy: c"cuMemcpyDtoDAsync_v2" (Address, Address, usize, Handle);

@@ -7,6 +7,7 @@
 use super::driver::{Address, Context, Driver, Handle};
 use super::error::CudaError;
 use super::products::Products;
+use super::staging::Staging;
 use super::uploads::Uploads;
 use std::cell::Cell;
 use std::sync::atomic::AtomicBool;
@@ -26,6 +27,7 @@ pub(super) struct Lane<B> {
     pub stream: Context,
     pub products: Products,
     pub uploads: Mutex<Uploads<B>>,
+    pub staging: Mutex<Option<Staging>>,
     pub workspace: OnceLock<Address>,
     pub counters: OnceLock<Address>,
     pub jumps: OnceLock<Arc<B>>,
@@ -43,6 +45,7 @@ impl<B> Lane<B> {
             stream: Context(stream),
             products: Products::open()?,
             uploads: Mutex::default(),
+            staging: Mutex::default(),
             workspace: OnceLock::new(),
             counters: OnceLock::new(),
             jumps: OnceLock::new(),

@@ -18,6 +18,7 @@ pub(crate) mod moves;
 mod opened;
 pub(crate) mod ops;
 mod products;
+mod staging;
 mod uploads;
 
 pub(crate) use arguments::Numbers;

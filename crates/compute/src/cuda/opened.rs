@@ -9,6 +9,7 @@ use super::driver::{
 use super::error::CudaError;
 use super::lane::{self, Entered, LANES, Lane};
 use super::products::{Product, WORKSPACE};
+use super::staging::Staging;
 use super::uploads::Plain;
 use crate::cpu::bf16;
 use crate::pool::{Usage, worker};
@@ -240,11 +241,15 @@ impl Cuda {
 
     /// Copies bytes to the device.
     fn write<T: Copy>(&self, into: Address, data: &[T]) {
-        let bytes = size_of_val(data);
+        let (from, bytes) = (data.as_ptr(), size_of_val(data));
+        if bytes > TABLE {
+            // SAFETY: the destination was taken for at least so many bytes.
+            return self
+                .staged(|staging, way| unsafe { staging.upload(way, (into, from.cast(), bytes)) });
+        }
         self.apart(|driver, stream| {
-            // SAFETY: the destination was taken for at least so many bytes. The source is not page-locked, so the
-            // driver has copied it before the call returns.
-            let status = unsafe { (driver.call.upload)(into, data.as_ptr().cast(), bytes, stream) };
+            // SAFETY: as above. The source is not page-locked, so the driver has copied it before the call returns.
+            let status = unsafe { (driver.call.upload)(into, from.cast(), bytes, stream) };
             driver.check("cuMemcpyHtoDAsync", status)
         });
     }
@@ -252,16 +257,29 @@ impl Cuda {
     /// Copies numbers from the device, when all work before is done.
     pub(super) fn read<T: Copy + Default>(&self, from: Address, count: usize) -> Vec<T> {
         let mut data = vec![T::default(); count];
-        self.apart(|driver, stream| {
-            let into: *mut c_void = data.as_mut_ptr().cast();
-            // SAFETY: the vector has room for so many bytes, and the copy is waited for before it is read.
-            unsafe {
-                let status = (driver.call.download)(into, from, count * size_of::<T>(), stream);
-                driver.check("cuMemcpyDtoHAsync", status)?;
-                driver.check("cuStreamSynchronize", (driver.call.synchronise)(stream))
-            }
-        });
+        let (into, bytes) = (data.as_mut_ptr(), count * size_of::<T>());
+        // SAFETY: the vector has room for so many bytes, and any bytes are numbers; whoever asks for numbers of a
+        // buffer asks for as many as it has at most.
+        self.staged(|staging, way| unsafe { staging.download(way, (into.cast(), from, bytes)) });
         data
+    }
+
+    /// The same into memory that is there.
+    fn read_into(&self, into: &mut [u8], from: Address) {
+        let (into, bytes) = (into.as_mut_ptr(), into.len());
+        // SAFETY: as above.
+        self.staged(|staging, way| unsafe { staging.download(way, (into, from, bytes)) });
+    }
+
+    /// Copies by way of the lane's page-locked memory.
+    fn staged(&self, copy: impl FnOnce(&mut Staging, (&Driver, Handle)) -> Result<(), CudaError>) {
+        self.apart(|driver, stream| {
+            let mut staging = lock(&self.lane().staging);
+            if staging.is_none() {
+                *staging = Some(Staging::new(driver)?);
+            }
+            staging.as_mut().map_or(Ok(()), |staging| copy(staging, (driver, stream)))
+        });
     }
 
     /// Copies on the device.
@@ -466,6 +484,8 @@ impl Cuda {
     }
 }
 
+/// Bytes that the driver copies into the stream's own commands: tables of a step.
+const TABLE: usize = 64 << 10;
 /// Blocks of a launch that may count who has arrived.
 pub(super) const COUNTERS: usize = 1 << 16;
 
@@ -527,6 +547,17 @@ impl Buffer {
         let mut rounded = vec![0_u16; data.len()];
         bf16::narrow(&mut rounded, data);
         self.cuda.write(self.address, &rounded);
+    }
+
+    /// Overwrites the first numbers, which are f32, with these bytes.
+    pub fn overwrite_bytes(&mut self, bytes: &[u8]) {
+        self.forget();
+        self.cuda.write(self.address, bytes);
+    }
+
+    /// Copies so many of its first bytes to main memory.
+    pub fn copy_bytes_to(&self, into: &mut [u8]) {
+        self.cuda.read_into(into, self.address);
     }
 
     /// A copy of the first numbers with room for `capacity` of the same precision.

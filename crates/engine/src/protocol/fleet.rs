@@ -46,6 +46,9 @@ use crate::storage::client_state::ClientState;
 use crate::storage::state_store::StateHandle;
 use crate::work::Work;
 
+/// A payload that several receive: clones share its memory.
+pub type SharedPayload = bytes::Bytes;
+
 /// All clients, however they are reached.
 pub trait Fleet {
     /// Every client there is, in ascending order of id.
@@ -151,7 +154,7 @@ pub struct Download {
     /// [`Kind::Values`](fedra_wire::Kind::Values) of the parameters that the client lacks. Clients
     /// that lack the same share one allocation. A personal parameter comes until an answer was taken,
     /// as the value to start from; a client that has one of its own keeps its own.
-    pub payload: Arc<[u8]>,
+    pub payload: SharedPayload,
 }
 
 impl Download {
@@ -172,7 +175,7 @@ pub struct TrainRequest {
     pub seed: Seed,
     /// The server's correction over [`TrainRequest::uploads`], such as a control variate
     /// ([`Kind::Variate`](fedra_wire::Kind::Variate), f32), for local rules that ask for one.
-    pub correction: Option<Arc<[u8]>>,
+    pub correction: Option<SharedPayload>,
     /// What the client has, what of it trains (all else stays identical to the bit) and what it keeps
     /// in its state and never sends up.
     pub plan: Plan,

@@ -12,8 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fedra_plan::{ByteCount, Layout, Round, Scope};
 use fedra_wire::{
-    ClientId, Encoding, Expectation, Header, Kind, Mean, Opened, ParamValues, WireError, encode,
-    norm_ahead, open, widened,
+    ClientId, Encoding, Expectation, Header, Kind, Mean, Opened, ParamValues, Taken, WireError,
+    encode, open, widened,
 };
 
 use self::noise_mean::NoiseMean;
@@ -297,17 +297,8 @@ impl<'round> Aggregator<'round> {
             due.check_claims(header)?;
             Ok::<_, Refusal>(due.contribution(recipe, header))
         };
-        let payload = reply.payload;
-        // Only plain values are checked, measured and added without being read into memory of their own.
-        let (header, norm) = if expected.encoding == Encoding::F32 || self.norms.is_none() {
-            let norm = norm_ahead(&payload, &expected).filter(|_| self.norms.is_some());
-            (self.changes.take(payload, &expected, judge)?.header, norm)
-        } else {
-            let update = open(payload, &expected)?;
-            self.changes.add(&update, judge(&update.header)?);
-            (update.header, Some(update.norm()))
-        };
-        self.note_norm(client, norm);
+        let Taken { header, norm, .. } = self.changes.take(reply.payload, &expected, judge)?;
+        self.note_norm(client, Some(norm));
         self.settle(client, &header);
         Ok(())
     }

@@ -27,7 +27,7 @@ use crate::cohort::conditions::Fate;
 use crate::error::EngineError;
 use crate::privacy::private_steps::PrivateSteps;
 use crate::protocol::bytes::Bytes;
-use crate::protocol::fleet::{Absence, ClientInfo, Fleet, TrainRequest};
+use crate::protocol::fleet::{Absence, ClientInfo, Fleet, SharedPayload, TrainRequest};
 use crate::protocol::server_segment::{SegmentHost, SideMemory};
 use crate::recipe::{Population, Recipe, Start};
 use crate::report::FailedAttempt;
@@ -294,7 +294,7 @@ impl State {
             } else {
                 None
             };
-            length += ByteCount(correction.as_ref().map_or(0, |bytes| bytes.len()) as u64);
+            length += ByteCount(correction.as_ref().map_or(0, SharedPayload::len) as u64);
             let reason = match fate {
                 Fate::Works => {
                     requests.push(TrainRequest {

@@ -1,18 +1,18 @@
 //! What goes down in a round, encoded once for all who lack the same.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use fedra_plan::{Layout, Round, Scope};
 use fedra_wire::{Encoding, Header, Kind, ParamValues, encode_part};
 
 use crate::error::EngineError;
+use crate::protocol::fleet::SharedPayload;
 
 /// Downloads of one round; who lacks the same gets the same bytes.
 pub(crate) struct Downloads {
     kind: Kind,
     encoding: Encoding,
-    encoded: BTreeMap<Scope, Arc<[u8]>>,
+    encoded: BTreeMap<Scope, SharedPayload>,
 }
 
 impl Downloads {
@@ -26,13 +26,13 @@ impl Downloads {
         (layout, round): (&Layout, Round),
         values: &ParamValues,
         scope: Scope,
-    ) -> Result<Arc<[u8]>, EngineError> {
+    ) -> Result<SharedPayload, EngineError> {
         if let Some(encoded) = self.encoded.get(&scope) {
-            return Ok(Arc::clone(encoded));
+            return Ok(encoded.clone());
         }
         let header = Header::download(self.kind, self.encoding, round);
-        let encoded: Arc<[u8]> = encode_part(layout, &header, values, &scope)?.into();
-        self.encoded.insert(scope, Arc::clone(&encoded));
+        let encoded: SharedPayload = encode_part(layout, &header, values, &scope)?.into();
+        self.encoded.insert(scope, encoded.clone());
         Ok(encoded)
     }
 }

@@ -2,13 +2,12 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use fedra_plan::{ByteCount, Scope};
 use fedra_wire::{ClientId, Kind, narrowed};
 
 use crate::error::EngineError;
-use crate::protocol::fleet::{ClientInfo, Download, Unsynced};
+use crate::protocol::fleet::{ClientInfo, Download, SharedPayload, Unsynced};
 use crate::round::downloads::Downloads;
 use crate::state::State;
 
@@ -20,7 +19,7 @@ impl State {
         let mut values: BTreeMap<Option<u16>, Downloads> = BTreeMap::new();
         // What a client lacks follows from what it holds and how deep it is: a few cases, however
         // many clients there are.
-        let mut payloads: BTreeMap<_, Arc<[u8]>> = BTreeMap::new();
+        let mut payloads: BTreeMap<_, SharedPayload> = BTreeMap::new();
         let mut downloads = Vec::with_capacity(clients.len());
         for client in clients {
             let depth = self.recipe.depths.get(&client.name).copied();

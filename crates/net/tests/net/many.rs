@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fedra_engine::{Download, Encoding, Fleet};
+use fedra_engine::{Download, Encoding, Fleet, SharedPayload};
 use fedra_net::certs::{Authority, Days};
 use fedra_net::{
     Answer, Asked, Counts, DataDigest, Dialer, Federated, FleetOptions, HeldModel, Hello, JOIN,
@@ -118,14 +118,14 @@ fn many_sites_are_served_by_one_thread() {
     fleet.open(Round(0), Arc::new(fedra_client::Silent)).unwrap();
 
     let header = Header::download(Kind::Values, Encoding::F32, Round(0));
-    let large: Arc<[u8]> = encode(&layout, &header, &initial, None).unwrap().into();
-    let small: Arc<[u8]> = encode(&layout, &header, &ParamValues::new(), None).unwrap().into();
-    let mut step = |payload: &Arc<[u8]>| {
+    let large: SharedPayload = encode(&layout, &header, &initial, None).unwrap().into();
+    let small: SharedPayload = encode(&layout, &header, &ParamValues::new(), None).unwrap().into();
+    let mut step = |payload: &SharedPayload| {
         let download = |number: usize| Download {
             client: ClientId(number as u32),
             round: Round(0),
             encoding: Encoding::F32,
-            payload: Arc::clone(payload),
+            payload: payload.clone(),
         };
         let downloads: Vec<Download> = (0..BUSY).map(download).collect();
         let begun = Instant::now();

@@ -288,7 +288,7 @@ impl Fleet for Quadratics {
             }
             let (reply, state) = self.work(&order);
             let client = order.client;
-            self.seen.0 += order.correction.as_ref().map_or(0, |e| e.len()) as u64;
+            self.seen.0 += order.correction.as_ref().map_or(0, SharedPayload::len) as u64;
             let outcomes = match &mut self.tamper {
                 None => vec![Outcome::Finished(reply)],
                 Some(tamper) => tamper(&order, reply),

@@ -1,13 +1,12 @@
 //! Every method of the trait, asked without an engine, in an order that makes state matter.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use fedra_client::to_values;
 use fedra_compute::Seed;
 use fedra_engine::{
     AttentionRequest, Download, EvaluationRequest, EvaluationSet, Fleet, ProbeRequest,
-    TrainRequest, Verdict, Work,
+    SharedPayload, TrainRequest, Verdict, Work,
 };
 use fedra_plan::{AttentionSide, Cut, Layout, Plan, Probe, RelevantTokens, Round, Scope};
 use fedra_wire::{ClientId, Encoding, Header, Kind, ParamValues, encode};
@@ -79,13 +78,13 @@ struct Engine<'e, 'f> {
 impl Engine<'_, '_> {
     fn sync(&mut self, round: Round, model: &ParamValues, part: &Scope) {
         let header = Header::download(Kind::Values, Encoding::F32, round);
-        let payload: Arc<[u8]> =
+        let payload: SharedPayload =
             encode(self.layout, &header, &model.subset(part), None).unwrap().into();
         let downloads = ALL.map(|client| Download {
             client,
             round,
             encoding: Encoding::F32,
-            payload: Arc::clone(&payload),
+            payload: payload.clone(),
         });
         assert_eq!(self.fleet.sync(&downloads).unwrap(), []);
     }

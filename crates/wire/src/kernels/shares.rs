@@ -1,0 +1,161 @@
+//! Passes over a whole model, by a few threads: one thread alone moves a part of what memory gives.
+//!
+//! Shares have a fixed size, and what is found in them is put together in their order, so results do not depend on how
+//! many threads there are.
+
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
+use super::dispatch;
+use super::passes::{Excess, Inspected};
+
+/// Bytes of a share, which stays in a cache while more than one pass reads it.
+const SHARE: usize = 1 << 20;
+/// More threads add little.
+const THREADS: usize = 4;
+
+/// Writes numbers as bytes, four for each; it panics where there is not room for exactly so many.
+pub fn store(numbers: &[f32], into: &mut [u8]) {
+    assert_eq!(into.len(), 4 * numbers.len(), "room for the numbers");
+    let shares = into.chunks_mut(SHARE).zip(numbers.chunks(SHARE / 4)).collect();
+    each(shares, |(into, numbers): (&mut [u8], &[f32])| {
+        for (place, number) in into.as_chunks_mut().0.iter_mut().zip(numbers) {
+            *place = number.to_le_bytes();
+        }
+    });
+}
+
+/// Sums some numbers' bytes for the checksum and looks for one that is too large.
+pub fn inspect(bytes: &[u8]) -> Inspected {
+    joined(each(bytes.chunks(SHARE).collect(), dispatch::inspect))
+}
+
+/// Inspects an update, takes the sum of its squares in f64, and puts `sum + weight * update` in its place. Both have
+/// the same length; it panics otherwise.
+pub fn merge(update: &mut [u8], sum: &[u8], weight: f32) -> (Inspected, f64) {
+    assert_eq!(update.len(), sum.len(), "an update beside the sum of its like");
+    let shares = update.chunks_mut(SHARE).zip(sum.chunks(SHARE)).collect();
+    let found = each(shares, |(update, sum)| {
+        let squares = squares_of_share(update);
+        (dispatch::merge(update, sum, weight), squares)
+    });
+    let (found, squares): (Vec<_>, Vec<f64>) = found.into_iter().unzip();
+    (joined(found), squares.iter().sum())
+}
+
+/// The sum of squares of numbers in f32, in f64.
+pub fn squares(bytes: &[u8]) -> f64 {
+    each(bytes.chunks(SHARE).collect(), squares_of_share).iter().sum()
+}
+
+/// What was found in shares, as if it were found in one pass.
+fn joined(found: Vec<Inspected>) -> Inspected {
+    let nothing = Inspected { lanes: dispatch::lanes(&[]), excess: None };
+    found.into_iter().enumerate().fold(nothing, |before, (number, found)| {
+        let moved = |Excess { index, value }| Excess { index: index + number * (SHARE / 4), value };
+        let lanes = before.lanes.then(found.lanes);
+        Inspected { lanes, excess: before.excess.or(found.excess.map(moved)) }
+    })
+}
+
+/// In lanes that are added up at the end: as fast as memory, and the same bits everywhere.
+fn squares_of_share(bytes: &[u8]) -> f64 {
+    const LANES: usize = 16;
+    let (values, _) = bytes.as_chunks::<4>();
+    let (blocks, rest) = values.as_chunks::<LANES>();
+    let square = |value: &[u8; 4]| {
+        let value = f64::from(f32::from_le_bytes(*value));
+        value * value
+    };
+    let mut lanes = [0.0; LANES];
+    for block in blocks {
+        for (lane, value) in lanes.iter_mut().zip(block) {
+            *lane += square(value);
+        }
+    }
+    lanes.iter().sum::<f64>() + rest.iter().map(square).sum::<f64>()
+}
+
+/// What comes of each share, in their order.
+fn each<T: Send, R: Send>(shares: Vec<T>, work: impl Fn(T) -> R + Sync) -> Vec<R> {
+    let count = shares.len();
+    if count <= 2 {
+        return shares.into_iter().map(work).collect();
+    }
+    let (shares, found) = (Mutex::new(shares.into_iter().enumerate()), Mutex::new(Vec::new()));
+    let next = || shares.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let all = || {
+        while let Some((number, share)) = next() {
+            let result = work(share);
+            found.lock().unwrap_or_else(PoisonError::into_inner).push((number, result));
+        }
+    };
+    thread::scope(|scope| {
+        let threads = THREADS.min(count).min(thread::available_parallelism().map_or(1, Into::into));
+        for _ in 1..threads {
+            // Where no more threads are to be had, those that have begun do all of it.
+            if thread::Builder::new().spawn_scoped(scope, all).is_err() {
+                break;
+            }
+        }
+        all();
+    });
+    let mut found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
+    found.sort_unstable_by_key(|(number, _)| *number);
+    found.into_iter().map(|(_, result)| result).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernels::passes::LIMIT;
+
+    /// More shares than threads, the last of them not whole.
+    const COUNT: usize = 6 * SHARE / 4 + 12_345;
+
+    fn bytes(seed: u64) -> Vec<u8> {
+        let mut generator = fedra_seed::Seed(seed).generator();
+        (0..COUNT).flat_map(|_| (generator.normal() as f32).to_le_bytes()).collect()
+    }
+
+    #[test]
+    fn shares_of_an_update_are_merged_as_the_whole_is() {
+        let (update, sum) = (bytes(1), bytes(2));
+        let (mut whole, mut shared) = (update.clone(), update.clone());
+        let expected = dispatch::merge(&mut whole, &sum, 0.3);
+        let (found, merged_squares) = merge(&mut shared, &sum, 0.3);
+        assert_eq!(found, expected);
+        assert!(shared == whole);
+        assert_eq!(inspect(&update), dispatch::inspect(&update));
+        assert_eq!(merged_squares.to_bits(), squares(&update).to_bits());
+    }
+
+    #[test]
+    fn numbers_lie_where_their_bytes_belong() {
+        let numbers: Vec<f32> = (0..COUNT).map(|number| number as f32).collect();
+        let mut stored = vec![0; 4 * COUNT];
+        store(&numbers, &mut stored);
+        assert!(stored == crate::to_bytes(&numbers));
+    }
+
+    #[test]
+    fn the_first_number_past_the_limit_is_named_in_whichever_share_it_is() {
+        let sum = bytes(2);
+        for index in [3, SHARE / 4 - 1, SHARE / 4, COUNT - 1] {
+            let mut update = bytes(1);
+            for at in [index, COUNT - 1] {
+                update[4 * at..4 * at + 4].copy_from_slice(&(2.0 * LIMIT).to_le_bytes());
+            }
+            let (found, _) = merge(&mut update, &sum, 1.0);
+            let found = found.excess.expect("one past the limit");
+            assert_eq!((found.index, found.value), (index, 2.0 * LIMIT));
+        }
+    }
+
+    #[test]
+    fn squares_are_those_of_all_numbers() {
+        for count in [0, 5, COUNT] {
+            assert_eq!(squares(&crate::to_bytes(&vec![2.0; count])), 4.0 * count as f64);
+        }
+    }
+}
