@@ -24,8 +24,9 @@ pub(crate) fn sides(
     batches: &LargestBatches,
 ) -> Result<SideMemory> {
     let model = &prepared.model;
-    // Those that wait in memory, and the one that is added.
-    let updates = recipe.sampler.about(prepared.shards.clients.len()).clamp(1, 5) as u64;
+    // Those that wait in memory, the one that is added, and the one that the sum lies in.
+    let most = if variates(recipe) == 0 { 6 } else { 5 };
+    let updates = recipe.sampler.about(prepared.shards.clients.len()).clamp(1, most) as u64;
     let mut most = SideMemory { client: ByteCount(0), server: ByteCount(0) };
     for (_, plan) in stages {
         // Those of a GPU are not in main memory.
@@ -41,8 +42,9 @@ pub(crate) fn sides(
 }
 
 /// A client whose tensors take so much in training: these, or afterwards the model, the change and its payload,
-/// since what was learnt is let go as its change is taken; what the client keeps; and with SCAFFOLD the server's
-/// variate, as it came and as it is asked for, and its own next one, as numbers and as payload.
+/// since what was learnt is let go as its change is taken (a plain change is written into its payload); what the
+/// client keeps; and with SCAFFOLD the server's variate, as it came and as it is asked for, and its own next one, as
+/// numbers and as payload.
 pub fn client(
     tensors: ByteCount,
     model: &Model,
@@ -98,18 +100,19 @@ fn base(model: &Model) -> ByteCount {
     model.storage().bytes(model.layout(), model.storage().scope())
 }
 
-/// The first model on its way: what is sent, as numbers and as bytes, and what it replaces.
+/// The first model on its way: what is sent, and what it replaces.
 pub fn sending(model: &Model, recipe: &Recipe, plan: &Plan) -> ByteCount {
     ByteCount(match recipe.start {
-        Start::Sent => 3 * exchanged(model).0,
-        Start::Shared => 4 * 3 * plan.memory(Side::Client, model.layout()).trained,
+        Start::Sent => 2 * exchanged(model).0,
+        Start::Shared => 4 * 2 * plan.memory(Side::Client, model.layout()).trained,
     })
 }
 
-/// Updates on their way: the sum, what was sent, and those that are in memory.
+/// Updates on their way: what was sent, and those that are in memory. The sum lies in the first of them, unless
+/// they come with a variate.
 pub fn folding(model: &Model, recipe: &Recipe, plan: &Plan, updates: u64) -> ByteCount {
-    let trained = plan.memory(Side::Client, model.layout()).trained;
-    ByteCount(4 * (1 + variates(recipe)) * (2 + updates) * trained)
+    let (trained, variates) = (plan.memory(Side::Client, model.layout()).trained, variates(recipe));
+    ByteCount(4 * (1 + variates) * (1 + variates + updates) * trained)
 }
 
 /// What of the server is in a checkpoint: the model and what is remembered.

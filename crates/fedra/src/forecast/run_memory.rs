@@ -81,7 +81,9 @@ impl RunMemory {
             }
             let saved = memory::saved(model, recipe, plan);
             all.first = all.first.max(saved + memory::sending(model, recipe, plan));
-            let updates = memory::folding(model, recipe, plan, threads);
+            // One of each at work, and the sum.
+            let updates = (threads + 1).min(placement.keepers as u64).max(1);
+            let updates = memory::folding(model, recipe, plan, updates);
             all.models = all.models.max(saved + whole + updates.max(whole));
         }
         Ok(all)
