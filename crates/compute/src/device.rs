@@ -175,6 +175,15 @@ impl Device {
         }
     }
 
+    /// Whether activations are bf16 on it.
+    pub(crate) fn has_bf16_activations(&self) -> bool {
+        match self {
+            Self::Cpu(_) => false,
+            Self::Meta(counter) => counter.is_bf16(),
+            Self::Cuda(cuda) => cuda.is_bf16(),
+        }
+    }
+
     /// Forgets the high-water mark of memory.
     pub fn reset_peak(&self) {
         match self {

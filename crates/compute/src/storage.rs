@@ -56,14 +56,10 @@ impl Storage {
 
     /// Room for this many numbers in the precision that a device has activations in.
     pub fn allocate_activation(device: &Device, elements: usize) -> Self {
-        match device {
-            Device::Cuda(cuda) if cuda.is_bf16() => {
-                Self { numbers: Stores::Bf16, ..Self::allocate(device, elements.div_ceil(2)) }
-            }
-            Device::Meta(counter) if counter.is_bf16() => {
-                Self { numbers: Stores::Bf16, ..Self::allocate(device, elements.div_ceil(2)) }
-            }
-            Device::Cpu(_) | Device::Meta(_) | Device::Cuda(_) => Self::allocate(device, elements),
+        if device.has_bf16_activations() {
+            Self { numbers: Stores::Bf16, ..Self::allocate(device, elements.div_ceil(2)) }
+        } else {
+            Self::allocate(device, elements)
         }
     }
 

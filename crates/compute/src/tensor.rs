@@ -176,6 +176,27 @@ impl Tensor {
         Ok(Self { rows, cols, storage: Storage::of_halves(device, data) })
     }
 
+    /// Activations from the host that are bf16 already: as they are where a device has activations in bf16, in f32
+    /// elsewhere.
+    pub fn activation_of_bf16(
+        device: &Device,
+        rows: usize,
+        cols: usize,
+        data: &[u16],
+    ) -> Result<Self, ComputeError> {
+        if device.has_bf16_activations() {
+            return Self::from_bf16(device, rows, cols, data);
+        }
+        let wide: Vec<f32> =
+            data.iter().map(|bits| f32::from_bits(u32::from(*bits) << 16)).collect();
+        Self::from_slice(device, rows, cols, &wide)
+    }
+
+    /// Its numbers where they are bf16, by their bits.
+    pub fn to_halves(&self) -> Option<Cow<'_, [u16]>> {
+        self.storage.to_halves(self.elements())
+    }
+
     /// Visits its numbers in the format that they have, piece by piece, as little-endian bytes. Not generic, so that it
     /// is optimised as this crate is.
     pub fn each_stored(&self, visit: &mut dyn FnMut(&[u8])) {

@@ -213,7 +213,7 @@ fn step(
     let frame = HiddenFrame::decode(bytes, &expected).map_err(wrong)?;
     let answer = if frame.kind == FrameKind::DecodeLast { Answer::Last } else { Answer::All };
     let position = frame.step as usize;
-    let asked = DecodeStep { key: key.clone(), position, rows: frame.rows, answer };
+    let asked = DecodeStep { key: key.clone(), position, rows: frame.rows.into_f32(), answer };
     let rows = host.sessions.decode(asked).map_err(|error| {
         let is_over = matches!(error, SessionError::Unknown { .. } | SessionError::ShutDown);
         let refusal = if is_over { Refusal::Session } else { Refusal::Step };
@@ -353,7 +353,7 @@ impl DecodePeer for NetDecodePeer {
             most_rows: 0,
             longest: 0,
         };
-        Ok(HiddenFrame::decode(frame, &expected)?.rows)
+        Ok(HiddenFrame::decode(frame, &expected)?.rows.into_f32())
     }
 
     fn position(&mut self) -> Result<usize, ClientError> {

@@ -103,7 +103,7 @@ pub(crate) fn of_bf16_bytes(bytes: [u8; 2]) -> f32 {
     of_bf16_bits(u16::from_le_bytes(bytes))
 }
 
-fn of_bf16_bits(bits: u16) -> f32 {
+pub(crate) fn of_bf16_bits(bits: u16) -> f32 {
     f32::from_bits(u32::from(bits) << 16)
 }
 

@@ -18,6 +18,8 @@
 //! ..            rows: f32, bf16, or for each row its scale (f32) and one signed byte an element
 //! ```
 
+use std::borrow::Cow;
+
 use fedra_plan::Shape;
 use serde::{Deserialize, Serialize};
 
@@ -50,6 +52,62 @@ impl RowEncoding {
             Self::Int8 => width.saturating_add(4),
         };
         rows.saturating_mul(row)
+    }
+}
+
+/// Numbers of rows, as they are at hand: a GPU that computes in bf16 has them so, and a frame in bf16 brings them so.
+#[derive(Clone, Debug, PartialEq)]
+pub enum RowValues {
+    /// In f32.
+    F32(Vec<f32>),
+    /// In bf16, by their bits.
+    Bf16(Vec<u16>),
+}
+
+impl RowValues {
+    /// How many numbers.
+    pub const fn len(&self) -> usize {
+        match self {
+            Self::F32(values) => values.len(),
+            Self::Bf16(values) => values.len(),
+        }
+    }
+
+    /// Whether there is none.
+    pub const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The numbers in f32.
+    pub fn to_f32(&self) -> Cow<'_, [f32]> {
+        match self {
+            Self::F32(values) => Cow::Borrowed(values),
+            Self::Bf16(values) => {
+                Cow::Owned(values.iter().map(|bits| codec::of_bf16_bits(*bits)).collect())
+            }
+        }
+    }
+
+    /// The same, from those in f32 without a copy.
+    pub fn into_f32(self) -> Vec<f32> {
+        match self {
+            Self::F32(values) => values,
+            Self::Bf16(_) => self.to_f32().into_owned(),
+        }
+    }
+
+    /// Whether all of them are finite.
+    pub fn is_finite(&self) -> bool {
+        match self {
+            Self::F32(values) => codec::within(values, f32::MAX).is_ok(),
+            Self::Bf16(values) => first_infinite(values).is_none(),
+        }
+    }
+}
+
+impl From<Vec<f32>> for RowValues {
+    fn from(values: Vec<f32>) -> Self {
+        Self::F32(values)
     }
 }
 
@@ -122,7 +180,7 @@ pub struct HiddenFrame {
     /// Elements of a row.
     pub width: usize,
     /// The rows, one after another.
-    pub rows: Vec<f32>,
+    pub rows: RowValues,
     /// The squared norm of the server's gradient, the factor of a step, or how many parts of a step follow
     /// this gradient; zero elsewhere.
     pub number: f64,
@@ -130,13 +188,18 @@ pub struct HiddenFrame {
 
 impl HiddenFrame {
     /// Rows of a kind without lengths.
-    pub fn of_rows(kind: FrameKind, step: u32, (width, rows): (usize, Vec<f32>)) -> Self {
-        Self { kind, step, lengths: Vec::new(), width, rows, number: 0.0 }
+    pub fn of_rows(
+        kind: FrameKind,
+        step: u32,
+        (width, rows): (usize, impl Into<RowValues>),
+    ) -> Self {
+        Self { kind, step, lengths: Vec::new(), width, rows: rows.into(), number: 0.0 }
     }
 
     /// A kind that carries one number and no row.
     pub const fn of_number(kind: FrameKind, step: u32, number: f64) -> Self {
-        Self { kind, step, lengths: Vec::new(), width: 0, rows: Vec::new(), number }
+        let rows = RowValues::F32(Vec::new());
+        Self { kind, step, lengths: Vec::new(), width: 0, rows, number }
     }
 
     /// The frame as bytes. Refuses numbers that are not finite.
@@ -159,21 +222,32 @@ impl HiddenFrame {
         for &length in &self.lengths {
             bytes.extend(count("length of sequence", length)?.to_le_bytes());
         }
-        let written = match encoding {
-            RowEncoding::F32 => {
-                codec::write_plain(&self.rows, f32::MAX, &mut bytes, f32::to_le_bytes)
-            }
-            RowEncoding::Bf16 => {
-                codec::write_plain(&self.rows, f32::MAX, &mut bytes, codec::bf16_bytes)
-            }
-            RowEncoding::Int8 => codec::within(&self.rows, f32::MAX).map(|()| {
+        let written = match (encoding, &self.rows) {
+            (RowEncoding::Bf16, RowValues::Bf16(values)) => {
                 let start = bytes.len();
-                bytes.resize(start + encoding.bytes(rows, self.width), 0);
-                let (width, rows) = (self.width, self.rows.chunks(self.width.max(1)));
-                for (row, body) in rows.zip(bytes[start..].chunks_mut(width + 4)) {
-                    codec::write_int8(Shape::vector(width), row, body);
+                bytes.resize(start + 2 * values.len(), 0);
+                for (place, bits) in bytes[start..].as_chunks_mut().0.iter_mut().zip(values) {
+                    *place = bits.to_le_bytes();
                 }
-            }),
+                first_infinite(values).map_or(Ok(()), Err)
+            }
+            (RowEncoding::Bf16, RowValues::F32(values)) => {
+                codec::write_plain(values, f32::MAX, &mut bytes, codec::bf16_bytes)
+            }
+            (RowEncoding::F32, values) => {
+                codec::write_plain(&values.to_f32(), f32::MAX, &mut bytes, f32::to_le_bytes)
+            }
+            (RowEncoding::Int8, values) => {
+                let values = values.to_f32();
+                codec::within(&values, f32::MAX).map(|()| {
+                    let start = bytes.len();
+                    bytes.resize(start + encoding.bytes(rows, self.width), 0);
+                    let (width, rows) = (self.width, values.chunks(self.width.max(1)));
+                    for (row, body) in rows.zip(bytes[start..].chunks_mut(width + 4)) {
+                        codec::write_int8(Shape::vector(width), row, body);
+                    }
+                })
+            }
         };
         written.map_err(not_finite)?;
         Ok(bytes)
@@ -193,7 +267,11 @@ impl HiddenFrame {
         }
         let body = &bytes[FRAME_HEADER + 4 * head.sequences..];
         let rows = read_rows(body, expected.encoding, head.width);
-        codec::within(&rows, f32::MAX).map_err(not_finite)?;
+        let sound = match &rows {
+            RowValues::F32(values) => codec::within(values, f32::MAX),
+            RowValues::Bf16(values) => first_infinite(values).map_or(Ok(()), Err),
+        };
+        sound.map_err(not_finite)?;
         let Head { kind, step, width, number, .. } = head;
         Ok(Self { kind, step, lengths, width, rows, number })
     }
@@ -339,13 +417,24 @@ fn not_finite(found: f32) -> WireError {
     WireError::frame("value", found, "finite numbers")
 }
 
-fn read_rows(body: &[u8], encoding: RowEncoding, width: usize) -> Vec<f32> {
-    match encoding {
+/// The first number that is none.
+fn first_infinite(values: &[u16]) -> Option<f32> {
+    const EXPONENT: u16 = 0x7f80;
+    // The largest first: a search that stops at the first looks at one value at a time.
+    let largest = values.iter().fold(0, |most, bits| most.max(bits & EXPONENT));
+    let is_none = |bits: &&u16| *bits & EXPONENT == EXPONENT;
+    let first = (largest == EXPONENT).then(|| values.iter().find(is_none)).flatten();
+    first.map(|bits| codec::of_bf16_bits(*bits))
+}
+
+fn read_rows(body: &[u8], encoding: RowEncoding, width: usize) -> RowValues {
+    RowValues::F32(match encoding {
         RowEncoding::F32 => {
             body.as_chunks().0.iter().map(|four| f32::from_le_bytes(*four)).collect()
         }
         RowEncoding::Bf16 => {
-            body.as_chunks().0.iter().map(|two| codec::of_bf16_bytes(*two)).collect()
+            let bits = body.as_chunks().0.iter().map(|two| u16::from_le_bytes(*two));
+            return RowValues::Bf16(bits.collect());
         }
         RowEncoding::Int8 => {
             let mut rows = Vec::with_capacity(body.len());
@@ -355,7 +444,7 @@ fn read_rows(body: &[u8], encoding: RowEncoding, width: usize) -> Vec<f32> {
             }
             rows
         }
-    }
+    })
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> u32 {
@@ -367,7 +456,7 @@ mod tests {
     use super::*;
 
     fn forward() -> HiddenFrame {
-        let rows = vec![1.0, -2.0, 0.5, 3.0, 0.0, 0.0];
+        let rows = vec![1.0, -2.0, 0.5, 3.0, 0.0, 0.0].into();
         let (kind, lengths) = (FrameKind::Forward, vec![2, 1]);
         HiddenFrame { kind, step: 7, lengths, width: 2, rows, number: 0.0 }
     }
@@ -388,10 +477,36 @@ mod tests {
             assert_eq!(bytes.len(), FRAME_HEADER + 8 + encoding.bytes(3, 2));
             let back = HiddenFrame::decode(&bytes, &expected(encoding)).unwrap();
             assert_eq!(back.lengths, [2, 1]);
-            for (left, right) in back.rows.iter().zip(&frame.rows) {
+            for (left, right) in back.rows.to_f32().iter().zip(&*frame.rows.to_f32()) {
                 assert!((left - right).abs() <= error, "{encoding:?}: {left} and {right}");
             }
         }
+    }
+
+    #[test]
+    fn rows_that_are_bf16_make_the_same_frames_as_in_f32() {
+        let narrow = RowValues::Bf16([1.0_f32, -2.0, 0.5, 3.0, 0.0, 0.0].map(bits).to_vec());
+        let frame = HiddenFrame { rows: narrow.clone(), ..forward() };
+        for encoding in [RowEncoding::F32, RowEncoding::Bf16, RowEncoding::Int8] {
+            assert_eq!(frame.encode(encoding).unwrap(), forward().encode(encoding).unwrap());
+        }
+        let bytes = frame.encode(RowEncoding::Bf16).unwrap();
+        let back = HiddenFrame::decode(&bytes, &expected(RowEncoding::Bf16)).unwrap();
+        assert_eq!(back.rows, narrow);
+        for none in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            let rows = RowValues::Bf16(vec![0, bits(none), bits(1.0)]);
+            assert!(!rows.is_finite());
+            let frame = HiddenFrame { rows, ..forward() };
+            assert!(frame.encode(RowEncoding::Bf16).is_err(), "{none}");
+            let mut bytes = bytes.clone();
+            let end = bytes.len();
+            bytes[end - 2..].copy_from_slice(&bits(none).to_le_bytes());
+            assert!(HiddenFrame::decode(&bytes, &expected(RowEncoding::Bf16)).is_err(), "{none}");
+        }
+    }
+
+    fn bits(value: f32) -> u16 {
+        (value.to_bits() >> 16) as u16
     }
 
     #[test]
@@ -421,8 +536,10 @@ mod tests {
 
     #[test]
     fn numbers_that_are_not_finite_never_leave() {
-        let mut frame = forward();
-        frame.rows[3] = f32::INFINITY;
+        let mut rows = forward().rows.into_f32();
+        rows[3] = f32::INFINITY;
+        assert!(!RowValues::F32(rows.clone()).is_finite());
+        let frame = HiddenFrame { rows: rows.into(), ..forward() };
         assert!(frame.encode(RowEncoding::F32).is_err());
     }
 }

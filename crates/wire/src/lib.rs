@@ -68,7 +68,8 @@ pub use error::WireError;
 pub use header::Header;
 pub use heads::HeadSlices;
 pub use hidden::{
-    ExpectedFrame, FRAME_HEADER, FrameKind, FrameParts, HiddenFrame, RowEncoding, frame_parts,
+    ExpectedFrame, FRAME_HEADER, FrameKind, FrameParts, HiddenFrame, RowEncoding, RowValues,
+    frame_parts,
 };
 pub use id::{ClientId, Kind};
 pub use kernels::checksum;

@@ -6,12 +6,12 @@
 
 use std::ops::Range;
 
-use fedra_compute::{Device, Dropout, Gradients, Params, Tape, Tensor, Value, unclip};
+use fedra_compute::{Device, Dropout, Gradients, Params, Tape, Tensor, Value};
 use fedra_engine::{RowPrivacy, SplitConfig};
 use fedra_model::{Batch, Model, Reading};
 use fedra_plan::{Crossing, Plan, Side};
 use fedra_seed::{SecretKey, Seed};
-use fedra_wire::{ExpectedFrame, FrameKind, HiddenFrame, RowEncoding};
+use fedra_wire::{ExpectedFrame, FrameKind, HiddenFrame, RowEncoding, RowValues};
 
 use crate::error::{ClientError, Result};
 use crate::labelled_batch::LabelledBatch;
@@ -19,6 +19,7 @@ use crate::objective::Objective;
 use crate::split::accounted::AccountedNoise;
 use crate::split::noise::{Occasion, Perturbation};
 use crate::split::peer::Peer;
+use crate::split::rows::{Scaled, rows_of, tensor_of};
 
 /// A client's ends with a connection to the middle.
 pub(crate) struct ClientSegments<'a> {
@@ -54,6 +55,43 @@ impl RowNoise {
                 Self::Accounted(AccountedNoise::new(noise, key())?)
             }
         })
+    }
+
+    /// Hidden states as they leave, in this step of the connection.
+    fn hidden(
+        &self,
+        (rows, width): (RowValues, usize),
+        (occasion, step): (Occasion<'_>, u32),
+    ) -> (RowValues, Scaled) {
+        if matches!(self, Self::None) {
+            return (rows, Scaled::Nothing);
+        }
+        let before = rows.into_f32();
+        let mut rows = before.clone();
+        let factors = match self {
+            Self::None => Vec::new(),
+            Self::Perturbed(noise) => noise.hidden((&mut rows, width), occasion),
+            Self::Accounted(noise) => noise.hidden((&mut rows, width), step),
+        };
+        (rows.into(), Scaled::Rows { before, factors })
+    }
+
+    /// The same of gradients.
+    fn gradient(
+        &self,
+        (rows, width): (RowValues, usize),
+        (occasion, step): (Occasion<'_>, u32),
+    ) -> RowValues {
+        if matches!(self, Self::None) {
+            return rows;
+        }
+        let mut rows = rows.into_f32();
+        match self {
+            Self::None => {}
+            Self::Perturbed(noise) => noise.gradient((&mut rows, width), occasion),
+            Self::Accounted(noise) => noise.gradient((&mut rows, width), step),
+        }
+        rows.into()
     }
 }
 
@@ -128,8 +166,7 @@ impl<'a> ClientSegments<'a> {
     pub fn answer(&mut self, params: &Params, passing: Passing<'_>) -> Result<Tensor> {
         let mut tape = Tape::new(self.device);
         let hidden = self.lower(&mut tape, params.frozen(), passing.batch)?;
-        let mut rows = hidden.tensor.to_host().into_owned();
-        let (answer, _) = self.send_hidden(FrameKind::Score, &mut rows, passing)?;
+        let (answer, _) = self.send_hidden(FrameKind::Score, &hidden.tensor, passing)?;
         self.step += 1;
         self.tensor(&answer.rows)
     }
@@ -150,9 +187,7 @@ impl<'a> ClientSegments<'a> {
         let passing = Passing { batch: &question.batch, examples };
         let mut below = Tape::new(self.device).with_dropout(dropout.cloned());
         let hidden = self.lower(&mut below, weights, passing.batch)?;
-        let before = hidden.tensor.to_host().into_owned();
-        let mut rows = before.clone();
-        let (answer, factors) = self.send_hidden(FrameKind::Forward, &mut rows, passing)?;
+        let (answer, scaled) = self.send_hidden(FrameKind::Forward, &hidden.tensor, passing)?;
 
         let mut above = Tape::new(self.device).with_dropout(dropout.cloned());
         let received = self.tensor(&answer.rows)?;
@@ -176,13 +211,12 @@ impl<'a> ClientSegments<'a> {
         let mut gradients = above.backward(&seed)?;
         let mut elsewhere = 0.0;
         if into_client {
-            let by_answer = gradients.of_input(&received).map(|one| one.to_host().into_owned());
-            let mut rows = by_answer.unwrap_or_else(|| vec![0.0; answer.rows.len()]);
-            let back = self.send_gradient(&mut rows, passing, (into_server, follow))?;
+            let by_answer = gradients.of_input(&received).map(rows_of);
+            let rows = by_answer.unwrap_or_else(|| vec![0.0; answer.rows.len()].into());
+            let back = self.send_gradient(rows, passing, (into_server, follow))?;
             elsewhere = back.number;
             if into_server {
-                let mut rows = back.rows;
-                unclip(&mut rows, (&before, self.model.width()), &factors);
+                let rows = scaled.undone(back.rows, self.model.width());
                 gradients.add(below.backward(&[(&hidden, self.tensor(&rows)?)])?)?;
             }
         }
@@ -217,48 +251,32 @@ impl<'a> ClientSegments<'a> {
     pub(super) fn send_hidden(
         &mut self,
         kind: FrameKind,
-        rows: &mut Vec<f32>,
+        hidden: &Tensor,
         passing: Passing<'_>,
-    ) -> Result<(HiddenFrame, Vec<f32>)> {
+    ) -> Result<(HiddenFrame, Scaled)> {
         let (width, lengths) = (self.model.width(), passing.batch.packing().lengths());
-        let occasion = self.occasion(passing);
-        let factors = match &self.noise {
-            RowNoise::None => vec![1.0; rows.len() / width],
-            RowNoise::Perturbed(noise) => noise.hidden((rows, width), occasion),
-            RowNoise::Accounted(noise) => noise.hidden((rows, width), self.step),
-        };
-        let count = rows.len() / width;
-        let frame = HiddenFrame {
-            kind,
-            step: self.step,
-            lengths: lengths.to_vec(),
-            width,
-            rows: std::mem::take(rows),
-            number: 0.0,
-        };
+        let occasion = (self.occasion(passing), self.step);
+        let (rows, scaled) = self.noise.hidden((rows_of(hidden), width), occasion);
+        let (step, lengths, count) = (self.step, lengths.to_vec(), rows.len() / width);
+        let frame = HiddenFrame { kind, step, lengths, width, rows, number: 0.0 };
         let bytes = frame.encode(self.encoding)?;
         drop(frame);
         let answer = self.receive(bytes, (&[FrameKind::Hidden], self.step), Some(count))?;
         self.check_rows(&answer, count)?;
-        Ok((answer, factors))
+        Ok((answer, scaled))
     }
 
     pub(super) fn send_gradient(
         &mut self,
-        rows: &mut Vec<f32>,
+        rows: RowValues,
         passing: Passing<'_>,
         (comes_back, follow): (bool, usize),
     ) -> Result<HiddenFrame> {
         let width = self.model.width();
-        let occasion = self.occasion(passing);
-        match &self.noise {
-            RowNoise::None => {}
-            RowNoise::Perturbed(noise) => noise.gradient((rows, width), occasion),
-            RowNoise::Accounted(noise) => noise.gradient((rows, width), self.step),
-        }
+        let occasion = (self.occasion(passing), self.step);
+        let rows = self.noise.gradient((rows, width), occasion);
         let count = rows.len() / width;
-        let rows = (width, std::mem::take(rows));
-        let frame = HiddenFrame::of_rows(FrameKind::Backward, self.step, rows);
+        let frame = HiddenFrame::of_rows(FrameKind::Backward, self.step, (width, rows));
         let frame = HiddenFrame { number: follow as f64, ..frame };
         let bytes = frame.encode(self.encoding)?;
         let back = self.receive(bytes, (&[FrameKind::Gradient], self.step), Some(count))?;
@@ -308,8 +326,7 @@ impl<'a> ClientSegments<'a> {
         Occasion { message, examples: passing.examples, lengths: passing.batch.packing().lengths() }
     }
 
-    pub(super) fn tensor(&self, rows: &[f32]) -> Result<Tensor> {
-        let width = self.model.width();
-        Ok(Tensor::from_slice(self.device, rows.len() / width, width, rows)?)
+    pub(super) fn tensor(&self, rows: &RowValues) -> Result<Tensor> {
+        tensor_of(self.device, rows, self.model.width())
     }
 }

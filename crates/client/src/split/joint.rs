@@ -108,25 +108,24 @@ impl Joint {
     ) -> Result<()> {
         let (step, width) = (turn.step, blocks.model.width());
         loop {
-            let mut whole = HiddenFrame::of_rows(FrameKind::Forward, step, (width, Vec::new()));
-            let mut spans = Vec::new();
+            let (mut whole, mut all_lengths, mut spans) = (Vec::new(), Vec::new(), Vec::new());
             for (client, bytes) in frames {
                 if !self.here.contains(client) {
                     continue;
                 }
                 match blocks.read(bytes, (&[FrameKind::Forward], step), None) {
                     Err(error) => self.expel(*client, error),
-                    Ok(HiddenFrame { lengths, mut rows, .. }) => {
-                        whole.lengths.extend_from_slice(&lengths);
+                    Ok(HiddenFrame { lengths, rows, .. }) => {
+                        all_lengths.extend_from_slice(&lengths);
                         spans.push(Span { client: *client, rows: rows.len() / width, lengths });
-                        whole.rows.append(&mut rows);
+                        whole.append(&mut rows.into_f32());
                     }
                 }
             }
             if spans.is_empty() {
                 return Ok(());
             }
-            let entered = (blocks.tensor(&whole.rows)?, whole.lengths);
+            let entered = (blocks.tensor(&whole.into())?, all_lengths);
             let pass = turn.run(blocks, learner, entered)?;
             let rows = pass.output.tensor.to_host().into_owned();
             if self.expel_overflowing(&spans, (width, &rows)) {
@@ -171,7 +170,7 @@ impl Joint {
             let Some(bytes) = frames.get(&span.client) else { continue };
             match blocks.read(bytes, (&[FrameKind::Backward], turn.step), Some(span.rows)) {
                 Ok(frame) => {
-                    given.insert(span.client, frame.rows);
+                    given.insert(span.client, frame.rows.into_f32());
                 }
                 Err(error) => self.expel(span.client, error),
             }
@@ -180,7 +179,7 @@ impl Joint {
             return Ok(());
         }
         let entered = pass.input.tensor.clone();
-        let mut derived = pass.derive(blocks.tensor(&spread(blocks, &spans, &given))?)?;
+        let mut derived = pass.derive(blocks.tensor(&spread(blocks, &spans, &given).into())?)?;
         if !derived.is_finite() {
             let entered = entered.to_host();
             let (mut rest, mut good) = (&entered[..], Vec::new());
@@ -189,8 +188,9 @@ impl Joint {
                 let (own, others) = rest.split_at(span.rows * blocks.model.width());
                 rest = others;
                 let Some(gradient) = given.get(&span.client) else { continue };
-                let alone = (blocks.tensor(own)?, span.lengths.clone());
-                let derived = turn.run(blocks, learner, alone)?.derive(blocks.tensor(gradient)?)?;
+                let alone = (blocks.tensor(&own.to_vec().into())?, span.lengths.clone());
+                let gradient = blocks.tensor(&gradient.clone().into())?;
+                let derived = turn.run(blocks, learner, alone)?.derive(gradient)?;
                 if derived.is_finite() {
                     lengths.extend_from_slice(&span.lengths);
                     rows.extend_from_slice(own);
@@ -205,11 +205,12 @@ impl Joint {
                 return Ok(());
             }
             spans = good;
-            let pass = turn.run(blocks, learner, (blocks.tensor(&rows)?, lengths))?;
-            derived = pass.derive(blocks.tensor(&spread(blocks, &spans, &given))?)?;
+            let pass = turn.run(blocks, learner, (blocks.tensor(&rows.into())?, lengths))?;
+            derived = pass.derive(blocks.tensor(&spread(blocks, &spans, &given).into())?)?;
             check_squares(derived.squares)?;
         }
         let Derived { mut gradients, below, .. } = derived;
+        let below = below.into_f32();
         gradients.scale(1.0 / given.len() as f32);
         let number = (turn.step, gradients.sum_of_squares());
         turn.learn(learner, &mut gradients)?;

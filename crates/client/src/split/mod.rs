@@ -22,6 +22,7 @@ mod local_peer;
 mod noise;
 mod peer;
 mod probing;
+mod rows;
 mod server_segment;
 mod survey;
 mod turn;

@@ -2,7 +2,7 @@
 //!
 //! Rows leave as they do in training, with the same noise; which tokens are relevant stays here.
 
-use fedra_compute::{Gradients, Params, Tape, Tensor, unclip};
+use fedra_compute::{Gradients, Params, Tape, Tensor};
 use fedra_model::Queries;
 use fedra_plan::Scope;
 use fedra_wire::{ExpectedFrame, FrameKind, HiddenFrame, RowEncoding};
@@ -10,6 +10,7 @@ use fedra_wire::{ExpectedFrame, FrameKind, HiddenFrame, RowEncoding};
 use crate::error::{ClientError, Result};
 use crate::labelled_batch::LabelledBatch;
 use crate::split::client_segments::{ClientSegments, Passing};
+use crate::split::rows::rows_of;
 use crate::split::survey::NORMS;
 
 impl ClientSegments<'_> {
@@ -28,12 +29,11 @@ impl ClientSegments<'_> {
         let below = (hidden, 0..middle.start);
         let (hidden, mut all) =
             self.model.received_attention(&mut tape, weights, below, packing, from)?;
-        let mut rows = hidden.tensor.to_host().into_owned();
         let kind = match from {
             Queries::All => FrameKind::Watch,
             Queries::Last => FrameKind::WatchLast,
         };
-        let (answer, _) = self.send_hidden(kind, &mut rows, passing)?;
+        let (answer, _) = self.send_hidden(kind, &hidden.tensor, passing)?;
         self.step += 1;
         let told = self.ask(passing.batch.packing().tokens())?;
         all.extend(told.chunks_exact(passing.batch.packing().tokens()).map(<[f32]>::to_vec));
@@ -57,9 +57,7 @@ impl ClientSegments<'_> {
         let weights = params.training(own);
         let mut below = Tape::new(self.device);
         let hidden = self.lower(&mut below, weights, passing.batch)?;
-        let before = hidden.tensor.to_host().into_owned();
-        let mut rows = before.clone();
-        let (answer, factors) = self.send_hidden(FrameKind::Trace, &mut rows, passing)?;
+        let (answer, scaled) = self.send_hidden(FrameKind::Trace, &hidden.tensor, passing)?;
         self.step += 1;
 
         let mut above = Tape::new(self.device);
@@ -67,12 +65,12 @@ impl ClientSegments<'_> {
         let (batch, start) = (passing.batch, (received.clone(), self.middle.end));
         let loss = self.model.loss_from(&mut above, weights, start, batch, question.targets())?;
         let mut gradients = above.backward(&[(&loss, Tensor::scalar(self.device, share))])?;
-        let by_answer = gradients.of_input(&received).map(|one| one.to_host().into_owned());
-        let mut rows = by_answer.unwrap_or_else(|| vec![0.0; answer.rows.len()]);
-        let mut back = self.send_gradient(&mut rows, passing, (true, 0))?.rows;
+        let by_answer = gradients.of_input(&received).map(rows_of);
+        let rows = by_answer.unwrap_or_else(|| vec![0.0; answer.rows.len()].into());
+        let back = self.send_gradient(rows, passing, (true, 0))?.rows;
         self.step += 1;
         if self.middle.start > 0 {
-            unclip(&mut back, (&before, self.model.width()), &factors);
+            let back = scaled.undone(back, self.model.width());
             gradients.add(below.backward(&[(&hidden, self.tensor(&back)?)])?)?;
         }
         Ok(gradients)
@@ -99,7 +97,7 @@ impl ClientSegments<'_> {
             most_rows: 0,
             longest: 0,
         };
-        let told = HiddenFrame::decode(&bytes, &expected)?.rows;
+        let told = HiddenFrame::decode(&bytes, &expected)?.rows.into_f32();
         self.step += 1;
         if told.len() != blocks * width {
             let found = told.len() / width.max(1);

@@ -18,6 +18,7 @@ use fedra_plan::{Layer, Scope};
 use fedra_wire::{FrameKind, HiddenFrame, RowEncoding};
 
 use crate::error::{ClientError, Result};
+use crate::split::rows::rows_of;
 use crate::split::turn::{Blocks, Pass};
 
 /// Numbers of a row that tells of gradients: the norm of the gradient and that of the weights.
@@ -78,7 +79,7 @@ impl Survey {
             self.received = Some((packing.tokens(), received.concat()));
             behind
         };
-        let rows = (frame.width, behind.tensor.to_host().into_owned());
+        let rows = (frame.width, rows_of(&behind.tensor));
         Ok(HiddenFrame::of_rows(FrameKind::Hidden, step, rows).encode(blocks.encoding)?)
     }
 
@@ -95,7 +96,7 @@ impl Survey {
         let (weights, all) = (hosted.training(&scope), &Reading::All);
         let start = input.clone();
         let output = blocks.model.run_blocks(&mut tape, weights, start, &packing, range, all)?;
-        let rows = (frame.width, output.tensor.to_host().into_owned());
+        let rows = (frame.width, rows_of(&output.tensor));
         self.pass = Some((Pass { tape, input, output }, packing.tokens()));
         Ok(HiddenFrame::of_rows(FrameKind::Hidden, frame.step, rows).encode(blocks.encoding)?)
     }
@@ -107,8 +108,8 @@ impl Survey {
     ) -> Result<Vec<u8>> {
         let Pass { tape, input, output } = pass;
         let gradients = tape.backward(&[(&output, blocks.tensor(&frame.rows)?)])?;
-        let by_input = gradients.of_input(&input).map(|one| one.to_host().into_owned());
-        let rows = by_input.unwrap_or_else(|| vec![0.0; frame.rows.len()]);
+        let by_input = gradients.of_input(&input).map(rows_of);
+        let rows = by_input.unwrap_or_else(|| vec![0.0; frame.rows.len()].into());
         self.gradients.get_or_insert_default().add(gradients)?;
         let rows = (frame.width, rows);
         Ok(HiddenFrame::of_rows(FrameKind::Gradient, frame.step, rows).encode(blocks.encoding)?)

@@ -8,11 +8,12 @@ use fedra_compute::{Device, Gradients, Optimiser, Params, Tape, Tensor, Value};
 use fedra_engine::{LocalRule, Schedule, StepPlace, TrainRequest};
 use fedra_model::{Model, Packing, Reading};
 use fedra_plan::{Crossing, Round, Scope, Side};
-use fedra_wire::{ExpectedFrame, FrameKind, HiddenFrame, RowEncoding};
+use fedra_wire::{ExpectedFrame, FrameKind, HiddenFrame, RowEncoding, RowValues};
 
 use crate::correction::Correction;
 use crate::dropout::RoundDropout;
 use crate::error::{ClientError, Result};
+use crate::split::rows::{rows_of, tensor_of};
 use crate::trainer::optimiser;
 
 /// Most rows of a frame: no batch of a sane client has more, and memory grows with them.
@@ -92,13 +93,13 @@ pub(crate) struct Pass {
 pub(crate) struct Derived {
     pub gradients: Gradients,
     /// The gradient by the rows that entered; empty where nobody asks.
-    pub below: Vec<f32>,
+    pub below: RowValues,
     pub squares: f64,
 }
 
 impl Derived {
     pub fn is_finite(&self) -> bool {
-        self.squares.is_finite() && self.below.iter().all(|value| value.is_finite())
+        self.squares.is_finite() && self.below.is_finite()
     }
 }
 
@@ -106,9 +107,10 @@ impl Pass {
     /// Goes back through the blocks.
     pub fn derive(self, by_output: Tensor) -> Result<Derived> {
         let gradients = self.tape.backward(&[(&self.output, by_output)])?;
-        let below = gradients.of_input(&self.input).map(|one| one.to_host().into_owned());
+        let below = gradients.of_input(&self.input).map(rows_of);
         let squares = gradients.sum_of_squares();
-        Ok(Derived { below: below.unwrap_or_default(), squares, gradients })
+        let below = below.unwrap_or_else(|| Vec::new().into());
+        Ok(Derived { gradients, below, squares })
     }
 }
 
@@ -202,7 +204,7 @@ impl Turn {
         let sequences = frame.lengths.len();
         let pass = self.run(blocks, learner, (rows, frame.lengths))?;
         self.sequences += sequences;
-        let rows = pass.output.tensor.to_host().into_owned();
+        let rows = rows_of(&pass.output.tensor);
         let width = frame.width;
         let answer = HiddenFrame::of_rows(FrameKind::Hidden, self.step, (width, rows));
         if self.crosses == Crosses::Nowhere {
@@ -338,8 +340,7 @@ impl Blocks<'_> {
     }
 
     /// Rows as a tensor.
-    pub fn tensor(&self, rows: &[f32]) -> Result<Tensor> {
-        let width = self.model.width();
-        Ok(Tensor::from_slice(self.device, rows.len() / width, width, rows)?)
+    pub fn tensor(&self, rows: &RowValues) -> Result<Tensor> {
+        tensor_of(self.device, rows, self.model.width())
     }
 }
