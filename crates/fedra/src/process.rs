@@ -82,13 +82,14 @@ pub fn forget_peak() {
     let _unsupported = std::fs::write("/proc/self/clear_refs", "5");
 }
 
-/// Seconds that the threads alive now have spent on a processor; `None` where the system does not
+/// Seconds that this process has spent on processors, its ended threads included; `None` where the system does not
 /// tell.
 pub fn cpu_seconds() -> Option<f64> {
-    let mut nanoseconds = 0_u64;
-    for task in std::fs::read_dir("/proc/self/task").ok()? {
-        let text = std::fs::read_to_string(task.ok()?.path().join("schedstat")).ok()?;
-        nanoseconds += text.split_whitespace().next()?.parse::<u64>().ok()?;
+    #[cfg(unix)]
+    {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+        Some(time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9)
     }
-    Some(nanoseconds as f64 * 1e-9)
+    #[cfg(not(unix))]
+    None
 }

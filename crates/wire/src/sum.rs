@@ -30,6 +30,8 @@ use crate::payload::{Expectation, Front, Opened, Part, check, open};
 /// A running weighted sum of updates over whatever scopes they have.
 #[derive(Clone, Debug, Default)]
 pub struct Sum {
+    /// Whether it tells the norms of the updates that it takes.
+    pub measures: bool,
     body: Option<Body>,
     /// Parameters that the body has no place for, in f32 as well.
     more: BTreeMap<ParamId, Vec<u8>>,
@@ -52,8 +54,8 @@ pub struct Taken {
     pub header: Header,
     /// The part of the model that was in it.
     pub scope: Scope,
-    /// The Euclidean norm of its values.
-    pub norm: f64,
+    /// The Euclidean norm of its values, of a sum that [measures](Sum::measures).
+    pub norm: Option<f64>,
     /// A buffer nobody needs, for the next payload; empty if there is none.
     pub spare: Vec<u8>,
 }
@@ -100,7 +102,7 @@ impl Sum {
             let update = open(payload, expected)?;
             let weight = weigh(&update.header)?;
             self.add(&update, weight);
-            let norm = update.norm();
+            let norm = self.measures.then(|| update.norm());
             let Opened { bytes: spare, header, scope, .. } = update;
             return Ok(Taken { header, scope, norm, spare });
         }
@@ -113,8 +115,13 @@ impl Sum {
         };
         let values = &mut payload[front.values.clone()];
         let (inspected, squares) = match &self.body {
-            Some(body) => crate::kernels::merge(values, &body.bytes[body.values.clone()], weight),
-            None => (crate::kernels::inspect(values), crate::kernels::squares(values)),
+            Some(Body { bytes, values: place, .. }) => {
+                crate::kernels::merge(values, &bytes[place.clone()], weight, self.measures)
+            }
+            None if self.measures => {
+                (crate::kernels::inspect(values), crate::kernels::squares(values))
+            }
+            None => (crate::kernels::inspect(values), 0.0),
         };
         front.refuse_damage(&payload, inspected.lanes)?;
         front.refuse_excess(inspected.excess)?;
@@ -125,7 +132,7 @@ impl Sum {
             self.scale(weight);
         }
         let spare = old.map_or_else(Vec::new, |old| old.bytes);
-        Ok(Taken { header, scope, norm: squares.sqrt(), spare })
+        Ok(Taken { header, scope, norm: self.measures.then(|| squares.sqrt()), spare })
     }
 
     /// The values, each divided by what its parameter is given, where they lie; parameters nobody
@@ -189,7 +196,7 @@ pub struct Mean {
 impl Mean {
     /// The elements of a parameter, if anybody sent it.
     pub fn get(&self, id: ParamId) -> Option<impl ExactSizeIterator<Item = f32>> {
-        let Sum { body, more } = &self.sum;
+        let Sum { body, more, .. } = &self.sum;
         let body = body.as_ref().and_then(|body| body.place(id).map(|at| &body.bytes[at]));
         let bytes = body.or_else(|| more.get(&id).map(Vec::as_slice))?;
         Some(bytes.as_chunks().0.iter().map(|four| f32::from_le_bytes(*four)))
@@ -240,6 +247,6 @@ impl Mean {
 impl FromIterator<(ParamId, Vec<f32>)> for Mean {
     fn from_iter<I: IntoIterator<Item = (ParamId, Vec<f32>)>>(values: I) -> Self {
         let more = values.into_iter().map(|(id, values)| (id, to_bytes(&values))).collect();
-        Self { sum: Sum { body: None, more } }
+        Self { sum: Sum { more, ..Sum::default() } }
     }
 }

@@ -21,10 +21,10 @@ impl Stopwatch {
 
     /// Does a piece of the work. Wall time stands for the processor's where the system counts none.
     pub fn time<R>(&mut self, work: impl FnOnce() -> R) -> R {
-        let (before, start) = (thread_brought_to_account(), Instant::now());
+        let (before, start) = (cpu_seconds(), Instant::now());
         let result = work();
         let wall = start.elapsed().as_secs_f64();
-        let after = thread_brought_to_account();
+        let after = cpu_seconds();
         self.wall_seconds += wall;
         self.cpu_seconds += before.zip(after).map_or(wall, |(before, after)| after - before);
         result
@@ -40,11 +40,4 @@ impl Stopwatch {
             peak_bytes: peak_resident_bytes().unwrap_or(0),
         }
     }
-}
-
-/// The processor's seconds up to now: Linux writes down those of a running thread only at its next
-/// tick, some milliseconds away, or when the thread offers to step aside.
-fn thread_brought_to_account() -> Option<f64> {
-    std::thread::yield_now();
-    cpu_seconds()
 }

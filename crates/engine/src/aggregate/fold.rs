@@ -95,6 +95,13 @@ impl Fold {
         Self { denominator, ..Self::default() }
     }
 
+    /// The same sum, which tells the norms of the updates that it takes, or does not.
+    #[must_use]
+    pub fn measuring(mut self, measures: bool) -> Self {
+        self.sum.measures = measures;
+        self
+    }
+
     /// Adds an update that was checked before.
     pub fn add(&mut self, update: &Opened, contribution: Contribution) {
         let relative = self.relative(contribution);

@@ -156,7 +156,8 @@ impl<'round> Aggregator<'round> {
             changes: Fold::new(match recipe.client_privacy() {
                 None => recipe.denominator,
                 Some(_) => Denominator::Everyone,
-            }),
+            })
+            .measuring(recipe.client_privacy().is_none()),
             // Who did not train a parameter has not changed its correction.
             corrections: Fold::new(Denominator::Everyone),
             drift: recipe.evaluation.drift.then(|| Drift::new(recipe.denominator)),
@@ -298,7 +299,7 @@ impl<'round> Aggregator<'round> {
             Ok::<_, Refusal>(due.contribution(recipe, header))
         };
         let Taken { header, norm, .. } = self.changes.take(reply.payload, &expected, judge)?;
-        self.note_norm(client, Some(norm));
+        self.note_norm(client, norm);
         self.settle(client, &header);
         Ok(())
     }

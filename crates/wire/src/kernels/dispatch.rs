@@ -37,13 +37,17 @@ pass! {
     inspect(bytes: &[u8]) -> Inspected
 }
 pass! {
-    /// Inspects an update and puts `sum + weight * update` in its place. Both have the same length;
-    /// it panics otherwise.
-    merge(update: &mut [u8], sum: &[u8], weight: f32) -> Inspected
+    /// Inspects an update, takes the sum of its squares in f64 if it is to be measured, and puts `sum + weight * update`
+    /// in its place. Both have the same length; it panics otherwise.
+    merge(update: &mut [u8], sum: &[u8], weight: f32, measures: bool) -> (Inspected, f64)
 }
 pass! {
     /// Adds an update, times its weight, to a sum. Both have the same length; it panics otherwise.
     add(sum: &mut [u8], update: &[u8], weight: f32)
+}
+pass! {
+    /// The sum of squares of numbers, in f64.
+    squares(bytes: &[u8]) -> f64
 }
 pass! {
     /// Divides numbers where they are.
@@ -88,9 +92,13 @@ mod tests {
             assert_eq!(passes::inspect(&update_bytes[shift..]), expected, "{count}");
             for merge in [merge, passes::merge] {
                 let mut merged = update_bytes.clone();
-                assert_eq!(merge(&mut merged[shift..], &sum_bytes[shift..], 0.3), expected);
+                let (found, squares) = merge(&mut merged[shift..], &sum_bytes[shift..], 0.3, true);
+                assert_eq!(found, expected);
+                assert_eq!(squares.to_bits(), passes::squares(&bytes(&update)).to_bits());
                 assert_eq!(merged[shift..], bytes(&folded), "{count}");
             }
+            let summed = squares(&update_bytes[shift..]);
+            assert_eq!(summed.to_bits(), passes::squares(&bytes(&update)).to_bits(), "{count}");
             for add in [add, passes::add] {
                 let mut added = sum_bytes.clone();
                 add(&mut added[shift..], &update_bytes[shift..], 0.3);
@@ -120,7 +128,7 @@ mod tests {
                 let found =
                     inspected.excess.map(|Excess { index, value }| (index, value.to_bits()));
                 assert_eq!(found, Some((index, value.to_bits())));
-                let merged = merge(&mut update, &sum, 1.0);
+                let (merged, _) = merge(&mut update, &sum, 1.0, false);
                 let found = merged.excess.map(|Excess { index, value }| (index, value.to_bits()));
                 assert_eq!(found, Some((index, value.to_bits())));
                 assert_eq!(merged.lanes, inspected.lanes);

@@ -77,9 +77,15 @@ pub(crate) fn inspect(bytes: &[u8]) -> Inspected {
     Inspected { lanes, excess: first.0 }
 }
 
-/// Inspects an update and puts `sum + weight * update` in its place.
+/// Inspects an update, takes the sum of its squares if it is to be measured, and puts `sum + weight * update` in its
+/// place.
 #[inline(always)]
-pub(crate) fn merge(update: &mut [u8], sum: &[u8], weight: f32) -> Inspected {
+pub(crate) fn merge(
+    update: &mut [u8],
+    sum: &[u8],
+    weight: f32,
+    measures: bool,
+) -> (Inspected, f64) {
     assert_eq!(update.len(), sum.len(), "an update beside the sum of its like");
     let count = update.len() / GROUP;
     let (groups, rest) = update.as_chunks_mut::<GROUP>();
@@ -87,6 +93,7 @@ pub(crate) fn merge(update: &mut [u8], sum: &[u8], weight: f32) -> Inspected {
     let (mut streams, beyond) = quarters_mut(groups);
     let (sum_streams, sum_beyond) = quarters(sum_groups);
     let mut sums = [Lanes::default(); STREAMS];
+    let mut squares = [Squares::default(); STREAMS];
     let mut first = First(None);
     for at in 0..sum_streams[0].len() {
         for number in 0..STREAMS {
@@ -94,6 +101,9 @@ pub(crate) fn merge(update: &mut [u8], sum: &[u8], weight: f32) -> Inspected {
             prefetch(stream, at + AHEAD);
             prefetch(sum_stream, at + AHEAD);
             sums[number].take(stream[at].as_chunks().0);
+            if measures {
+                squares[number].take(&stream[at]);
+            }
             if exceeds(&stream[at]) {
                 first.note(number * stream.len() + at, &stream[at]);
             }
@@ -104,11 +114,12 @@ pub(crate) fn merge(update: &mut [u8], sum: &[u8], weight: f32) -> Inspected {
         first.note(count - beyond.len() + at, group);
     }
     first.note(count, rest);
+    let squares = Squares::total(&squares, beyond, rest);
     let lanes = joined(sums).then(lanes_in_turn(beyond.as_flattened(), rest));
     let last = beyond.as_flattened_mut();
     combine(last, sum_beyond.as_flattened(), |update, sum| sum + weight * update);
     combine(rest, sum_rest, |update, sum| sum + weight * update);
-    Inspected { lanes, excess: first.0 }
+    (Inspected { lanes, excess: first.0 }, squares)
 }
 
 /// Adds an update, times its weight, to a sum.
@@ -144,6 +155,21 @@ pub(crate) fn divide(numbers: &mut [u8], divisor: f32) {
     }
     replace(beyond.as_flattened_mut(), |number| number / divisor);
     replace(rest, |number| number / divisor);
+}
+
+/// The sum of squares of numbers, in f64: the same bits everywhere, and as [`merge`] finds it.
+#[inline(always)]
+pub(crate) fn squares(bytes: &[u8]) -> f64 {
+    let (groups, rest) = bytes.as_chunks::<GROUP>();
+    let (streams, beyond) = quarters(groups);
+    let mut squares = [Squares::default(); STREAMS];
+    for at in 0..streams[0].len() {
+        for (squares, stream) in squares.iter_mut().zip(streams) {
+            prefetch(stream, at + AHEAD);
+            squares.take(&stream[at]);
+        }
+    }
+    Squares::total(&squares, beyond, rest)
 }
 
 /// Four runs of equal length, and what is left.
@@ -211,6 +237,41 @@ impl First {
         let earlier = |new: &Excess| self.0.is_none_or(|old| new.index < old.index);
         self.0 = found.filter(earlier).or(self.0);
     }
+}
+
+/// A sum of squares in lanes.
+#[derive(Clone, Copy, Default)]
+struct Squares([f64; 16]);
+
+impl Squares {
+    /// Adds those of a group.
+    #[inline(always)]
+    fn take(&mut self, group: &Group) {
+        let Self(mut lanes) = *self;
+        for run in group.as_chunks::<4>().0.as_chunks::<16>().0 {
+            for (lane, number) in lanes.iter_mut().zip(run) {
+                *lane += square(number);
+            }
+        }
+        self.0 = lanes;
+    }
+
+    /// All together, with what is behind the quarters.
+    #[inline(always)]
+    fn total(quarters: &[Self; STREAMS], beyond: &[Group], rest: &[u8]) -> f64 {
+        let mut behind = Self::default();
+        for group in beyond {
+            behind.take(group);
+        }
+        let lanes = quarters.iter().chain([&behind]).flat_map(|squares| squares.0);
+        lanes.sum::<f64>() + rest.as_chunks().0.iter().map(square).sum::<f64>()
+    }
+}
+
+#[inline(always)]
+fn square(number: &[u8; 4]) -> f64 {
+    let number = f64::from(f32::from_le_bytes(*number));
+    number * number
 }
 
 /// Combines each number with its counterpart in the other run.

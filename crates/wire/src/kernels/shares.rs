@@ -9,7 +9,7 @@ use std::thread;
 use super::dispatch;
 use super::passes::{Excess, Inspected};
 
-/// Bytes of a share, which stays in a cache while more than one pass reads it.
+/// Bytes of a share.
 const SHARE: usize = 1 << 20;
 /// More threads add little.
 const THREADS: usize = 4;
@@ -30,22 +30,19 @@ pub fn inspect(bytes: &[u8]) -> Inspected {
     joined(each(bytes.chunks(SHARE).collect(), dispatch::inspect))
 }
 
-/// Inspects an update, takes the sum of its squares in f64, and puts `sum + weight * update` in its place. Both have
-/// the same length; it panics otherwise.
-pub fn merge(update: &mut [u8], sum: &[u8], weight: f32) -> (Inspected, f64) {
+/// Inspects an update, takes the sum of its squares in f64 if it is to be measured, and puts `sum + weight * update` in
+/// its place. Both have the same length; it panics otherwise.
+pub fn merge(update: &mut [u8], sum: &[u8], weight: f32, measures: bool) -> (Inspected, f64) {
     assert_eq!(update.len(), sum.len(), "an update beside the sum of its like");
     let shares = update.chunks_mut(SHARE).zip(sum.chunks(SHARE)).collect();
-    let found = each(shares, |(update, sum)| {
-        let squares = squares_of_share(update);
-        (dispatch::merge(update, sum, weight), squares)
-    });
+    let found = each(shares, |(update, sum)| dispatch::merge(update, sum, weight, measures));
     let (found, squares): (Vec<_>, Vec<f64>) = found.into_iter().unzip();
     (joined(found), squares.iter().sum())
 }
 
 /// The sum of squares of numbers in f32, in f64.
 pub fn squares(bytes: &[u8]) -> f64 {
-    each(bytes.chunks(SHARE).collect(), squares_of_share).iter().sum()
+    each(bytes.chunks(SHARE).collect(), dispatch::squares).iter().sum()
 }
 
 /// What was found in shares, as if it were found in one pass.
@@ -56,24 +53,6 @@ fn joined(found: Vec<Inspected>) -> Inspected {
         let lanes = before.lanes.then(found.lanes);
         Inspected { lanes, excess: before.excess.or(found.excess.map(moved)) }
     })
-}
-
-/// In lanes that are added up at the end: as fast as memory, and the same bits everywhere.
-fn squares_of_share(bytes: &[u8]) -> f64 {
-    const LANES: usize = 16;
-    let (values, _) = bytes.as_chunks::<4>();
-    let (blocks, rest) = values.as_chunks::<LANES>();
-    let square = |value: &[u8; 4]| {
-        let value = f64::from(f32::from_le_bytes(*value));
-        value * value
-    };
-    let mut lanes = [0.0; LANES];
-    for block in blocks {
-        for (lane, value) in lanes.iter_mut().zip(block) {
-            *lane += square(value);
-        }
-    }
-    lanes.iter().sum::<f64>() + rest.iter().map(square).sum::<f64>()
 }
 
 /// What comes of each share, in their order.
@@ -91,7 +70,9 @@ fn each<T: Send, R: Send>(shares: Vec<T>, work: impl Fn(T) -> R + Sync) -> Vec<R
         }
     };
     thread::scope(|scope| {
-        let threads = THREADS.min(count).min(thread::available_parallelism().map_or(1, Into::into));
+        // Half of the processor's: clients may be at work beside it.
+        let threads = thread::available_parallelism().map_or(1, |all| all.get() / 2);
+        let threads = threads.min(THREADS).min(count);
         for _ in 1..threads {
             // Where no more threads are to be had, those that have begun do all of it.
             if thread::Builder::new().spawn_scoped(scope, all).is_err() {
@@ -122,8 +103,8 @@ mod tests {
     fn shares_of_an_update_are_merged_as_the_whole_is() {
         let (update, sum) = (bytes(1), bytes(2));
         let (mut whole, mut shared) = (update.clone(), update.clone());
-        let expected = dispatch::merge(&mut whole, &sum, 0.3);
-        let (found, merged_squares) = merge(&mut shared, &sum, 0.3);
+        let (expected, _) = dispatch::merge(&mut whole, &sum, 0.3, true);
+        let (found, merged_squares) = merge(&mut shared, &sum, 0.3, true);
         assert_eq!(found, expected);
         assert!(shared == whole);
         assert_eq!(inspect(&update), dispatch::inspect(&update));
@@ -146,7 +127,7 @@ mod tests {
             for at in [index, COUNT - 1] {
                 update[4 * at..4 * at + 4].copy_from_slice(&(2.0 * LIMIT).to_le_bytes());
             }
-            let (found, _) = merge(&mut update, &sum, 1.0);
+            let (found, _) = merge(&mut update, &sum, 1.0, false);
             let found = found.excess.expect("one past the limit");
             assert_eq!((found.index, found.value), (index, 2.0 * LIMIT));
         }
