@@ -57,10 +57,20 @@ fn joined(found: Vec<Inspected>) -> Inspected {
 
 /// What comes of each share, in their order.
 fn each<T: Send, R: Send>(shares: Vec<T>, work: impl Fn(T) -> R + Sync) -> Vec<R> {
-    let count = shares.len();
-    if count <= 2 {
+    // Half of the processor's: clients may be at work beside it.
+    let threads = thread::available_parallelism().map_or(1, |all| all.get() / 2);
+    each_by(threads.min(THREADS), shares, work)
+}
+
+fn each_by<T: Send, R: Send>(
+    threads: usize,
+    shares: Vec<T>,
+    work: impl Fn(T) -> R + Sync,
+) -> Vec<R> {
+    if threads <= 1 || shares.len() <= 2 {
         return shares.into_iter().map(work).collect();
     }
+    let threads = threads.min(shares.len());
     let (shares, found) = (Mutex::new(shares.into_iter().enumerate()), Mutex::new(Vec::new()));
     let next = || shares.lock().unwrap_or_else(PoisonError::into_inner).next();
     let all = || {
@@ -70,9 +80,6 @@ fn each<T: Send, R: Send>(shares: Vec<T>, work: impl Fn(T) -> R + Sync) -> Vec<R
         }
     };
     thread::scope(|scope| {
-        // Half of the processor's: clients may be at work beside it.
-        let threads = thread::available_parallelism().map_or(1, |all| all.get() / 2);
-        let threads = threads.min(THREADS).min(count);
         for _ in 1..threads {
             // Where no more threads are to be had, those that have begun do all of it.
             if thread::Builder::new().spawn_scoped(scope, all).is_err() {
@@ -109,6 +116,15 @@ mod tests {
         assert!(shared == whole);
         assert_eq!(inspect(&update), dispatch::inspect(&update));
         assert_eq!(merged_squares.to_bits(), squares(&update).to_bits());
+    }
+
+    #[test]
+    fn shares_come_back_in_their_order_from_any_number_of_threads() {
+        let squares: Vec<u64> = (0..1000).map(|number| number * number).collect();
+        for threads in [0, 1, 2, 3, 8, 2000] {
+            let found = each_by(threads, (0..1000_u64).collect(), |number| number * number);
+            assert_eq!(found, squares, "{threads}");
+        }
     }
 
     #[test]
