@@ -1,8 +1,8 @@
 //! Page-locked memory that large copies go through.
 //!
-//! From and to ordinary memory the driver copies by itself, piece by piece, and meanwhile other threads wait to ask it
-//! for anything. From and to page-locked memory the GPU copies, and what is left to the processor is a copy that
-//! every thread makes for itself.
+//! From and to ordinary memory the driver copies by itself, piece by piece. From and to page-locked memory the GPU
+//! copies, and what is left to the processor is a copy that every thread makes for itself
+//! (`docs/performance.md` has what that saved).
 
 use super::driver::{Address, Driver, Handle};
 use super::error::CudaError;
